@@ -1,0 +1,154 @@
+"""Queries: words -> a vector that the model reads.
+
+Lower-case words are rows of a table that is 768 wide; a query is the mean of its words' rows. The whole encoder, for a
+platform that copies it::
+
+    words = json.load(open("vocabulary.json"))["words"]
+    table = numpy.fromfile("embeddings.bin", "<f4").reshape(len(words), 768)
+    row = {word: table[index] for index, word in enumerate(words)}
+    query = numpy.mean([row[word] for word in re.findall("[a-z]+", text.lower()) if word in row], 0)
+
+Rows are fixed, not learned: odd multiples of 1/256 in (-1, 1), drawn from `chance`. So sums are exact in float32 and
+every platform computes the same mean. Synonyms share a row.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from edgekit.arrcoc.chance import Chance
+from edgekit.arrcoc.knowing import QUERY_WIDTH
+from edgekit.arrcoc.scenes import ATTRIBUTES
+from edgekit.errors import CheckpointError, UsageError
+
+OBJECT = "object"
+"""The concept of any object; beside attributes it changes nothing."""
+
+OUTLINE = "outline"
+"""The concept of the borders of objects."""
+
+CONCEPTS = (*(value for values in ATTRIBUTES for value in values), OBJECT, OUTLINE)
+"""What a word can mean: the values of the attributes in order, then any object, then outlines."""
+
+SYNONYMS = {
+    "small": ("tiny", "little"),
+    "large": ("big", "huge"),
+    "cyan": ("turquoise", "teal"),
+    "purple": ("violet",),
+    "plain": ("solid",),
+    "striped": ("stripes", "stripy"),
+    "dotted": ("dots", "spotted"),
+    "checkered": ("chequered", "checked"),
+    "speckled": ("mottled",),
+    "ringed": ("concentric",),
+    "zigzag": ("chevron", "chevrons"),
+    "cross": ("crosses", "plus"),
+    "circle": ("circles", "disc", "discs"),
+    "ring": ("rings", "donut"),
+    "crescent": ("crescents", "moon"),
+    "bar": ("bars", "rectangle", "rectangles"),
+    "square": ("squares",),
+    "triangle": ("triangles",),
+    "star": ("stars",),
+    "heart": ("hearts",),
+    "arrow": ("arrows",),
+    OBJECT: ("objects", "thing", "things", "anything", "everything", "shape", "shapes"),
+    OUTLINE: ("outlines", "edge", "edges", "border", "borders", "contour", "contours"),
+}
+"""Further words for a concept."""
+
+SEED = 768
+
+
+@dataclass(frozen=True)
+class Query:
+    """An encoded query.
+
+    Attributes:
+        vector: [768] float32.
+        known: The words that made it, in order.
+        unknown: The words that the vocabulary lacks, in order; they do not count.
+    """
+
+    vector: npt.NDArray[np.float32]
+    known: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and their rows.
+
+    Attributes:
+        words: Lower-case words.
+        table: [words, 768] float32.
+    """
+
+    words: tuple[str, ...]
+    table: npt.NDArray[np.float32]
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.words)}
+
+    def encode(self, text: str) -> Query:
+        """Encode a text.
+
+        Raises:
+            UsageError: None of its words is known.
+        """
+        words = re.findall("[a-z]+", text.lower())
+        known = tuple(word for word in words if word in self._row)
+        unknown = tuple(word for word in words if word not in self._row)
+        if not known:
+            raise UsageError(f"no word of the query '{text}' is in the vocabulary; {self._hint(unknown)}")
+        rows = self.table[[self._row[word] for word in known]]
+        return Query(rows.mean(0, dtype=np.float32), known, unknown)
+
+    def _hint(self, unknown: tuple[str, ...]) -> str:
+        near = [found for word in unknown for found in difflib.get_close_matches(word, self.words, 1)]
+        return f"did you mean '{' '.join(near)}'?" if near else f"known words are {', '.join(CONCEPTS)} and synonyms."
+
+
+def vocabulary() -> Vocabulary:
+    """The vocabulary of the family, made from its definition."""
+    words = tuple(word for concept in CONCEPTS for word in (concept, *SYNONYMS.get(concept, ())))
+    means = [number for number, concept in enumerate(CONCEPTS) for _ in (concept, *SYNONYMS.get(concept, ()))]
+    return Vocabulary(words, concept_table().numpy()[means])
+
+
+def concept_table() -> torch.Tensor:
+    """The row of each concept: [concepts, 768] float32, odd multiples of 1/256 in (-1, 1)."""
+    seeds = torch.arange(len(CONCEPTS)) + SEED * len(CONCEPTS)
+    return (2 * Chance(seeds).below(256, QUERY_WIDTH) - 255).to(torch.float32) / 256.0
+
+
+def save(vocabulary: Vocabulary, folder: Path) -> None:
+    """Write `vocabulary.json` and `embeddings.bin` (float32, little endian, row-major)."""
+    text = json.dumps({"dim": QUERY_WIDTH, "words": list(vocabulary.words)}, indent=1)
+    (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "embeddings.bin").write_bytes(vocabulary.table.astype("<f4").tobytes())
+
+
+def load(folder: Path) -> Vocabulary:
+    """Read `vocabulary.json` and `embeddings.bin`.
+
+    Raises:
+        CheckpointError: They are missing, damaged or do not fit each other.
+    """
+    try:
+        record = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
+        flat = np.frombuffer((folder / "embeddings.bin").read_bytes(), "<f4")
+        words, width = tuple(str(word) for word in record["words"]), int(record["dim"])
+        return Vocabulary(words, flat.reshape(len(words), width).astype(np.float32))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"the vocabulary in '{folder}' cannot be read ({error}); reinstall edgekit.") from error

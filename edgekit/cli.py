@@ -1,0 +1,212 @@
+"""The command line: parse, call, print. The only file that prints or exits.
+
+Exit codes: 0 clean, 1 a bug (traceback), 2 something the user can mend (one sentence), 3 an artifact was rejected.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgekit.errors import EdgekitError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.pipeline import Outcome
+
+CLEAN, MENDABLE, REJECTED = 0, 2, 3
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="edgekit",
+    help="Export a trained model to everything the edge runs, and prove each artifact against a recorded reference.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
+Build = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
+DEFAULT_BUILD = Path("build/arr-coc-tiny")
+
+
+def main() -> None:
+    """Entry point: turn what a user can mend into one sentence and exit code 2."""
+    try:
+        app()
+    except EdgekitError as error:
+        print(f"edgekit: {error}", file=sys.stderr)
+        sys.exit(MENDABLE)
+    except KeyboardInterrupt:
+        print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _names(incomplete: str) -> list[str]:
+    from edgekit import registry
+
+    return [name for name in (*registry.available(), registry.ALL) if name.startswith(incomplete)]
+
+
+@app.command(epilog="Example: `edgekit targets --json`")
+def targets(as_json: Json = False) -> None:
+    """List the targets: what each makes, what it needs, whether it is installed."""
+    from edgekit import registry
+
+    loaded, broken = registry.loadable()
+    rows = [
+        {
+            "name": name,
+            "summary": target.summary,
+            "source": target.source,
+            "groups": list(target.groups),
+            "places": list(target.places),
+            "missing": [f"{need.module}: pip install 'edgekit[{need.extra}]'" for need in registry.missing(target)],
+        }
+        for name, target in loaded.items()
+    ]
+    if as_json:
+        print(json.dumps({"targets": rows, "broken": broken}, indent=2))
+        return
+    from edgekit.screen import table
+
+    shown = [
+        (str(r["name"]), str(r["summary"]), str(r["source"]), "; ".join(map(str, r["missing"])) or "installed")
+        for r in rows
+    ]
+    shown += [(name, sentence, "", "broken") for name, sentence in broken.items()]
+    table(("target", "makes", "from", "state"), shown)
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
+    "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`"
+)
+def export(
+    model: Annotated[str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.")] = "arr-coc-tiny",
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-t",
+            "--target",
+            help="Target or group; repeat for more. Default: all that is installed.",
+            autocompletion=_names,
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
+    option: Annotated[
+        list[str] | None, typer.Option("-O", "--option", help="A target's option: TARGET.NAME=VALUE; repeat for more.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Export a model, prove each artifact against the reference, and write the report."""
+    from edgekit import pipeline
+    from edgekit.screen import Screen
+
+    with Screen(quiet=as_json) as screen:
+        outcome = pipeline.export(model, tuple(target or ()), output, _options(option or []), screen, fresh)
+    _conclude(outcome, as_json)
+
+
+@app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
+def verify(build: Build = DEFAULT_BUILD, as_json: Json = False) -> None:
+    """Check every artifact's files, run it again, and judge it again."""
+    from edgekit import pipeline
+    from edgekit.screen import Screen
+
+    with Screen(quiet=as_json) as screen:
+        outcome = pipeline.verify(build, screen)
+    _conclude(outcome, as_json)
+
+
+@app.command(epilog="Example: `edgekit report build/arr-coc-tiny`")
+def report(build: Build = DEFAULT_BUILD, as_json: Json = False) -> None:
+    """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
+    from edgekit import report as reports
+
+    reports.write(build)
+    paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
+    print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
+
+
+@app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
+def reference(
+    model: Annotated[str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.")] = "arr-coc-tiny",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where to write; default: the model's build folder, for `edgekit verify`."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Record what the model itself says on a device: outputs, noise floor, latency."""
+    from edgekit import pipeline
+    from edgekit.screen import Screen
+
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"no device '{device}': possible are cpu, cuda")
+    with Screen(quiet=as_json) as screen:
+        folder = pipeline.record(model, device, output, screen)
+    print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
+
+
+@app.command(epilog="Example: `edgekit doctor --json`")
+def doctor(as_json: Json = False) -> None:
+    """Show versions, devices, and what can be exported and verified on this host."""
+    from edgekit.doctor import examine
+
+    found = examine()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    from edgekit.screen import table
+
+    for title, rows in found.items():
+        table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
+
+
+def _options(given: list[str]) -> dict[str, dict[str, str]]:
+    options: dict[str, dict[str, str]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        target, dot, option = name.rpartition(".")
+        if not (equals and dot):
+            raise UsageError(f"option '{text}' is not of the form TARGET.NAME=VALUE")
+        options.setdefault(target, {})[option] = value
+    return options
+
+
+def _conclude(outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_machine(outcome), indent=2))
+    else:
+        from edgekit.screen import conclude
+
+        conclude(outcome)
+    if any(row.status == "rejected" for row in outcome.rows):
+        sys.exit(REJECTED)
+    if any(row.status == "failed" for row in outcome.rows):
+        sys.exit(MENDABLE)
+
+
+def _machine(outcome: Outcome) -> dict[str, Any]:
+    rows = [
+        {
+            "target": r.target,
+            "status": r.status,
+            "sentences": list(r.sentences),
+            "folder": str(r.folder),
+            "reused": r.reused,
+        }
+        for r in outcome.rows
+    ]
+    return {"artifacts": rows, "report": str(outcome.report), "reference": outcome.reference}
+
+
+if __name__ == "__main__":
+    main()

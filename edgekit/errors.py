@@ -1,0 +1,62 @@
+"""The tree of errors. Every message is one sentence: what failed, the value in quotes, what to do.
+
+    EdgekitError              a mistake or a state that the user can mend: exit code 2
+    ├── UsageError            an unknown name, an impossible option, a folder that cannot be written
+    ├── ModelError            a factory that raises, a model whose declaration does not fit its module
+    │   └── CaptureError      the module cannot be captured, or capture would bake a branch or a size in
+    ├── CheckpointError       a file of weights that is missing, damaged, hostile or of another model
+    ├── DependencyError       a target whose libraries are not installed
+    ├── RecordError           a recorded reference that is missing, damaged or of another model
+    ├── ArtifactError         an artifact that is missing, damaged or not what its manifest says
+    ├── CalibrationError      calibration data that are missing, too few, of a wrong shape or not finite
+    ├── ExportError           a converter failed or its process died
+    └── NotVerifiedHere       this host cannot run the artifact; not a failure of the artifact
+
+Anything else that escapes is a bug of edgekit: exit code 1 and a traceback.
+"""
+
+from __future__ import annotations
+
+
+class EdgekitError(Exception):
+    """Base of everything a user can mend."""
+
+
+class UsageError(EdgekitError):
+    """The command or call asks for something that does not exist or cannot be done."""
+
+
+class ModelError(EdgekitError):
+    """The model's factory or its declaration is wrong."""
+
+
+class CaptureError(ModelError):
+    """The module cannot be captured as one graph that is right for every declared shape."""
+
+
+class CheckpointError(EdgekitError):
+    """A file of weights cannot be used."""
+
+
+class DependencyError(EdgekitError):
+    """A target needs a library that is not installed."""
+
+
+class RecordError(EdgekitError):
+    """A recorded reference cannot be used."""
+
+
+class ArtifactError(EdgekitError):
+    """An artifact is missing, damaged or not what its manifest says."""
+
+
+class CalibrationError(EdgekitError):
+    """Calibration data cannot be used."""
+
+
+class ExportError(EdgekitError):
+    """A converter failed, or the process that ran it died."""
+
+
+class NotVerifiedHere(EdgekitError):  # noqa: N818 - it names a verdict, not a fault
+    """This host lacks what it takes to run the artifact; the message says what is missing."""

@@ -1,0 +1,217 @@
+"""Judging one artifact: run it in each of its places, compare with the reference, pass the verdict, write it down."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit import artifact, compare, isolate, recording, registry, result, verdict
+from edgekit.build import MODEL, REFERENCE, WORKER_TIMEOUT, Build
+from edgekit.compare import Comparison
+from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
+from edgekit.manifest import Manifest, VerdictInfo
+from edgekit.reference import EVALUATION, STRESS, Batch
+from edgekit.reference import of as arrays_of
+from edgekit.result import Place, Ratio, Result, Timing
+from edgekit.spec import Array, Output
+from edgekit.target import Target
+from edgekit.tolerance import Tolerance
+from edgekit.verdict import Check, Verdict
+from edgekit.work import ANSWERS, askable
+
+JUDGES = ("compare.py", "verdict.py", "tolerance.py", "judge.py", "latency.py")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found in one place: the record, the score maps of the evaluation images, the proved shapes."""
+
+    place: Place
+    scores: Mapping[str, Array]
+    proof: tuple[Mapping[str, int], ...]
+
+
+def judge(build: Build, name: str, made: Manifest) -> Result:
+    """Judge an artifact in every place; writes result.json, the score maps and the manifest's verdicts."""
+    target, folder = build.targets[name], build.folder(name)
+    findings = [_find(build, name, made, place, number) for number, place in enumerate(target.places)]
+    found = Result(
+        name=build.spec.name,
+        target=name,
+        precision=made.precision,
+        artifact_sha256=made.sha256,
+        reference_sha256=build.recorded.sha256,
+        reference_device=build.recorded.device,
+        judge_sha256=_code(name),
+        size=sum(f.size for f in made.files if f.path == made.entry or f.path.startswith(f"{made.entry}/")),
+        host=recording.host(),
+        places=tuple(finding.place for finding in findings),
+        proof=tuple(dict(sizes) for sizes in findings[0].proof),
+    )
+    for finding in findings:
+        _write_scores(folder, finding)
+    result.write(folder, found)
+    infos = [VerdictInfo(place=p.place, status=p.status, reason="; ".join(p.reasons)) for p in found.places]
+    artifact.amend(folder, infos, found.proof)
+    return found
+
+
+def before(build: Build, name: str, made: Manifest) -> Result | None:
+    """The result that is there, if neither the artifact nor the reference nor the judge changed since."""
+    try:
+        found = result.read(build.folder(name))
+    except ArtifactError:
+        return None
+    if found is None:
+        return None
+    then = (found.artifact_sha256, found.reference_sha256, found.judge_sha256)
+    return found if then == (made.sha256, build.recorded.sha256, _code(name)) else None
+
+
+def _find(build: Build, name: str, made: Manifest, place: str, number: int) -> Finding:
+    target = build.targets[name]
+
+    def progress(done: float, text: str) -> None:
+        build.events.progress(name, 0.6 + 0.4 * (number + done) / len(target.places), text)
+
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as out:
+        try:
+            answer = isolate.call("edgekit.work:measure", _question(build, name, place, out), progress, WORKER_TIMEOUT)
+        except NotVerifiedHere as missing:
+            return Finding(_place(place, "", verdict.not_verified(str(missing)), {}), {}, ())
+        except EdgekitError as error:
+            died = Verdict("rejected", (verdict.Reason(str(error)),))
+            return Finding(_place(place, "", died, {}), {}, ())
+        answers = _read(Path(out) / ANSWERS)
+    passed = _verdict(build, target, made, place, answers, answer["failures"])
+    named = {o.name for o in build.spec.outputs if o.role == "scores"}
+    scores = {n: a for n, a in arrays_of(EVALUATION, answers).items() if n in named}
+    return Finding(_place(place, str(answer["device"]), passed, answer), scores, passed.proved)
+
+
+def _question(build: Build, name: str, place: str, out: str) -> dict[str, object]:
+    target = build.targets[name]
+    source = build.targets.get(target.source)
+    comparable = source is not None and source.timed and place == "cpu" and "cpu" in source.places
+    return {
+        "target": name,
+        "folder": str(build.folder(name)),
+        "place": place,
+        "reference_folder": str(build.folder(REFERENCE)),
+        "out": out,
+        "baseline": [target.source, str(build.folder(target.source))] if comparable else None,
+        "model_folder": str(build.folder(MODEL)),
+        "timed": target.timed,
+    }
+
+
+def _verdict(
+    build: Build, target: Target, made: Manifest, place: str, answers: Mapping[str, Array], failures: Any
+) -> Verdict:
+    tolerance = target.tolerance.get(place) or target.tolerance[""]
+    evaluation: list[Comparison] = []
+    stress: list[Comparison] = []
+    grid: list[tuple[Mapping[str, int], Comparison]] = []
+    for batch in askable(build.recorded, made.axes):
+        if batch.name in failures:
+            found = [compare.failed(batch.names, f"{batch.name}: {failures[batch.name]}")]
+        else:
+            found = _compared(build, batch, arrays_of(batch.name, answers), tolerance)
+        if batch.name == EVALUATION:
+            evaluation += found
+        elif batch.name == STRESS:
+            stress += found
+        else:
+            grid += [(batch.sizes, one) for one in found]
+    judged = build.spec.evaluation() if build.spec.evaluation is not None else None
+    name = judged.metric_name if judged is not None else "task metric"
+    return verdict.judge(
+        tolerance, build.recorded.noise, evaluation=evaluation, stress=stress, grid=grid, metric_name=name
+    )
+
+
+def _compared(build: Build, batch: Batch, answers: Mapping[str, Array], tolerance: Tolerance) -> list[Comparison]:
+    """All rows without the outputs that were recorded for the first rows only, and those rows with them."""
+    outputs = build.spec.outputs
+    rows = len(batch.names)
+    partly = {o.name for o in outputs if o.name in batch.outputs and len(batch.outputs[o.name]) < rows}
+    real = build.spec.evaluation() if batch.name == EVALUATION and build.spec.evaluation is not None else None
+    limit = verdict.score_tolerance(tolerance, max(build.recorded.noise.values(), default=0.0))
+
+    def one(chosen: tuple[Output, ...], first: int, task: bool) -> Comparison:
+        return compare.compare(
+            chosen,
+            {name: array[:first] for name, array in batch.outputs.items()},
+            {name: array[:first] for name, array in answers.items()},
+            batch.names[:first],
+            score_tolerance=limit,
+            metric=real.metric if real is not None and task else None,
+            truth=real.truth if real is not None and task else None,
+        )
+
+    whole = one(tuple(o for o in outputs if o.name not in partly), rows, task=True)
+    if not partly:
+        return [whole]
+    return [whole, one(outputs, min(len(batch.outputs[name]) for name in partly), task=False)]
+
+
+def _place(place: str, device: str, passed: Verdict, answer: Mapping[str, Any]) -> Place:
+    ratios = tuple(Ratio(**ratio) for ratio in answer.get("ratios", ()))
+    slower = [f"slower: not recommended ({r.value:.2f}x the speed of {r.baseline})" for r in ratios if _slower(r)]
+    return Place(
+        place=place,
+        device=device,
+        status=passed.status,
+        reasons=tuple(str(reason) for reason in passed.reasons),
+        notes=(*passed.notes, *slower),
+        measures=tuple(_measure(check) for check in passed.checks),
+        timings={name: Timing(**timing) for name, timing in answer.get("timings", {}).items()},
+        ratios=ratios,
+    )
+
+
+def _slower(ratio: Ratio) -> bool:
+    """Whether it is slower for sure than the artifact it was made from; eager PyTorch is shown, not held against it."""
+    return ratio.baseline != "pytorch" and ratio.high < 1.0
+
+
+def _measure(check: Check) -> result.Measure:
+    finite = np.isfinite(check.value)
+    return result.Measure(
+        batch=check.batch,
+        output=check.output,
+        metric=check.metric,
+        value=float(check.value) if finite else None,
+        limit=check.limit,
+        table=check.table,
+        noise=check.noise,
+        passed=bool(check.passed),
+        image=check.image,
+        patch=int(check.patch),
+    )
+
+
+def _read(path: Path) -> dict[str, Array]:
+    from safetensors.numpy import load_file
+
+    return dict(load_file(path))
+
+
+def _write_scores(folder: Path, finding: Finding) -> None:
+    from safetensors.numpy import save
+
+    if finding.scores:
+        data = save({name: np.ascontiguousarray(array) for name, array in sorted(finding.scores.items())})
+        artifact.write_bytes(folder / f"scores-{finding.place.place}.safetensors", data)
+
+
+def _code(name: str) -> str:
+    """Hash of the code that judges: an edited limit judges again."""
+    here = Path(__file__).parent
+    parts = [artifact.digest_file(here / file) for file in JUDGES]
+    return artifact.digest_text("\n".join([*parts, registry.code_digest(name)]))

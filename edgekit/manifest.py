@@ -1,0 +1,148 @@
+"""The manifest: what is in an artifact. `manifest.schema.json`, the contract with web/ and mobile/, is made from it.
+
+It holds nothing that varies between machines or runs (no dates, no paths, no latency: that is `result.json`), so that
+the same inputs and tools give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class File(_Record):
+    """One file of an artifact: path relative to the folder (POSIX), size in bytes, sha256.
+
+    `gzip` and `brotli` are the sizes of the precompressed files `path.gz` and `path.br` that lie beside it, if any.
+    """
+
+    path: str
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    gzip: int | None = None
+    brotli: int | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _inside(cls, path: str) -> str:
+        pure = PurePosixPath(path)
+        bad = pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or ":" in path
+        if bad or not pure.parts or str(pure) != path:
+            raise ValueError(f"not a plain relative path: {path!r}")
+        return path
+
+
+class TensorInfo(_Record):
+    """An input or output: sizes are numbers, or names of axes or symbols."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] = ()
+    role: str = "tensor"
+    kind: str = "tensor"
+    of: str = ""
+    low: float = 0.0
+    high: float = 1.0
+
+
+class AxisInfo(_Record):
+    """A dimension: dynamic within [minimum, maximum] in steps of multiple_of, or fixed at default."""
+
+    default: int
+    minimum: int
+    maximum: int
+    multiple_of: int
+    dynamic: bool
+
+
+class Source(_Record):
+    """What the artifact was made from: the model's folder, the captured program or another target's artifact."""
+
+    name: str
+    sha256: str
+
+
+class Variant(_Record):
+    """One of several models in a bundle: which precision, which file, proved as which target."""
+
+    name: str
+    precision: str
+    path: str
+    target: str
+    max_abs: float
+
+
+class VerdictInfo(_Record):
+    """The verdict in one place (for example cpu, wasm, interpreter)."""
+
+    place: str
+    status: Literal["verified", "rejected", "not verified here"]
+    reason: str = ""
+
+
+class Manifest(_Record):
+    """What is in an artifact.
+
+    Attributes:
+        name: Of the model.
+        target: Of the target that made it.
+        precision: Of the weights and of most of the arithmetic.
+        entry: The file or folder that a runtime opens.
+        key: sha256 of all that went in (source, target's code, options, tool versions): unchanged means no work.
+        source: What it was made from.
+        model_sha256: Hash of the model folder at the head of the chain.
+        options: The target's options.
+        inputs: In the order of the module's forward.
+        outputs: Likewise.
+        axes: Dimensions that vary, or could have.
+        notes: Facts a user should know.
+        tools: Versions of the libraries that made it.
+        files: Every file but the manifest and the result.
+        variants: The models of a bundle.
+        golden: Path of the golden vectors in a bundle.
+        proof: Shapes at which it was proved, one dictionary of axis sizes each.
+        verdicts: One a place; empty before it was judged.
+    """
+
+    schema_version: Literal[1] = 1
+    name: str
+    target: str
+    precision: str
+    entry: str
+    key: str
+    source: Source
+    model_sha256: str
+    options: dict[str, str] = {}
+    inputs: tuple[TensorInfo, ...] = ()
+    outputs: tuple[TensorInfo, ...] = ()
+    axes: dict[str, AxisInfo] = {}
+    notes: tuple[str, ...] = ()
+    tools: dict[str, str] = {}
+    files: tuple[File, ...]
+    variants: tuple[Variant, ...] = ()
+    golden: str = ""
+    proof: tuple[dict[str, int], ...] = ()
+    verdicts: tuple[VerdictInfo, ...] = ()
+
+    @property
+    def static(self) -> bool:
+        """Whether every axis is fixed."""
+        return not any(axis.dynamic for axis in self.axes.values())
+
+    @property
+    def rejected(self) -> bool:
+        """Whether any place rejected it; such an artifact enters no bundle and no app."""
+        return any(v.status == "rejected" for v in self.verdicts)
+
+    @property
+    def sha256(self) -> str:
+        """One hash for the whole artifact's content: of the files' hashes, in order."""
+        lines = "\n".join(f"{f.path} {f.sha256}" for f in self.files)
+        return hashlib.sha256(lines.encode()).hexdigest()

@@ -1,0 +1,181 @@
+"""Name -> target.
+
+Built-in targets are the files of `edgekit_targets`; third parties use the entry point group `edgekit.targets`. Listing
+names imports nothing; `find` imports one module. A broken plug-in breaks only itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from edgekit.artifact import digest_file
+from edgekit.errors import DependencyError, UsageError
+from edgekit.target import Need, Target
+
+GROUP = "edgekit.targets"
+BUILT_IN = "edgekit_targets"
+BASIC_SOURCES = ("model", "program")
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a target is declared: a module and an attribute, and who brings it."""
+
+    name: str
+    module: str
+    attribute: str
+    origin: str
+
+
+def available() -> dict[str, Entry]:
+    """Every target by name, sorted; nothing is imported.
+
+    Raises:
+        UsageError: If two declarations have one name.
+    """
+    entries: dict[str, Entry] = {}
+    for entry in (*_built_in(), *_plug_ins()):
+        if entry.name in entries:
+            raise UsageError(
+                f"two targets are called '{entry.name}': {entries[entry.name].origin} and {entry.origin}; "
+                "uninstall one of them"
+            )
+        entries[entry.name] = entry
+    return dict(sorted(entries.items()))
+
+
+def find(name: str) -> Target:
+    """Import one target.
+
+    Raises:
+        UsageError: If there is no such target (with the nearest name), or its module is broken.
+    """
+    entries = available()
+    if name not in entries:
+        raise UsageError(f"no target '{name}': {_nearest(name, entries)}possible are {', '.join(entries)}")
+    entry = entries[name]
+    try:
+        target = getattr(importlib.import_module(entry.module), entry.attribute)
+    except Exception as error:
+        raise UsageError(f"target '{name}' of {entry.origin} cannot be imported: {error}") from error
+    if not isinstance(target, Target):
+        raise UsageError(
+            f"target '{name}' of {entry.origin} is a {type(target).__name__}, not an edgekit.target.Target"
+        )
+    return target
+
+
+def code_digest(name: str) -> str:
+    """sha256 of the source file that declares a target: part of an artifact's key."""
+    found = util.find_spec(available()[name].module)
+    return digest_file(Path(found.origin)) if found and found.origin else ""
+
+
+def loadable() -> tuple[dict[str, Target], dict[str, str]]:
+    """All targets that import, and for the broken ones the sentence that says why."""
+    targets: dict[str, Target] = {}
+    broken: dict[str, str] = {}
+    for name in available():
+        try:
+            targets[name] = find(name)
+        except UsageError as error:
+            broken[name] = str(error)
+    return targets, broken
+
+
+def missing(target: Target) -> tuple[Need, ...]:
+    """The needs of a target that are not installed (looked up, not imported)."""
+    return tuple(need for need in target.needs if not _importable(need.module))
+
+
+def require(name: str, target: Target) -> None:
+    """See that what a target needs is installed.
+
+    Raises:
+        DependencyError: Naming the library and the extra that brings it.
+    """
+    for need in missing(target):
+        raise DependencyError(f"target '{name}' needs {need.module}: pip install 'edgekit[{need.extra}]'")
+
+
+def select(wanted: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
+    """Names and groups -> target names without repetition, in the order given.
+
+    Raises:
+        UsageError: If a name is neither a target nor a group (with the nearest one).
+    """
+    groups: dict[str, list[str]] = {ALL: list(targets)}
+    for name, target in targets.items():
+        for group in target.groups:
+            groups.setdefault(group, []).append(name)
+    chosen: list[str] = []
+    for name in wanted:
+        members = [name] if name in targets else []
+        members += groups.get(name, [])
+        if not members:
+            known = [*targets, *groups]
+            raise UsageError(f"no target '{name}': {_nearest(name, known)}possible are {', '.join(sorted(set(known)))}")
+        chosen += members
+    return tuple(dict.fromkeys(chosen))
+
+
+def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
+    """The chosen targets and the targets that they are made from, sources first.
+
+    Raises:
+        UsageError: If a target's source does not exist, or sources go round in a circle.
+    """
+    order: list[str] = []
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            raise UsageError(f"targets are made from each other in a circle: {' -> '.join((*path, name))}")
+        if name not in targets:
+            raise UsageError(f"target '{path[-1]}' is made from '{name}', which does not exist")
+        source = targets[name].source
+        if source not in BASIC_SOURCES:
+            visit(source, (*path, name))
+        for other in targets[name].also:
+            if other in chosen:
+                visit(other, (*path, name))
+        if name not in order:
+            order.append(name)
+
+    chosen = tuple(names)
+    for name in chosen:
+        visit(name, ())
+    return tuple(order)
+
+
+def _built_in() -> Iterable[Entry]:
+    found = util.find_spec(BUILT_IN)
+    for folder in (found.submodule_search_locations or []) if found else []:
+        for module in pkgutil.iter_modules([folder]):
+            if not module.name.startswith("_"):
+                name = module.name.replace("_", "-")
+                yield Entry(name, f"{BUILT_IN}.{module.name}", "TARGET", "edgekit")
+
+
+def _plug_ins() -> Iterable[Entry]:
+    for point in metadata.entry_points(group=GROUP):
+        origin = point.dist.name if point.dist else point.value
+        yield Entry(point.name, point.module, point.attr, f"package '{origin}'")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean '{near[0]}'? " if near else ""

@@ -1,0 +1,56 @@
+"""Rows -> HTML, JSON, Markdown, CSV: what a build folder's results say, for people and for machines.
+
+Reads artifacts, results and the reference; runs nothing, judges nothing, imports no torch. The same build gives the
+same bytes, wherever and whenever the report is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit import artifact
+from edgekit.errors import UsageError
+from edgekit.report import page, plain, study
+from edgekit.report.study import Row, Study
+
+__all__ = ["Report", "Row", "Study", "write"]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What was written, and what it says."""
+
+    html: Path
+    json: Path
+    markdown: Path
+    csv: Path
+    study: Study
+
+
+def write(folder: Path) -> Report:
+    """Write report.html, .json, .md and .csv of a build into its folder, each atomically.
+
+    Args:
+        folder: A build of one model, for example `build/arr-coc-tiny`.
+
+    Raises:
+        UsageError: If there is no artifact in the folder, or it cannot be written to.
+    """
+    found = study.read(folder)
+    html, json, markdown, sheet = (folder / f"report.{suffix}" for suffix in ("html", "json", "md", "csv"))
+    report = Report(html, json, markdown, sheet, found)
+    texts = {
+        report.html: page.render(found),
+        report.json: plain.to_json(found),
+        report.markdown: plain.to_markdown(found),
+        report.csv: plain.to_csv(found),
+    }
+    try:
+        for path, text in texts.items():
+            artifact.write_text(path, text)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the report to '{folder}' ({error.strerror}): make the folder writable"
+        ) from error
+    return report

@@ -1,0 +1,196 @@
+"""A study -> one HTML file that needs nothing else: no network, no script, no font.
+
+Everything that came from outside goes through Jinja's escaping, and a content security policy in the page forbids all
+that is not its own style or a picture inside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.report import accuracy, bars, numbers, pictures, recipes
+from edgekit.report.study import EVALUATION, STATUSES, Artifact, Row, Study
+from edgekit.result import Measure, Result
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+GLYPHS = {
+    "verified": "✓",
+    "rejected": "✕",
+    "not verified here": "?",
+    "not judged yet": "…",
+    "unreadable": "!",
+}
+MOST_FAILURES = 40  # of one row, in the page; all of them are in report.json
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit that was used, on which inputs, and by which rows."""
+
+    metric: str
+    output: str
+    table: str
+    noise: str
+    used: str
+    widened: bool
+    batches: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+
+
+def render(study: Study) -> str:
+    """The page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {
+        "n": numbers,
+        "glyphs": GLYPHS,
+        "strip": accuracy.STRIP,
+        "slug": slug,
+        "told": told,
+        "unsaid": unsaid,
+    }
+    environment.filters["prose"] = prose
+    environment.globals |= {
+        "heat": pictures.HEAT,
+        "lower": pictures.LOWER,
+        "higher": pictures.HIGHER,
+        "veil": pictures.veil,
+    }
+    environment.globals |= {"proof": proof, "most": MOST_FAILURES}
+    return environment.get_template("page.html").render(context(study))
+
+
+def context(study: Study) -> dict[str, Any]:
+    """What the template shows."""
+    outputs = sorted({name for row in study.rows for name in row.scores})
+    recorded = study.reference.outputs(outputs)
+    cards = pictures.cards(study, recorded)
+    return {
+        "study": study,
+        "reference": study.reference,
+        "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
+        "lead": lead(study),
+        "accuracy": accuracy.plot(study, recorded),
+        "panels": bars.plot(study),
+        "cards": cards,
+        "anchors": {card.name: card.anchor for card in cards},
+        "limits": limits(study.rows),
+        "hosts": hosts(study.artifacts),
+        "recipes": [(found.target, recipes.table(found.recipes)) for found in study.artifacts if found.recipes],
+    }
+
+
+def lead(study: Study) -> str:
+    """What came out, in a sentence."""
+    rows, good = len(study.rows), study.count("verified")
+    said = f"{good} of {rows} {'verdict is' if rows == 1 else 'verdicts are'} verified"
+    others = [(status, study.count(status)) for status in STATUSES if status != "verified"]
+    rest = [f"{count} {'is' if count == 1 else 'are'} {status}" for status, count in others if count]
+    return f"{said}; {', '.join(rest)}." if rest else f"{said}."
+
+
+def limits(rows: Iterable[Row]) -> tuple[Limit, ...]:
+    """Every limit that was used, once, with the inputs and the rows that it was used for."""
+    users: dict[tuple[Limit, str], dict[str, None]] = {}  # dictionaries of nothing: sets that keep their order
+    for row in rows:
+        for measure in row.measures:
+            if measure.limit is not None:
+                users.setdefault((_limit(measure), _kind(measure.batch)), {})[row.label] = None
+    batches: dict[tuple[Limit, tuple[str, ...]], list[str]] = {}
+    for (limit, batch), labels in users.items():
+        batches.setdefault((limit, tuple(labels)), []).append(batch)
+    found = [replace(limit, batches=tuple(of), rows=labels) for (limit, labels), of in batches.items()]
+    return tuple(sorted(found, key=lambda limit: (limit.output == "", limit.output, limit.metric, limit.used)))
+
+
+def _limit(measure: Measure) -> Limit:
+    return Limit(
+        metric=measure.metric,
+        output=measure.output,
+        table=numbers.threshold(measure.metric, measure.table) if measure.table is not None else "",
+        noise=numbers.plain(measure.noise) if measure.noise is not None else "",
+        used=numbers.limit(measure),
+        widened=measure.table is not None and measure.limit != measure.table,
+    )
+
+
+def _kind(batch: str) -> str:
+    return batch if batch in (EVALUATION, "stress") else "grid of shapes"
+
+
+def unsaid(row: Row) -> tuple[str, ...]:
+    """The reasons that are not the sentence of a failed number, which the page shows in its own way."""
+    return tuple(reason for reason in row.reasons if not any(reason.startswith(m.metric) for m in row.failed))
+
+
+def told(row: Row) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
+    """A row's measures for its table: real and stress inputs whole, of the grid the one nearest its limit a metric."""
+    groups: dict[str, list[Measure]] = {}
+    for measure in row.measures:
+        groups.setdefault(_kind(measure.batch), []).append(measure)
+    return tuple(
+        (kind, _nearest(found) if kind == "grid of shapes" else tuple(found)) for kind, found in groups.items()
+    )
+
+
+def _nearest(found: Sequence[Measure]) -> tuple[Measure, ...]:
+    worst: dict[tuple[str, str], Measure] = {}
+    for measure in found:
+        key = measure.output, measure.metric
+        if key not in worst or _pressure(measure) > _pressure(worst[key]):
+            worst[key] = measure
+    return tuple(worst.values())
+
+
+def _pressure(measure: Measure) -> float:
+    if measure.value is None:
+        return math.inf
+    return -measure.value if numbers.at_least(measure.metric) else measure.value
+
+
+def proof(shapes: Sequence[Mapping[str, int]]) -> str:
+    """The proved shapes in a line: every size of each axis that was tried."""
+    axes: dict[str, set[int]] = {}
+    for shape in shapes:
+        for axis, size in shape.items():
+            axes.setdefault(axis, set()).add(size)
+    return " · ".join(f"{axis} {', '.join(map(str, sorted(sizes)))}" for axis, sizes in axes.items())
+
+
+def hosts(artifacts: Sequence[Artifact]) -> tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]:
+    """Each host once, and which artifacts it judged."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for each in artifacts:
+        for result in each.results:
+            label = found.setdefault(tuple(sorted(result.host.items())), [])
+            label += [] if _judged(result) in label else [_judged(result)]
+    return tuple((dict(host), tuple(names)) for host, names in found.items() if host)
+
+
+def _judged(result: Result) -> str:
+    return f"{result.target} ({', '.join(place.place for place in result.places)})"
+
+
+def prose(text: str) -> Markup:
+    """A sentence with its `commands` set as code, and everything escaped."""
+    from markupsafe import Markup, escape
+
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else escape(p) for i, p in enumerate(parts))
+
+
+def slug(text: str) -> str:
+    """A text as an anchor: what is no letter or digit becomes a dash."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())

@@ -1,0 +1,199 @@
+"""What the report needs of a recorded reference. Everything may be missing: a report is written all the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from edgekit.spec import Array
+
+FACTS = "reference.json"
+INPUTS = "inputs.safetensors"
+OUTPUTS = "outputs.safetensors"
+EVALUATION = "evaluation/"  # prefix of the tensors that belong to the evaluation set
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far the reference differs from itself: one output on two devices or in two precisions."""
+
+    output: str
+    between: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Latency of the model itself on the reference's device, in milliseconds."""
+
+    batch: str
+    mode: str
+    p50: float
+    p95: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A reference folder, read with patience.
+
+    Attributes:
+        folder: Where it is.
+        sha256: Of reference.json; empty where there is none.
+        missing: What is missing, as a sentence; empty where reference.json could be read.
+        device: What made it, in words.
+        kind: "cuda", "cpu" or empty.
+        facts: Driver, versions and flags, by name.
+        noise: Its own noise.
+        speeds: Its latencies.
+        names: Names of the evaluation images.
+        captions: Their queries in words.
+        metric: Name of the task metric.
+        metric_mean: Its mean over the evaluation set.
+        metric_values: Its value for each image.
+    """
+
+    folder: Path
+    sha256: str = ""
+    missing: str = ""
+    device: str = "unknown device"
+    kind: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    noise: tuple[Noise, ...] = ()
+    speeds: tuple[Speed, ...] = ()
+    names: tuple[str, ...] = ()
+    captions: tuple[str, ...] = ()
+    metric: str = ""
+    metric_mean: float | None = None
+    metric_values: tuple[float, ...] = ()
+
+    def outputs(self, names: Sequence[str]) -> dict[str, Array]:
+        """The recorded evaluation outputs of some names, [n, ...] each; what is not there is left out."""
+        return tensors(self.folder / OUTPUTS, {name: EVALUATION + name for name in names})
+
+    def image_input(self) -> str:
+        """Name of the tensor of images in the inputs [n, 3, H, W]; empty where there is none."""
+        shapes = _shapes(self.folder / INPUTS)
+        images = [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] == 3]
+        return next((name for name in sorted(images) if name.startswith(EVALUATION)), "")
+
+    def picture(self, tensor: str, index: int) -> Array | None:
+        """One evaluation image as uint8 [H, W, 3]; None where it cannot be read."""
+        import numpy as np
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.folder / INPUTS, framework="numpy") as file:
+                chosen = file.get_slice(tensor)[index : index + 1][0]
+        except (OSError, ValueError, IndexError, SafetensorError):
+            return None
+        bright = np.nan_to_num(np.asarray(chosen, np.float32).transpose(1, 2, 0))
+        return np.asarray((np.clip(bright, 0, 1) * 255 + 0.5).astype(np.uint8))
+
+    def name(self, index: int) -> str:
+        """Name of an evaluation image."""
+        return self.names[index] if index < len(self.names) else f"image {index}"
+
+    def caption(self, index: int) -> str:
+        """The query that was asked of an image, in words; empty where it is not recorded."""
+        return self.captions[index] if index < len(self.captions) else ""
+
+
+def read(folder: Path) -> Reference:
+    """Read what there is of a reference folder."""
+    try:
+        data = (folder / FACTS).read_bytes()
+        found = json.loads(data)
+    except FileNotFoundError:
+        return Reference(folder, missing="no reference is recorded in this build")
+    except (OSError, ValueError, RecursionError):
+        return Reference(folder, missing="the reference of this build is damaged")
+    if not isinstance(found, dict):
+        return Reference(folder, missing="the reference of this build is damaged")
+    metric = _table(found, "metric")
+    mean = metric.get("mean")
+    values = next((value for value in metric.values() if isinstance(value, list)), [])
+    facts = {"driver": str(found["driver"])} if found.get("driver") else {}
+    for group in ("versions", "flags"):
+        facts |= {str(name): _said(value) for name, value in sorted(_table(found, group).items())}
+    return Reference(
+        folder,
+        sha256=hashlib.sha256(data).hexdigest(),
+        device=str(found.get("device") or "unknown device"),
+        kind=str(found.get("device_kind") or ""),
+        facts=facts,
+        noise=tuple(Noise(*row) for row in _leaves(_table(found, "noise"))),
+        speeds=tuple(_speeds(_table(found, "latency"))),
+        names=_texts(found.get("names")) or _names(found.get("batches")),
+        captions=_texts(found.get("captions")),
+        metric=str(metric.get("name") or ""),
+        metric_mean=float(mean) if _is_number(mean) else None,
+        metric_values=tuple(float(value) if _is_number(value) else math.nan for value in values),
+    )
+
+
+def tensors(path: Path, names: Mapping[str, str]) -> dict[str, Array]:
+    """Some tensors of a safetensors file, by new names; those that cannot be read are left out."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            there = set(file.keys())
+            return {new: file.get_tensor(old) for new, old in names.items() if old in there}
+    except (OSError, ValueError, TypeError, SafetensorError):
+        return {}
+
+
+def _shapes(path: Path) -> dict[str, list[int]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - it is no dict
+    except (OSError, ValueError, SafetensorError):
+        return {}
+
+
+def _speeds(latency: Mapping[str, Any]) -> list[Speed]:
+    found = []
+    for batch, modes in sorted(latency.items()):
+        for mode, value in modes.items() if isinstance(modes, dict) else ():
+            p50, p95 = (value.get("p50"), value.get("p95")) if isinstance(value, dict) else (value, None)
+            if _is_number(p50):
+                found.append(Speed(str(batch), str(mode), float(p50), float(p95) if _is_number(p95) else None))
+    return found
+
+
+def _leaves(noise: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    found = []
+    for output, pairs in sorted(noise.items()):
+        for between, value in sorted(pairs.items()) if isinstance(pairs, dict) else (("", pairs),):
+            inner = sorted(value.items()) if isinstance(value, dict) else [("", value)]
+            found += [(output, f"{between} {name}".strip(), float(v)) for name, v in inner if _is_number(v)]
+    return found
+
+
+def _table(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = found.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def _names(batches: object) -> tuple[str, ...]:
+    found = [batch for batch in batches if isinstance(batch, dict)] if isinstance(batches, list) else []
+    return next((_texts(batch.get("names")) for batch in found if batch.get("name") == EVALUATION[:-1]), ())
+
+
+def _said(value: object) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,1 @@
+"""Runtimes: what runs an artifact where it lives. Each implements `edgekit.target.Runtime` and imports lazily."""

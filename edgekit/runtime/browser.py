@@ -1,0 +1,199 @@
+"""A web bundle in a real browser: headless Chromium, driven by Playwright, running the bundle's own library.
+
+WebGPU runs on SwiftShader where there is no GPU: right for correctness, 65-90 times slower than WASM, no 16-bit floats.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit import artifact
+from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.serve import Server
+from edgekit.spec import Array
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+VARIABLE = "EDGEKIT_CHROMIUM"
+QUIET = (
+    "--no-sandbox",  # as root in containers Chromium starts in no other way
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+)
+SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader")
+PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
+
+_LOAD = """async ([device, dtype, timeout]) => {
+  const { load } = await import(new URL("edgekit.js", location.href).href);
+  try {
+    globalThis.runner = await load("./", { device, dtype, timeout, selfTest: false });
+    return { info: globalThis.runner.info };
+  } catch (error) {
+    return { error: String(error) };
+  }
+}"""
+
+_RUN = """async (inputs) => {
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const types = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array };
+  const text = (view) => {
+    const raw = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+    let made = "";
+    for (let at = 0; at < raw.length; at += 32768) made += String.fromCharCode(...raw.subarray(at, at + 32768));
+    return btoa(made);
+  };
+  const feeds = {};
+  for (const [name, { dtype, shape, data }] of Object.entries(inputs)) {
+    feeds[name] = { dtype, shape, data: new types[dtype](bytes(data).buffer) };
+  }
+  try {
+    const outputs = await globalThis.runner.feed(feeds);
+    const { device, dtype } = globalThis.runner.info;
+    const plain = ([name, { dtype, shape, data }]) => [name, { dtype, shape, data: text(data) }];
+    return { device, dtype, outputs: Object.fromEntries(Object.entries(outputs).map(plain)) };
+  } catch (error) {
+    return { error: String(error) };
+  }
+}"""
+
+
+class BrowserRuntime:
+    """One variant of a bundle on one device of headless Chromium.
+
+    Args:
+        bundle: An artifact of the target `web`.
+        device: "wasm" or "webgpu".
+        dtype: "fp32", "fp16" or "q8".
+
+    Raises:
+        NotVerifiedHere: There is no Playwright, no Chromium, no such variant, or no GPU adapter even in software.
+        ArtifactError: The bundle does not start, or fell back to something else than was asked for.
+    """
+
+    def __init__(self, bundle: Path, device: str, dtype: str) -> None:
+        if dtype not in {variant.name for variant in artifact.read(bundle, check=False).variants}:
+            raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
+        self._server = Server(bundle)
+        self._playwright, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
+        try:
+            self._server.__enter__()
+            self._page = open_page(self._browser, self._server.url)
+            self._info = self._load(device, dtype)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def device(self) -> str:
+        """Browser, device, threads and runtime, in words."""
+        info = self._info
+        where = f"WebAssembly, {info['threads']} threads"
+        if info["device"] == "webgpu":
+            adapter = info["adapter"] or {}
+            named = adapter.get("description") or adapter.get("architecture") or adapter.get("vendor") or "unnamed"
+            where = f"WebGPU ({named})"
+        return f"Chromium {self._browser.version}, {where}, onnxruntime-web {info['version']}"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch of raw tensors.
+
+        Raises:
+            ArtifactError: The run failed, or the library had to leave the device that is judged.
+        """
+        sent = {
+            name: {
+                "dtype": str(a.dtype),
+                "shape": list(a.shape),
+                "data": base64.b64encode(a.tobytes()).decode(),
+            }
+            for name, a in inputs.items()
+        }
+        answer = self._page.evaluate(_RUN, sent)
+        if "error" in answer:
+            raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
+        if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
+            raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
+        return {name: _array(tensor) for name, tensor in answer["outputs"].items()}
+
+    def close(self) -> None:
+        """End the browser and the server."""
+        self._browser.close()
+        self._playwright.stop()
+        self._server.__exit__()
+
+    def _load(self, device: str, dtype: str) -> dict[str, Any]:
+        answer = self._page.evaluate(_LOAD, [device, dtype, PATIENCE])
+        if "error" in answer:
+            raise ArtifactError(f"the bundle does not start in the browser: {answer['error']}")
+        info: dict[str, Any] = answer["info"]
+        if (info["device"], info["dtype"]) != (device, dtype):
+            reason = "; ".join(f["reason"] for f in info["fallbacks"]) or "no reason was given"
+            if device == "webgpu" and "adapter" in reason:
+                raise NotVerifiedHere(f"this browser gives no WebGPU adapter, not even a software one ({reason})")
+            raise ArtifactError(f"the browser does not run {dtype} on {device}: {reason}")
+        return info
+
+
+def launch(flags: tuple[str, ...] = ()) -> tuple[Playwright, Browser]:
+    """Start headless Chromium.
+
+    Raises:
+        NotVerifiedHere: There is no Playwright or no Chromium, with what to install.
+    """
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        raise NotVerifiedHere("Playwright is not installed: pip install 'edgekit[web]'") from None
+    playwright = sync_playwright().start()
+    try:
+        path = find() or _own(playwright)
+        return playwright, playwright.chromium.launch(executable_path=path, args=[*QUIET, *flags])
+    except Error as error:
+        playwright.stop()
+        raise NotVerifiedHere(
+            f"Chromium does not start ({error.message.splitlines()[0]}): is '{find()}' whole?"
+        ) from error
+    except NotVerifiedHere:
+        playwright.stop()
+        raise
+
+
+def find() -> str:
+    """A Chromium of the system: what the environment names, or what lies on the path; empty where there is none."""
+    named = os.environ.get(VARIABLE, "")
+    return named or next((found for name in NAMES if (found := shutil.which(name))), "")
+
+
+def open_page(browser: Browser, url: str) -> Page:
+    """A page of the bundle's origin that runs nothing by itself."""
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(url + artifact.MANIFEST)
+    return page
+
+
+def _own(playwright: Playwright) -> str:
+    path = playwright.chromium.executable_path
+    if not Path(path).is_file():
+        raise NotVerifiedHere(
+            "there is no Chromium: install it (`apt-get install chromium`, `brew install chromium`, "
+            f"`playwright install chromium`), or name one in {VARIABLE}"
+        )
+    return path
+
+
+def _array(tensor: Mapping[str, Any]) -> Array:
+    data = base64.b64decode(tensor["data"])
+    return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()

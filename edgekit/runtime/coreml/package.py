@@ -1,0 +1,162 @@
+"""A saved `.mlpackage`: read from disk as records, and written so that equal programs give equal bytes.
+
+Layout: `Manifest.json` names items under `Data/`; the root item is `model.mlmodel` (a `Model` protobuf holding the ML
+Program), the other one the folder of its weight files. Definitions: `Model.proto` and `FeatureTypes.proto` in
+coremltools' `mlmodel/format`, and `ModelPackage.cpp` in its `modelpackage/src` for the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.runtime.coreml.decode import Decoder
+from edgekit.runtime.coreml.proto import Message, parse
+from edgekit.runtime.coreml.records import Feature, Package
+
+_AUTHOR = "com.apple.CoreML"
+_MODEL_ID = "A1B3C1E2-6F0D-5E5B-9C1B-0A6D3F6A0001"  # fixed: coremltools draws a random one for every save
+_WEIGHTS_ID = "A1B3C1E2-6F0D-5E5B-9C1B-0A6D3F6A0002"
+_MANIFEST = {
+    "fileFormatVersion": "1.0.0",
+    "itemInfoEntries": {
+        _MODEL_ID: {
+            "author": _AUTHOR,
+            "description": "CoreML Model Specification",
+            "name": "model.mlmodel",
+            "path": f"{_AUTHOR}/model.mlmodel",
+        },
+        _WEIGHTS_ID: {
+            "author": _AUTHOR,
+            "description": "CoreML Model Weights",
+            "name": "weights",
+            "path": f"{_AUTHOR}/weights",
+        },
+    },
+    "rootModelIdentifier": _MODEL_ID,
+}
+_LARGEST_JSON = 1 << 20  # bytes
+_ARRAY_TYPES = {65568: "fp32", 65600: "fp64", 131104: "int32", 131080: "int8", 65552: "fp16"}
+_COLOURS = {10: "GRAYSCALE", 20: "RGB", 30: "BGR", 40: "GRAYSCALE_FLOAT16"}
+
+
+def find(artifact: Path) -> Path:
+    """The one `.mlpackage` in an artifact's folder.
+
+    Raises:
+        ArtifactError: If there is none, or more than one.
+    """
+    found = sorted(artifact.glob("*.mlpackage"))
+    if len(found) != 1:
+        raise ArtifactError(f"'{artifact}' must hold one .mlpackage but holds {len(found)}: export again")
+    return found[0]
+
+
+def read(path: Path) -> Package:
+    """Read a package from disk, with every constant of its program.
+
+    Raises:
+        ArtifactError: If it is not a package, or damaged.
+        NotVerifiedHere: If it is a Core ML model of a kind that the interpreter does not run.
+    """
+    from google.protobuf.message import DecodeError
+
+    model_file = _root(path)
+    try:
+        model = parse(model_file.read_bytes())
+    except (OSError, DecodeError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"the model '{model_file}' is damaged ({error}): export again") from error
+    if model.WhichOneof("Type") != "mlProgram":
+        raise NotVerifiedHere(f"the interpreter runs ML Programs; '{path}' holds {model.WhichOneof('Type')!r}")
+    main = model.mlProgram.functions.get("main") if "main" in model.mlProgram.functions else None
+    if main is None or main.opset not in main.block_specializations:
+        raise ArtifactError(f"the program in '{path}' has no function 'main' for its opset: export again")
+    decoder = Decoder(model_file.parent)
+    try:
+        block = decoder.block(main.block_specializations[main.opset])
+        arguments = tuple(decoder.result(i) for i in main.inputs)
+    except ArtifactError as error:
+        raise ArtifactError(f"'{path}' is damaged: {error}") from error
+    return Package(
+        path=path,
+        inputs=tuple(_feature(f) for f in model.description.input),
+        outputs=tuple(_feature(f) for f in model.description.output),
+        arguments=arguments,
+        main=block,
+        opset=main.opset,
+        metadata=_metadata(model.description.metadata),
+    )
+
+
+def write(model: Message, weights: Path | None, path: Path) -> None:
+    """Write a package whose bytes depend on the program alone: fixed identifiers, sorted maps, no dates or paths.
+
+    Args:
+        model: A `Model` protobuf; its blobs are in `weights/weight.bin`.
+        weights: The weight file, or None where the program has none.
+        path: The `.mlpackage` to make; its parent exists.
+    """
+    folder = path / "Data" / _AUTHOR
+    (folder / "weights").mkdir(parents=True)
+    (folder / "model.mlmodel").write_bytes(model.SerializeToString(deterministic=True))
+    if weights is not None:
+        shutil.copyfile(weights, folder / "weights" / "weight.bin")
+    manifest = dict(_MANIFEST)
+    if weights is None:
+        entries = {_MODEL_ID: _MANIFEST["itemInfoEntries"][_MODEL_ID]}  # type: ignore[index]
+        manifest["itemInfoEntries"] = entries
+    (path / "Manifest.json").write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
+
+
+def _root(path: Path) -> Path:
+    """The file that the manifest calls the root model, known to lie inside the package."""
+    manifest = path / "Manifest.json"
+    try:
+        if manifest.stat().st_size > _LARGEST_JSON:
+            raise ValueError(f"larger than {_LARGEST_JSON} bytes")
+        entries = json.loads(manifest.read_bytes())
+        relative = entries["itemInfoEntries"][entries["rootModelIdentifier"]]["path"]
+        root = (path / "Data" / relative).resolve()
+    except FileNotFoundError:
+        raise ArtifactError(f"'{path}' is no Core ML package: it has no Manifest.json; export again") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"the manifest '{manifest}' is damaged ({error!r}): export again") from error
+    if not root.is_relative_to((path / "Data").resolve()) or os.path.islink(path / "Data" / relative):
+        raise ArtifactError(f"the manifest '{manifest}' names a file outside the package, '{relative}': export again")
+    return root
+
+
+def _feature(message: Message) -> Feature:
+    kind = message.type.WhichOneof("Type")
+    if kind == "imageType":
+        image = message.type.imageType
+        return Feature(
+            message.name, "image", shape=(image.height, image.width), colours=_COLOURS.get(image.colorSpace, "unknown")
+        )
+    if kind != "multiArrayType":
+        return Feature(message.name, "other")
+    array = message.type.multiArrayType
+    flexible = array.WhichOneof("ShapeFlexibility")
+    ranges = array.shapeRange.sizeRanges if flexible == "shapeRange" else ()
+    enumerated = array.enumeratedShapes.shapes if flexible == "enumeratedShapes" else ()
+    return Feature(
+        name=message.name,
+        kind="tensor",
+        dtype=_ARRAY_TYPES.get(array.dataType, ""),
+        shape=tuple(array.shape),
+        shapes=tuple(tuple(s.shape) for s in enumerated),
+        bounds=tuple((r.lowerBound, None if r.upperBound < 0 else r.upperBound) for r in ranges),
+    )
+
+
+def _metadata(message: Message) -> dict[str, str]:
+    own = {
+        "author": message.author,
+        "license": message.license,
+        "version": message.versionString,
+        "description": message.shortDescription,
+    }
+    return own | {key: message.userDefined[key] for key in sorted(message.userDefined)}

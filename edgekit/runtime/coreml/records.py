@@ -1,0 +1,149 @@
+"""What an ML Program says, as plain records: types, values, operations, blocks, functions, and the package around them.
+
+The names are those of the MIL protobuf (`MIL.proto`, `Model.proto` in coremltools' `mlmodel/format`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.spec import Array
+
+Value = Array | str | tuple["Value", ...]
+"""A decoded constant: an array in its working dtype, a text, or a tuple of these."""
+
+Shape = tuple[int | None, ...]
+"""Sizes; None where the program leaves a size open."""
+
+WORKING_DTYPES: Mapping[str, np.dtype[np.generic]] = {
+    name: np.dtype(working)
+    for name, working in {
+        "bool": np.bool_,
+        "fp16": np.float32,  # the values are fp16 numbers; arithmetic widens them, `store` rounds them again
+        "fp32": np.float32,
+        "fp64": np.float64,
+        "int8": np.int8,
+        "int16": np.int16,
+        "int32": np.int32,
+        "int64": np.int64,
+        "uint8": np.uint8,
+        "uint16": np.uint16,
+        "uint32": np.uint32,
+        "uint64": np.uint64,
+    }.items()
+}
+"""MIL element type -> NumPy dtype that holds its values while the interpreter computes."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type by MIL name ("fp16", "string", ...) and sizes; a scalar has no sizes."""
+
+    dtype: str
+    shape: Shape = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A named value that an operation or a block's head defines."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        kind: The operator, by MIL name.
+        name: What the converter called this use of it.
+        inputs: Arguments by parameter: names of values, or constants written in place.
+        attributes: Constants by parameter; `const` keeps its value here, constexpr operators all of theirs.
+        outputs: What it defines, in order.
+        blocks: Nested blocks of control flow.
+    """
+
+    kind: str
+    name: str
+    inputs: Mapping[str, tuple[str | Constant, ...]]
+    attributes: Mapping[str, Value]
+    outputs: tuple[Result, ...]
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant written in place of a name."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Block:
+    """Operations in order, the values they may use from outside by name, and the names they hand back."""
+
+    inputs: tuple[Result, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """An input or output of the package, as an app sees it.
+
+    Attributes:
+        name: Its name.
+        kind: "tensor" (MLMultiArray), "image" (a pixel buffer of 8-bit values) or "other".
+        dtype: MIL element type of a tensor.
+        shape: Default sizes of a tensor; (height, width) of an image.
+        shapes: Every allowed shape, where they are enumerated.
+        bounds: Smallest and largest size of each dimension, where ranges are allowed; None means no limit.
+        colours: Colour layout of an image: "RGB", "BGR", "GRAYSCALE" ...
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    bounds: tuple[tuple[int, int | None], ...] = ()
+    colours: str = ""
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this shape may be given."""
+        if self.shapes:
+            return shape in self.shapes
+        if self.bounds:
+            return len(shape) == len(self.bounds) and all(
+                low <= size and (high is None or size <= high)
+                for size, (low, high) in zip(shape, self.bounds, strict=True)
+            )
+        return shape == self.shape
+
+
+@dataclass(frozen=True)
+class Package:
+    """A saved ML Program.
+
+    Attributes:
+        path: The `.mlpackage` folder.
+        inputs: What an app gives.
+        outputs: What an app gets.
+        arguments: The main function's arguments.
+        main: The main function's block.
+        opset: The operator set that the block is written for, for example "CoreML7".
+        metadata: Author, licence, version, description and the user-defined entries.
+    """
+
+    path: Path
+    inputs: tuple[Feature, ...]
+    outputs: tuple[Feature, ...]
+    arguments: tuple[Result, ...]
+    main: Block
+    opset: str
+    metadata: Mapping[str, str] = field(default_factory=dict)

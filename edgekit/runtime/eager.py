@@ -1,0 +1,52 @@
+"""The PyTorch module itself, as a runtime: what references are recorded with and artifacts are timed against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgekit import program
+from edgekit.runtime.threads import threads
+from edgekit.spec import Array, ModelSpec
+
+
+class EagerRuntime:
+    """A model's module in eager PyTorch.
+
+    Args:
+        spec: The model; its module is moved to the device and dtype for good.
+        device: "cpu" or "cuda".
+        double: Whether to compute in float64.
+    """
+
+    def __init__(self, spec: ModelSpec, device: str = "cpu", double: bool = False) -> None:
+        import torch
+
+        torch.set_num_threads(threads())
+        self._spec = spec
+        self._dtype = torch.float64 if double else torch.float32
+        self._device = device
+        self._module = spec.module.to(device=device, dtype=self._dtype)
+
+    @property
+    def device(self) -> str:
+        """Library, version, device and threads, in words."""
+        import torch
+
+        if self._device == "cpu":
+            return f"PyTorch {torch.__version__} eager, CPU, {threads()} threads"
+        return f"PyTorch {torch.__version__} eager, {torch.cuda.get_device_name()}"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; floating-point inputs are cast to the runtime's dtype."""
+        import torch
+
+        arguments = [
+            t.to(self._device, self._dtype if t.is_floating_point() else None)
+            for t in program.tensors(self._spec, inputs)
+        ]
+        with torch.inference_mode():
+            return program.named(self._spec, self._module(*arguments))
+
+    def close(self) -> None:
+        """Free the module."""
+        del self._module

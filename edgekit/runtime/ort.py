@@ -1,0 +1,92 @@
+"""ONNX Runtime in this process, on the CPU provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.errors import ArtifactError, DependencyError
+from edgekit.runtime.threads import threads
+from edgekit.spec import Array
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+PROVIDER = "CPUExecutionProvider"
+
+
+class OrtRuntime:
+    """An ONNX model in ONNX Runtime.
+
+    Args:
+        model: Path of the `.onnx` file.
+        settings: Session configuration entries, for example `session.x64quantprecision`.
+
+    Raises:
+        DependencyError: If not exactly one build of ONNX Runtime is installed.
+        ArtifactError: If ONNX Runtime refuses the model.
+    """
+
+    def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._session = _open(model, settings or {})
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    @property
+    def device(self) -> str:
+        """Library, version, provider and threads, in words."""
+        import onnxruntime
+
+        return f"ONNX Runtime {onnxruntime.__version__}, {PROVIDER}, {threads()} threads"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; non-contiguous arrays are copied first."""
+        feed = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        return dict(zip(self._names, self._session.run(None, feed), strict=True))
+
+    def close(self) -> None:
+        """Free the session."""
+        del self._session
+
+
+def require() -> None:
+    """See that exactly one build of ONNX Runtime is installed: two overwrite each other's files.
+
+    Raises:
+        DependencyError: If there is none, or both are there.
+    """
+    found = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
+    if len(found) == 2:
+        raise DependencyError(
+            "both onnxruntime and onnxruntime-gpu are installed and overwrite each other: "
+            "pip uninstall onnxruntime onnxruntime-gpu, then pip install 'edgekit[cpu]' or 'edgekit[gpu]'"
+        )
+    if not found:
+        raise DependencyError("ONNX Runtime is not installed: pip install 'edgekit[cpu]' or 'edgekit[gpu]'")
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _open(model: Path, settings: Mapping[str, str]) -> onnxruntime.InferenceSession:
+    require()
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads()
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # warnings about unused initializers are not the user's
+    for key, value in settings.items():
+        options.add_session_config_entry(key, value)
+    try:
+        return onnxruntime.InferenceSession(str(model), options, providers=[PROVIDER])
+    except Exception as error:
+        raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {str(error).splitlines()[0]}") from error

@@ -1,0 +1,169 @@
+"""What a model declares: inputs, outputs, axes, evaluation. Frozen records, and no reading or writing.
+
+The protocol for a model of your own is these records and nothing else: a function without arguments that returns a
+`ModelSpec`, named on the command line as `package.module:factory`::
+
+    from edgekit.model import Axis, Input, ModelSpec, Output
+
+    def factory() -> ModelSpec:
+        return ModelSpec(
+            name="resnet",
+            module=net.eval(),
+            inputs=(Input("images", ("batch", 3, "height", "width"), kind="image"),),
+            outputs=(Output("logits"),),
+            axes={"batch": Axis(1, 1, 8), "height": Axis(224, 64, 512, 32), "width": Axis(224, 64, 512, 32)},
+            evaluation=my_images,        # optional: a function that returns an Evaluation
+        )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+Array = npt.NDArray[Any]
+"""A NumPy array of any dtype; shapes are given in docstrings."""
+
+Metric = Callable[[Mapping[str, Array], Array], Array]
+"""(outputs of n images, truth of n images) -> float64 [n], each in [0, 1], larger is better."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dimension that may vary.
+
+    Attributes:
+        default: Size used for examples, for static artifacts and for the default latency.
+        minimum: Smallest size that the model accepts.
+        maximum: Largest size that is proved and advertised.
+        multiple_of: Sizes must be a multiple of this.
+    """
+
+    default: int
+    minimum: int = 1
+    maximum: int = 8
+    multiple_of: int = 1
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of the module, in the order of `forward`.
+
+    Attributes:
+        name: Name in every artifact.
+        shape: Sizes; a string names an entry of `ModelSpec.axes`.
+        dtype: NumPy name.
+        low: Smallest value a real input has; with `high` it bounds the stress inputs.
+        high: Largest value a real input has.
+        kind: "image" is RGB, NCHW, scaled from bytes to [low, high]; "query" is the mean of word embeddings
+            (`vocabulary.json`, `embeddings.bin` beside the weights); "tensor" is anything else.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str = "float32"
+    low: float = 0.0
+    high: float = 1.0
+    kind: Literal["image", "query", "tensor"] = "tensor"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of the module, in the order of the tuple that `forward` returns.
+
+    Attributes:
+        name: Name in every artifact.
+        role: How it is judged. "scores": values in a fixed range whose order matters, [B, N]. "counts": integers
+            that follow from scores by `floor(low + (high - low) * score + 0.5)`. "ranking": indices [B, K] of the
+            largest scores, largest first. "features": rows [B, K, D] that belong to the ranking. "tensor": the rest.
+        of: The output that a "counts", "ranking" or "features" output is derived from.
+        dtype: NumPy name.
+        low: Smallest count.
+        high: Largest count.
+    """
+
+    name: str
+    role: Literal["scores", "counts", "ranking", "features", "tensor"] = "tensor"
+    of: str = ""
+    dtype: str = "float32"
+    low: float = 0.0
+    high: float = 1.0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Real inputs on which artifacts are judged.
+
+    Attributes:
+        inputs: For each input name an array [n, ...].
+        names: One name an image, for "worst image" in reports.
+        captions: One line an image to show beside it (the query's words), or none.
+        truth: Ground truth [n, ...] for the metric, or None.
+        metric: The task metric, or None.
+        metric_name: What the metric is called in reports.
+    """
+
+    inputs: Mapping[str, Array]
+    names: tuple[str, ...]
+    captions: tuple[str, ...] = ()
+    truth: Array | None = None
+    metric: Metric | None = None
+    metric_name: str = "task metric"
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model and everything that exporting and judging it needs.
+
+    Attributes:
+        name: Name of the build folder and of the artifacts; lower case, digits, dots and dashes.
+        module: The module in eval mode with its weights; takes the inputs in order, returns a tensor or a tuple.
+        inputs: Its inputs, in order.
+        outputs: Its outputs, in order.
+        axes: The dimensions that may vary, by name.
+        factory: `package.module:function` that makes this spec again without arguments.
+        evaluation: Makes the evaluation set; None means random inputs only.
+        calibration: Makes n calibration samples for quantization, as an `Evaluation` without truth.
+        reference: Folder of a recorded reference that ships with the model.
+        files: Further files that belong to the model and go into its folder, by name.
+        licence: SPDX name of the weights' licence.
+        author: Who made the weights.
+        description: One sentence for artifact metadata.
+    """
+
+    name: str
+    module: torch.nn.Module
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    axes: Mapping[str, Axis] = field(default_factory=dict)
+    factory: str = ""
+    evaluation: Callable[[], Evaluation] | None = None
+    calibration: Callable[[int], Evaluation] | None = None
+    reference: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+    licence: str = ""
+    author: str = ""
+    description: str = ""
+
+    def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
+        """Shape of an input where the named axes have the given sizes, and the others their defaults."""
+        chosen = {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})
+        declared = next(i for i in self.inputs if i.name == name).shape
+        return tuple(chosen[d] if isinstance(d, str) else d for d in declared)
+
+    def random(self, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
+        """Uniform random inputs between each input's low and high, the same on every platform for a seed."""
+        generator = np.random.Generator(np.random.PCG64(seed))
+        made: dict[str, Array] = {}
+        for i in self.inputs:
+            unit = generator.random(self.shape(i.name, sizes))
+            made[i.name] = (i.low + (i.high - i.low) * unit).astype(i.dtype)
+        return made

@@ -1,0 +1,291 @@
+"""Numbers and a tolerance -> verified, rejected or not verified here, with the reason. Never a silent pass.
+
+Two kinds of batches are judged:
+
+- evaluation, real inputs: every limit of the tolerance, image by image, and the task metric against the reference's.
+- stress (random, constant, extreme inputs) and the grid of shapes: whatever is absolute holds there too, differences of
+  scores and features, counts and swaps. Cosine, SNR, Spearman and lost mass do not: on a nearly flat map they measure
+  rounding. Where ranks need not be exact (INT8) nothing absolute is left, and such inputs are outside of what was
+  calibrated: the answers must be finite, in shape and range, belong together, and not be grossly off.
+
+A limit is the larger of the table's and NOISE_MULTIPLE times the reference's own noise, up to NOISE_CAP times the
+table's. What fails it but is within the noise is not the artifact's fault and no proof either: not verified here. Where
+scores differ by no more than the noise, cosine, SNR, ranks and lost mass are not asked for. A NaN fails every limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from edgekit.compare import FLAT_RANGE, Comparison, Measure
+from edgekit.spec import Array
+from edgekit.tolerance import Tolerance
+
+Status = Literal["verified", "rejected", "not verified here"]
+
+NOISE_MULTIPLE = 4.0
+"""Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it."""
+NOISE_CAP = 10.0
+"""Times the table's limit: a reference that is noisier proves nothing, and must not excuse anything."""
+OWN_TOLERANCE = 1e-3
+"""Score units. Ranking and counts follow from the artifact's own scores; fp16 rounds those in [0.5, 1) by 2.5e-4."""
+GROSS_SNR_DB = 10.0
+"""Decibels, where the table asks for ranks only: scores scaled by 0.7 or by 1.3 rank the same and are wrong."""
+GROSS_ROW_COSINE = 0.8
+"""Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
+GROSS_MAX_ABS = 0.5
+"""Score units, on stress inputs where ranks need not be exact: more says yes where the reference says no."""
+GROSS_MEAN_ABS = 0.1
+"""Score units, mean of a map, in the same place."""
+
+EVALUATION, STRESS = "evaluation", "stress"
+_OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
+_WIDENED = {"max abs", "relative", "count excess", "swap gap", "order gap"}
+_NEEDLESS = {"cosine", "snr", "spearman", "lost mass", "row cosine"}  # where the difference is within the noise
+_FORGIVEN = {
+    "swap gap": "patches swapped at the boundary of the top K",
+    "order gap": "patches ranked in another order",
+    "count excess": "counts that differ by rounding at a boundary",
+}
+_AT_LEAST = {"cosine", "cosine whole", "row cosine", "snr", "spearman", "jaccard", "agreement", "equal", "matched"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One metric of one output over one batch, at its worst image, and what it was held against.
+
+    Attributes:
+        batch: "evaluation", "stress", or the sizes of a grid shape.
+        output: Name of the output; empty for the task metric.
+        metric: Name of the metric.
+        value: At the worst image (of a task metric's drop: its mean).
+        mean: Over the images.
+        limit: What `value` was held against; None where it is only shown. `table` is the tolerance's own.
+        noise: NOISE_MULTIPLE times the reference's noise in the metric's units, where it can widen the limit.
+        passed: Whether all images held.
+        image: The worst image.
+        patch: The worst patch, row-major; -1 where that means nothing.
+    """
+
+    batch: str
+    output: str
+    metric: str
+    value: float
+    mean: float
+    limit: float | None = None
+    table: float | None = None
+    noise: float | None = None
+    passed: bool = True
+    image: str = ""
+    patch: int = -1
+
+    @property
+    def drowned(self) -> bool:
+        """Whether it failed by less than the reference differs from itself."""
+        return not self.passed and self.noise is not None and self.value <= self.noise
+
+    def __str__(self) -> str:
+        what = f"{self.metric} of '{self.output}'" if self.output else self.metric
+        where = f" in image '{self.image}'" + (f", patch {self.patch}" if self.patch >= 0 else "")
+        bound = "at least" if self.metric in _AT_LEAST else "at most"
+        place = "" if self.batch == EVALUATION else f", {self.batch}"
+        said = f"{what} is {self.value:.4g}{where if self.image else ''}{place}"
+        return said + (f", must be {bound} {self.limit:.4g}" if self.limit is not None else "")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why an artifact was not verified; printed as one sentence.
+
+    Attributes:
+        text: The sentence.
+        batch: Where, as in `Check`.
+        check: What failed, with metric, value, limit, worst image and patch; None for what has no number.
+    """
+
+    text: str
+    batch: str = ""
+    check: Check | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One artifact in one place.
+
+    Attributes:
+        status: What was found.
+        reasons: Why it is not verified; empty where it is.
+        notes: What a reader should know although it passed: ties forgiven, limits widened, what was not asked.
+        checks: Every number, with the limits that were used.
+        proved: The sizes of the grid shapes at which everything held.
+    """
+
+    status: Status
+    reasons: tuple[Reason, ...] = ()
+    notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    proved: tuple[Mapping[str, int], ...] = ()
+
+
+def not_verified(sentence: str) -> Verdict:
+    """The verdict where this host lacks what it takes; the sentence says what is missing."""
+    return Verdict("not verified here", (Reason(sentence),))
+
+
+def score_tolerance(tolerance: Tolerance, noise: float) -> float:
+    """The limit on scores that `judge` uses, in score units, given the noise of that output: for `compare`."""
+    return _limit(tolerance.max_abs or 0.0, NOISE_MULTIPLE * noise)
+
+
+def judge(
+    tolerance: Tolerance,
+    noise: Mapping[str, float],
+    *,
+    evaluation: Sequence[Comparison] = (),
+    stress: Sequence[Comparison] = (),
+    grid: Sequence[tuple[Mapping[str, int], Comparison]] = (),
+    metric_name: str = "task metric",
+) -> Verdict:
+    """Judge one artifact in one place.
+
+    Args:
+        tolerance: The row of the table.
+        noise: Largest absolute difference of the reference from itself, by output.
+        evaluation: Real inputs, in one or more comparisons; empty where the model has none.
+        stress: Random, constant and extreme inputs.
+        grid: Sizes of each proved shape and what was found there.
+        metric_name: What the task metric is called.
+    """
+    bad = [name for name, value in noise.items() if not 0 <= value < np.inf]
+    if bad:
+        return not_verified(f"the reference's own noise of '{bad[0]}' is '{noise[bad[0]]}': record the reference again")
+    shapes = [", ".join(f"{axis} {size}" for axis, size in sizes.items()) for sizes, _ in grid]
+    batches = [(EVALUATION, evaluation), (STRESS, stress)]
+    batches += [(shape, (found,)) for shape, (_, found) in zip(shapes, grid, strict=True)]
+    checks = list(_task(tolerance, evaluation, metric_name))
+    reasons: list[Reason] = []
+    for batch, comparisons in batches:
+        checks += _checks(batch, comparisons, _rules(tolerance, batch == EVALUATION), noise)
+        where = "" if batch == EVALUATION else f", {batch}"
+        reasons += [Reason(text + where, batch) for each in comparisons for text in each.faults]
+    reasons += [Reason(str(check), check.batch, check) for check in checks if not check.passed]
+    reasons.sort(key=lambda reason: reason.check is not None and reason.check.drowned)
+    failed = {reason.batch for reason in reasons}
+    proved = tuple(sizes for shape, (sizes, _) in zip(shapes, grid, strict=True) if shape not in failed)
+    status: Status = "verified"
+    if any(reason.check is None or not reason.check.drowned for reason in reasons):
+        status = "rejected"
+    elif reasons:
+        status = "not verified here"
+    elif not checks:
+        return not_verified("nothing was compared")
+    elif not tolerance.exact_ranking and not evaluation:
+        return not_verified(f"the limits of '{tolerance.name}' need real inputs, and the model has no evaluation set")
+    return Verdict(status, tuple(reasons), tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
+
+
+def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
+    rules = {("scores", "max abs"): t.max_abs, ("features", "relative"): t.relative, ("tensor", "relative"): t.relative}
+    rules |= {("counts", "own count excess"): OWN_TOLERANCE, ("ranking", "own gap"): OWN_TOLERANCE}
+    if real:
+        rules |= {(role, "cosine"): t.cosine for role in ("scores", "features", "tensor")}
+        rules |= {
+            ("scores", "spearman"): t.spearman,
+            ("ranking", "lost mass"): t.lost_mass,
+            ("scores", "snr"): t.snr_db,
+        }
+    if t.exact_ranking:
+        exact = (("counts", "count excess"), ("ranking", "swap gap"), ("ranking", "order gap"))
+        rules |= dict.fromkeys(exact, t.max_abs or 0.0)
+    elif real:
+        rules |= {("scores", "snr"): t.snr_db or GROSS_SNR_DB, ("features", "row cosine"): GROSS_ROW_COSINE}
+    else:
+        rules |= {("scores", "max abs"): t.max_abs or GROSS_MAX_ABS, ("scores", "mean abs"): GROSS_MEAN_ABS}
+    return {key: limit for key, limit in rules.items() if limit is not None}
+
+
+def _checks(
+    batch: str, comparisons: Sequence[Comparison], rules: Mapping[tuple[str, str], float], noise: Mapping[str, float]
+) -> Iterator[Check]:
+    groups: dict[tuple[str, str], list[tuple[Comparison, Measure]]] = {}
+    for comparison in comparisons:
+        for measure in comparison.measures:
+            groups.setdefault((measure.output, measure.metric), []).append((comparison, measure))
+    for found in groups.values():
+        table = rules.get((found[0][1].role, found[0][1].metric))
+        if table is not None or batch == EVALUATION:  # elsewhere only what is judged is worth showing
+            yield _check(batch, found, table, noise)
+
+
+def _check(
+    batch: str, found: Sequence[tuple[Comparison, Measure]], table: float | None, noise: Mapping[str, float]
+) -> Check:
+    measure = found[0][1]
+    values = np.concatenate([m.values for _, m in found])
+    patches = np.concatenate([m.patches for _, m in found])
+    names = [name for comparison, _ in found for name in comparison.names]
+    sign = -1.0 if measure.metric in _AT_LEAST else 1.0
+    own = max(_own(m, noise) for _, m in found) if measure.metric in _WIDENED else None
+    limit = None if table is None else _limit(table, own or 0.0)
+    held = np.ones(len(values), bool)
+    if limit is not None:
+        held = sign * values <= sign * limit
+        if own is None and measure.metric in _NEEDLESS:
+            held |= np.concatenate([_within_noise(comparison, m, noise) for comparison, m in found])
+    pool = np.flatnonzero(~held) if not held.all() else np.arange(len(values))
+    worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
+    passed, value, mean = bool(held.all()), float(values[worst]), float(values.mean())
+    where = names[worst], int(patches[worst])
+    return Check(batch, measure.output, measure.metric, value, mean, limit, table, own, passed, *where)
+
+
+def _own(m: Measure, noise: Mapping[str, float]) -> float:
+    return NOISE_MULTIPLE * (noise.get(m.of, 0.0) if m.role in _OF_SCORES else noise.get(m.output, 0.0) / m.peak)
+
+
+def _within_noise(comparison: Comparison, m: Measure, noise: Mapping[str, float]) -> Array:
+    off = comparison.get(m.of, "max abs") if m.role in _OF_SCORES else comparison.get(m.output, "relative")
+    return np.asarray(off <= min(_own(m, noise), FLAT_RANGE)) if off is not None else np.zeros(len(m.values), bool)
+
+
+def _limit(table: float, own: float) -> float:
+    return max(table, min(own, NOISE_CAP * table))
+
+
+def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator[Check]:
+    found = [(each.names, each.task[0] - each.task[1]) for each in evaluation if each.task is not None]
+    if not found:
+        return
+    images = [image for names, _ in found for image in names]
+    drops = np.concatenate([drop for _, drop in found])
+    worst, mean = int(drops.argmax()), float(drops.mean())
+    asked = ((f"{name} drop", mean, t.task_drop), (f"{name} drop, one image", float(drops[worst]), t.task_drop_worst))
+    for metric, value, limit in asked:
+        passed = limit is None or value <= limit
+        yield Check(EVALUATION, "", metric, value, mean, limit, limit, None, passed, images[worst])
+
+
+def _notes(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> Iterator[str]:
+    if not evaluation:
+        yield "judged on random and extreme inputs only: the model has no evaluation set"
+    elif t.task_drop is not None and not any(comparison.task for comparison in evaluation):
+        yield "no task metric was judged: the evaluation set has no truth"
+    for check in (c for c in checks if c.batch == EVALUATION):
+        what = _FORGIVEN.get(check.metric)
+        if what and check.limit is not None and check.passed and check.value > 0:
+            yield (
+                f"{what}: forgiven, their reference scores are at most {check.value:.2g} apart"
+                f" (limit {check.limit:.2g}; worst in image '{check.image}', patch {check.patch})"
+            )
+        if check.limit is not None and check.table is not None and check.limit > check.table:
+            yield (
+                f"the limit on {check.metric} of '{check.output}' is {check.limit:.2g} instead of {check.table:.2g}:"
+                f" {NOISE_MULTIPLE:g} times the reference's own noise"
+            )

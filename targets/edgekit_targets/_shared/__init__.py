@@ -1,0 +1,1 @@
+"""What two targets share; files and folders that start with _ are no targets."""

@@ -1,0 +1,148 @@
+"""The page and the runtime that a web bundle carries: where they lie, what hosts must send, compressed siblings.
+
+In a wheel they are the folder `edgekit_targets/_web`; in a checkout `web/dist`, built on demand.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from edgekit import artifact
+from edgekit.errors import ExportError
+from edgekit.serve import HEADERS
+
+PACKAGED = Path(__file__).parents[1] / "_web"
+CHECKOUT = Path(__file__).parents[3] / "web"
+SOURCES = ("src", "page", "sw", "public", "licences", "index.html", "vite.config.ts", "package-lock.json")
+STAMP = ".sources"
+
+QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
+MODEL_QUALITY = 9  # weights hardly compress, and quality 11 takes ten times as long for 1 %
+WINDOW = 24
+WORTH = 0.97  # a compressed file must be smaller than this share
+SMALLEST = 512  # bytes; below, headers weigh more
+COMPRESSED = {".br", ".gz", ".png", ".jpg", ".webp"}
+LARGEST = 25 << 20  # bytes a file: common static hosts refuse more
+
+
+def find() -> Path:
+    """The built page: packaged, or built from the checkout if its sources changed.
+
+    Raises:
+        ExportError: It is not built and cannot be.
+    """
+    if (PACKAGED / "index.html").is_file():
+        return PACKAGED
+    if not (CHECKOUT / "package.json").is_file():
+        raise ExportError("this installation lacks the page of the target 'web': reinstall edgekit from a wheel")
+    stamp = CHECKOUT / "dist" / STAMP
+    wanted = digest(CHECKOUT)
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        build(CHECKOUT)
+        stamp.write_text(wanted)
+    return CHECKOUT / "dist"
+
+
+def digest(web: Path) -> str:
+    """sha256 of everything that the built page is made from."""
+    hashed = hashlib.sha256()
+    for name in SOURCES:
+        path = web / name
+        for file in sorted(p for p in (path.rglob("*") if path.is_dir() else (path,)) if p.is_file()):
+            hashed.update(f"{file.relative_to(web).as_posix()} {artifact.digest_file(file)}\n".encode())
+    return hashed.hexdigest()
+
+
+def build(web: Path) -> None:
+    """Build the page with npm.
+
+    Raises:
+        ExportError: There is no npm, or the build fails.
+    """
+    if shutil.which("npm") is None:
+        raise ExportError(
+            f"the page in '{web}' is not built, and npm is not installed: install Node 20 and export again"
+        )
+    for command in (("npm", "ci", "--ignore-scripts"), ("npm", "run", "build")):
+        if command[1] == "ci" and (web / "node_modules" / ".package-lock.json").is_file():
+            continue
+        done = subprocess.run(command, cwd=web, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+            raise ExportError(f"`{' '.join(command)}` in '{web}' failed: {' '.join(last)}")
+
+
+def copy(site: Path, out: Path) -> None:
+    """Put the page, the runtime and the licences into a bundle."""
+    left_out = shutil.ignore_patterns("types", STAMP, "*.br", "*.gz")
+    shutil.copytree(site, out, ignore=left_out, dirs_exist_ok=True)
+
+
+def write_headers(out: Path) -> None:
+    """Header files for hosts that read them; the service worker stands in on hosts that read none."""
+    lines = "".join(f"  {name}: {value}\n" for name, value in HEADERS.items())
+    (out / "_headers").write_text(f"/*\n{lines}")  # Netlify, Cloudflare Pages
+    rows = [{"key": name, "value": value} for name, value in HEADERS.items()]
+    (out / "vercel.json").write_text(artifact.dump_json({"headers": [{"source": "/(.*)", "headers": rows}]}))
+    apache = "".join(f'  Header set {name} "{value}"\n' for name, value in HEADERS.items())
+    types = "AddType application/wasm .wasm\nAddType text/javascript .mjs .js\n"
+    (out / ".htaccess").write_text(f"{types}<IfModule mod_headers.c>\n{apache}</IfModule>\n")
+    (out / ".nojekyll").write_text("")  # GitHub Pages: files that begin with _ are files
+    deploy = out / "deploy"
+    deploy.mkdir()
+    nginx = "".join(f'add_header {name} "{value}" always;\n' for name, value in HEADERS.items())
+    static = (
+        "types { application/wasm wasm; text/javascript mjs js; }\ngzip_static on;\nbrotli_static on;  # ngx_brotli\n"
+    )
+    (deploy / "nginx.conf").write_text(static + nginx)
+    lower = "".join(f"  {name.lower()}: {value}\n" for name, value in HEADERS.items() if name.startswith("Cross"))
+    (deploy / "huggingface-space.md").write_text(f"---\nsdk: static\ncustom_headers:\n{lower}---\n")
+
+
+def compress(out: Path, progress: Callable[[float], None]) -> None:
+    """Write `.br` and `.gz` beside every file that gets smaller; brotli's work is kept by content hash.
+
+    Raises:
+        ExportError: A file is larger than static hosts take.
+    """
+    files = [p for p in sorted(out.rglob("*")) if p.is_file() and p.suffix not in COMPRESSED]
+    for path in files:
+        if path.stat().st_size > LARGEST:
+            size = path.stat().st_size / 2**20
+            raise ExportError(f"'{path.name}' has {size:.1f} MiB, and common static hosts refuse more than 25 per file")
+    files = [p for p in files if p.stat().st_size >= SMALLEST]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, _ in enumerate(pool.map(_compress, files), 1):
+            progress(done / len(files))
+
+
+def _compress(path: Path) -> None:
+    data = path.read_bytes()
+    quality = MODEL_QUALITY if path.suffix == ".onnx" else QUALITY
+    for suffix, made in ((".br", _brotli(data, quality)), (".gz", gzip.compress(data, 9, mtime=0))):
+        if len(made) < WORTH * len(data):
+            path.with_name(path.name + suffix).write_bytes(made)
+
+
+def _brotli(data: bytes, quality: int) -> bytes:
+    import brotli
+
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgekit" / "brotli"
+    kept = root / f"{hashlib.sha256(data).hexdigest()}.{quality}.{brotli.__version__}"
+    try:
+        return kept.read_bytes()
+    except OSError:
+        made: bytes = brotli.compress(data, quality=quality, lgwin=WINDOW)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        artifact.write_bytes(kept, made)
+    except OSError:
+        pass  # a home that cannot be written costs time only
+    return made

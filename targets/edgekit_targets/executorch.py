@@ -1,0 +1,56 @@
+"""ExecuTorch (`.pte`) with XNNPACK, fp32: PyTorch's runtime for phones and edge boxes, the successor of PyTorch Mobile.
+
+XNNPACK runs the matrix work; what it lacks (top-K, gather, layer norm) runs in ExecuTorch's own kernels, which an app
+links as `optimized_native_cpu_ops_lib` or with the `executorch-android` package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit import model, program
+from edgekit.runtime.executorch import ExecutorchRuntime
+from edgekit.target import Exported, Job, Need, Option, Runtime, Target
+from edgekit.tolerance import FP32_DELEGATED
+from edgekit_targets._shared import executorch
+
+ENTRY = "model.pte"
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.pte."""
+    with executorch.quiet():
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    spec = model.load(job.model)
+    axes = executorch.kept(spec, job.options["dynamic"])
+    job.progress(0.1, "fixing the axes that do not stay dynamic")
+    exported = executorch.fixed(program.load(source), spec, axes)
+    job.progress(0.3, "lowering to ExecuTorch and XNNPACK")
+    lowered = executorch.lowered(spec, exported, [XnnpackPartitioner()])
+    (out / ENTRY).write_bytes(lowered.data)
+    return Exported(precision="fp32", entry=ENTRY, dynamic=axes, notes=lowered.notes())
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    """Run it in ExecuTorch's own runtime."""
+    return ExecutorchRuntime(artifact, ENTRY)
+
+
+TARGET = Target(
+    summary="ExecuTorch with XNNPACK, fp32",
+    source="program",
+    export=export,
+    load=load,
+    tolerance={"": FP32_DELEGATED},
+    needs=(Need("executorch", "executorch"),),
+    groups=("mobile",),
+    options=(
+        Option(
+            name="dynamic",
+            default="batch",
+            help="axes that stay dynamic; memory is planned for the largest sizes",
+            choices=("batch", "all", "none"),
+        ),
+    ),
+)

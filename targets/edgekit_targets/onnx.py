@@ -1,0 +1,147 @@
+"""ONNX: one portable file with dynamic axes, fp32.
+
+The graph comes from torch.export through PyTorch's ONNX exporter, which folds constants and keeps LayerNormalization
+and Gelu whole; nothing that is only one runtime's is put in. What the exporter says of the machine that ran it
+(absolute paths, source lines) is taken out, and nodes are named after the PyTorch modules that they come from.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import model, program
+from edgekit.errors import ExportError
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import Exported, Job, Need, Option, Runtime, Target
+from edgekit.tolerance import FP32
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.spec import ModelSpec
+
+ENTRY = "model.onnx"
+OPSET = "20"  # the first with Gelu as one operator
+_SYMBOL = re.compile(r"\bs\d+\b")
+_FX_NAMES = re.compile(r"[^\w.]+")
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.onnx."""
+    spec = model.load(job.model)
+    captured = program.load(source)
+    job.progress(0.2, "translating the graph to ONNX")
+    graph = _translate(spec, captured, int(job.options["opset"]))
+    job.progress(0.8, "checking the graph")
+    _name_axes(graph, spec)
+    _name_nodes(graph)
+    _strip(graph)
+    _describe(graph, spec)
+    _save(graph, out / ENTRY)
+    return Exported(precision="fp32", entry=ENTRY, dynamic=captured.dynamic)
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    """Run it in ONNX Runtime."""
+    return OrtRuntime(artifact / ENTRY)
+
+
+def _translate(spec: ModelSpec, captured: program.Program, opset: int) -> onnx.ModelProto:
+    import torch
+
+    # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            translated = torch.onnx.export(
+                captured.exported,
+                (),
+                dynamo=True,
+                opset_version=opset,
+                optimize=True,
+                verbose=False,
+                external_data=False,
+                input_names=[i.name for i in spec.inputs],
+                output_names=[o.name for o in spec.outputs],
+            )
+        except Exception as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {first}") from error
+    if translated is None:
+        raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
+    return translated.model_proto
+
+
+def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:
+    """The exporter calls axes s77, s0 ...; outputs' sizes are expressions of them."""
+    axes: dict[str, str] = {}
+    for declared, value in zip(spec.inputs, graph.graph.input, strict=True):
+        for name, dimension in zip(declared.shape, value.type.tensor_type.shape.dim, strict=True):
+            if isinstance(name, str) and dimension.dim_param:
+                axes[dimension.dim_param] = name
+    for value in (*graph.graph.input, *graph.graph.output):
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param:
+                renamed = _SYMBOL.sub(lambda match: axes.get(match[0], match[0]), dimension.dim_param)
+                dimension.dim_param = renamed.replace("((", "(").replace("))", ")")
+
+
+def _name_nodes(graph: onnx.ModelProto) -> None:
+    """module.path/OpType, numbered where a module has several: what error attribution and Netron show."""
+    seen: Counter[str] = Counter()
+    for node in graph.graph.node:
+        scopes = next((p.value for p in node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"), "[]")
+        path = next((s for s in reversed(ast.literal_eval(scopes)[:-1]) if s and not s.startswith("_")), "")
+        base = f"{_FX_NAMES.sub('_', path)}/{node.op_type}" if path else node.op_type
+        seen[base] += 1
+        node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
+
+
+def _strip(graph: onnx.ModelProto) -> None:
+    """Drop absolute paths and source lines, and the shapes of inner values, which later passes make stale."""
+    del graph.metadata_props[:]
+    del graph.graph.metadata_props[:]
+    del graph.graph.value_info[:]
+    graph.doc_string = graph.graph.doc_string = ""
+    for item in (*graph.graph.node, *graph.graph.initializer, *graph.graph.input, *graph.graph.output):
+        item.doc_string = ""
+        del item.metadata_props[:]
+
+
+def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
+    graph.producer_name, graph.producer_version = "edgekit", ""
+    graph.graph.name = spec.name
+    facts = {"name": spec.name, "licence": spec.licence, "author": spec.author, "description": spec.description}
+    for key, value in sorted(facts.items()):
+        if value:
+            entry = graph.metadata_props.add()
+            entry.key, entry.value = key, value
+
+
+def _save(graph: onnx.ModelProto, path: Path) -> None:
+    import onnx
+
+    try:
+        onnx.checker.check_model(graph, full_check=True)
+    except Exception as error:
+        raise ExportError(f"the exported graph breaks ONNX's rules: {str(error).splitlines()[0]}") from error
+    path.write_bytes(graph.SerializeToString(deterministic=True))
+
+
+TARGET = Target(
+    summary="ONNX, fp32, dynamic batch and size",
+    source="program",
+    export=export,
+    load=load,
+    tolerance={"": FP32},
+    needs=(Need("onnxscript", "cpu"), Need("onnxruntime", "cpu")),
+    groups=("onnx-all",),
+    options=(Option(name="opset", default=OPSET, help="ONNX opset version", choices=("20", "21", "22", "23")),),
+)

@@ -1,0 +1,126 @@
+"""PyTorch Mobile (`.ptl`): the lite interpreter's format, with a version 7 beside it for the runtimes in the field.
+
+PyTorch Mobile is no longer developed; it is for apps that ship it already. New apps: choose `executorch`.
+
+The weights stay attributes of the module: `torch.jit.freeze` turns them into constants, which the backport writes twice
+and names by their addresses in memory. The lite interpreter runs both equally fast.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import model
+from edgekit.errors import ExportError
+from edgekit.model import ModelSpec
+from edgekit.runtime.lite import TorchScriptRuntime
+from edgekit.target import Exported, Job, Runtime, Target
+from edgekit.tolerance import FP32
+from edgekit_targets._shared import archive, torchscript
+
+if TYPE_CHECKING:
+    import torch
+
+ENTRY = "model.ptl"
+OLDER = "model.v7.ptl"
+OLDER_VERSION = 7
+"""Bytecode that pytorch_android_lite 1.10 to 1.13 read; "version 8" is the most reported failure of `.ptl` files
+(https://github.com/pytorch/android-demo-app/issues/219)."""
+OPERATORS = "operators.yaml"
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Model folder -> model.ptl, model.v7.ptl and operators.yaml."""
+    spec = model.load(source)
+    job.progress(0.1, "compiling the module to TorchScript and proving it")
+    made = torchscript.compiled(spec, _finish)
+    job.progress(0.7, "writing bytecode")
+    with torchscript.quiet():
+        saved = made.module._save_to_buffer_for_lite_interpreter()
+    (out / ENTRY).write_bytes(archive.rewrite(saved, code=False))
+    version = _prove(made, out / ENTRY)
+    (out / OLDER).write_bytes(archive.rewrite(_backported(spec, saved), code=False))
+    job.progress(0.9, "proving version 7")
+    _prove(made, out / OLDER)
+    operators = _operators(out / ENTRY)
+    (out / OPERATORS).write_text("".join(f"- {name}\n" for name in operators))
+    notes = (
+        *made.notes,
+        _passes(),
+        f"bytecode version {version}; '{OLDER}' is the same in version {OLDER_VERSION}, proved on its own",
+        f"{len(operators)} operators, listed in '{OPERATORS}' for reduced builds: {', '.join(operators)}",
+    )
+    return Exported(precision="fp32", entry=ENTRY, dynamic=made.dynamic, notes=notes)
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    """Run it in PyTorch's lite interpreter, the one that phones have."""
+    archive.require_whole(artifact / ENTRY)
+    return TorchScriptRuntime(artifact, ENTRY, lite=True)
+
+
+def _finish(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """The passes of mobile_optimizer: all of them where this torch has XNNPACK, else those that need none.
+
+    `optimize_for_mobile` asserts without XNNPACK, whatever passes are asked for.
+    """
+    import torch
+    from torch.utils.mobile_optimizer import optimize_for_mobile
+
+    module.eval()
+    if _xnnpack():
+        optimized: torch.jit.ScriptModule = optimize_for_mobile(module)
+        return optimized
+    folded = torch._C._jit_pass_fold_convbn(module._c)
+    torch._C._jit_pass_remove_dropout(folded)
+    wrapped: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(folded)  # type: ignore[no-untyped-call]
+    return wrapped
+
+
+def _xnnpack() -> bool:
+    import torch.backends.xnnpack
+
+    return bool(torch.backends.xnnpack.enabled)  # type: ignore[attr-defined]  # made when the module is imported
+
+
+def _passes() -> str:
+    if _xnnpack():
+        return "optimize_for_mobile was run: weights are packed for XNNPACK"
+    return "this PyTorch has no XNNPACK, so batch norms were folded and dropout removed without optimize_for_mobile"
+
+
+def _backported(spec: ModelSpec, saved: bytes) -> bytes:
+    from torch.jit.mobile import _backport_for_mobile_to_buffer
+
+    try:
+        return bytes(_backport_for_mobile_to_buffer(io.BytesIO(saved), OLDER_VERSION))  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[0]
+        raise ExportError(f"'{spec.name}' cannot be written in bytecode version {OLDER_VERSION}: {first}") from error
+
+
+def _prove(made: torchscript.Compiled, path: Path) -> int:
+    """Prove a file in the lite interpreter; returns its bytecode version."""
+    from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
+
+    with torchscript.quiet():
+        loaded = _load_for_lite_interpreter(str(path))  # type: ignore[no-untyped-call]
+    made.proof.check(loaded, made.dynamic)
+    return int(_get_model_bytecode_version(str(path)))
+
+
+def _operators(path: Path) -> list[str]:
+    from torch.jit.mobile import _get_model_ops_and_info
+
+    return sorted(_get_model_ops_and_info(str(path)))  # type: ignore[no-untyped-call]
+
+
+TARGET = Target(
+    summary="PyTorch Mobile's lite interpreter, fp32, bytecode 8 and 7",
+    export=export,
+    load=load,
+    tolerance={"": FP32},
+    groups=("mobile",),
+)

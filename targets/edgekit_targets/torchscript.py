@@ -1,0 +1,58 @@
+"""TorchScript (`.pt`) for C++ servers and LibTorch: scripted or proved, frozen, with dynamic axes.
+
+Freezing folds what is constant (https://pytorch.org/docs/stable/generated/torch.jit.freeze.html). PyTorch keeps
+TorchScript working and develops torch.export instead; for new phones and edge boxes, choose `executorch`.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import model
+from edgekit.runtime.lite import TorchScriptRuntime
+from edgekit.target import Exported, Job, Runtime, Target
+from edgekit.tolerance import FP32
+from edgekit_targets._shared import archive, torchscript
+
+if TYPE_CHECKING:
+    import torch
+
+ENTRY = "model.pt"
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Model folder -> model.pt."""
+    import torch
+
+    spec = model.load(source)
+    job.progress(0.1, "compiling the module to TorchScript and proving it")
+    made = torchscript.compiled(spec, _freeze)
+    job.progress(0.9, "saving")
+    saved = io.BytesIO()
+    with torchscript.quiet():
+        torch.jit.save(made.module, saved)
+    (out / ENTRY).write_bytes(archive.rewrite(saved.getvalue(), code=True))
+    notes = (*made.notes, "frozen: constants are folded, batch norms are folded into convolutions")
+    return Exported(precision="fp32", entry=ENTRY, dynamic=made.dynamic, notes=notes)
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    """Run it in PyTorch's TorchScript interpreter."""
+    archive.require_whole(artifact / ENTRY)
+    return TorchScriptRuntime(artifact, ENTRY)
+
+
+def _freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    import torch
+
+    return torch.jit.freeze(module.eval())  # type: ignore[no-any-return]  # freeze is untyped
+
+
+TARGET = Target(
+    summary="TorchScript for C++ servers, fp32",
+    export=export,
+    load=load,
+    tolerance={"": FP32},
+)

@@ -1,0 +1,178 @@
+"""A static folder for browsers: the proved ONNX variants, a page and a library that run them, and golden vectors.
+
+It works on any static host, offline too, and fetches from its own origin only. The library checks the golden vectors on
+the user's own device before it answers, and falls back where a result is off (see web/README.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import artifact, golden, model
+from edgekit.errors import ExportError, UsageError
+from edgekit.manifest import Variant
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import Exported, Job, Need, Option, Runtime, Target
+from edgekit.tolerance import FP16, FP32, FP32_DELEGATED, INT8
+from edgekit_targets._shared import site
+
+if TYPE_CHECKING:
+    from edgekit.spec import ModelSpec
+
+ENTRY = "index.html"
+INT8_TARGETS = ("onnx-int8-static", "onnx-int8-dynamic")
+# The file names that transformers.js looks for, so that a bundle opens there too.
+PATHS = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
+PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
+RUNTIME = "1.30.0"  # of onnxruntime-web, as web/package-lock.json has it
+
+LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "q8": 2e-2}
+"""Largest difference of a score on the golden vectors that a device may show, at least."""
+MARGIN = 2.0  # and at least so many times what ONNX Runtime shows here
+SAMPLES = 10
+PLACEHOLDER = "EDGEKIT_BUNDLE"
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifacts -> a bundle."""
+    spec = model.load(job.model)
+    job.progress(0.05, "building the page")
+    site.copy(site.find(), out)
+    chosen = _choose(source, job)
+    (out / "onnx").mkdir()
+    for name, folder in chosen.items():
+        shutil.copyfile(folder / artifact.read(folder, check=False).entry, out / PATHS[name])
+    for file in spec.files:
+        shutil.copyfile(job.model / file, out / file)
+    job.progress(0.3, "choosing golden vectors")
+    cases, words = _golden(spec, job, out / PATHS["fp32"])
+    variants = tuple(_variant(name, folder, cases, spec, out) for name, folder in chosen.items())
+    notes = _notes(spec, cases, out / PATHS["fp32"], variants)
+    _write_samples(spec, job, words, out)
+    path = golden.write(out, cases) if cases else ""
+    site.write_headers(out)
+    _stamp(out)
+    site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
+    axes = artifact.read(source, check=False).axes
+    dynamic = tuple(name for name, axis in axes.items() if axis.dynamic)
+    return Exported(
+        precision="mixed", entry=ENTRY, dynamic=dynamic, notes=(*notes, *_sizes(out)), variants=variants, golden=path
+    )
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    """Run a variant in Chromium: "wasm-q8" is WASM with the INT8 model, "webgpu-fp32" WebGPU with fp32."""
+    from edgekit.runtime.browser import BrowserRuntime
+
+    device, _, dtype = place.partition("-")
+    return BrowserRuntime(artifact, device, dtype)
+
+
+def _choose(source: Path, job: Job) -> dict[str, Path]:
+    """The artifact of each variant, those that the user wants and that were not rejected."""
+    found = {"fp32": source}
+    if "onnx-fp16" in job.artifacts:
+        found["fp16"] = job.artifacts["onnx-fp16"]
+    wanted = job.options["int8"]
+    for target in INT8_TARGETS:
+        if target in job.artifacts and wanted in ("auto", target.removeprefix("onnx-int8-")):
+            found.setdefault("q8", job.artifacts[target])
+    asked = [name for name in job.options["variants"].split(",") if name]
+    strange = [name for name in asked if name not in PATHS]
+    if strange or (asked and "fp32" not in asked):
+        raise UsageError(f"the variants '{job.options['variants']}' are not possible: fp32, and fp16 and q8 if wanted")
+    absent = [name for name in asked if name not in found]
+    if absent:
+        raise ExportError(
+            f"the variant '{absent[0]}' was asked for, and there is no artifact of it: export it in the same run"
+        )
+    return {name: folder for name, folder in found.items() if not asked or name in asked}
+
+
+def _golden(spec: ModelSpec, job: Job, fp32: Path) -> tuple[tuple[golden.Case, ...], golden.Words | None]:
+    words = golden.read_words(job.model)
+    with closing(OrtRuntime(fp32)) as runtime:
+        return golden.choose(spec, job.reference, words, runtime.run), words
+
+
+def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: ModelSpec, out: Path) -> Variant:
+    shown = 0.0
+    if cases:
+        with closing(OrtRuntime(out / PATHS[name])) as runtime:
+            shown = golden.largest(cases, spec, runtime.run)
+    made = artifact.read(folder, check=False)
+    limit = max(LIMITS[name], round(MARGIN * shown, 6))
+    return Variant(name=name, precision=PRECISIONS[name], path=PATHS[name], target=made.target, max_abs=limit)
+
+
+def _notes(
+    spec: ModelSpec, cases: tuple[golden.Case, ...], fp32: Path, variants: tuple[Variant, ...]
+) -> tuple[str, ...]:
+    if not cases:
+        return ("there is no evaluation image made of bytes, so the bundle has no golden vectors and no self-test",)
+    with closing(OrtRuntime(fp32)) as runtime:
+        unseen = {fault for v in variants for fault in golden.blind(cases, spec, runtime.run, v.max_abs)}
+    return tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
+
+
+def _write_samples(spec: ModelSpec, job: Job, words: golden.Words | None, out: Path) -> None:
+    """The first evaluation images with their queries, for the page."""
+    from PIL import Image
+
+    (out / "samples").mkdir()
+    rows: list[dict[str, str]] = []
+    for case in golden.cases(spec, job.reference, words, SAMPLES):
+        query = " ".join(case.words)
+        file = f"samples/{case.name.split()[0]}-{len(rows)}.png"
+        Image.fromarray(case.image).save(out / file, optimize=True)
+        rows.append({"file": file, "query": query, "title": query or case.name})
+    (out / "samples.json").write_text(artifact.dump_json({"samples": rows}))
+
+
+def _stamp(out: Path) -> None:
+    """Write the hash of everything into the service worker: a new bundle is a new worker."""
+    script = out / "sw.js"
+    paths = sorted(p for p in out.rglob("*") if p.is_file())
+    lines = "\n".join(f"{p.relative_to(out).as_posix()} {artifact.digest_file(p)}" for p in paths)
+    text = script.read_text()
+    if PLACEHOLDER not in text:
+        raise ExportError("the page's service worker has no place for the bundle's hash: build the page again")
+    script.write_text(text.replace(PLACEHOLDER, artifact.digest_text(lines)[:16]))
+
+
+def _sizes(out: Path) -> tuple[str, ...]:
+    """What a first visit downloads, in words."""
+    parts = ["index.html", "assets/*", "ort/*wasm.min.mjs", "ort/ort-wasm-simd-threaded.mjs"]
+    parts += ["ort/ort-wasm-simd-threaded.wasm", "vocabulary.json", "embeddings.bin", "golden.*"]
+    dtype = "q8" if (out / PATHS["q8"]).is_file() else "fp32"
+    files = [p for part in (*parts, PATHS[dtype]) for p in out.glob(part) if p.suffix not in site.COMPRESSED]
+    size: Callable[[str], int] = lambda suffix: sum(  # noqa: E731
+        (p.with_name(p.name + suffix) if p.with_name(p.name + suffix).is_file() else p).stat().st_size for p in files
+    )
+    raw, gz, br = size(""), size(".gz"), size(".br")
+    return (
+        f"a first visit (WASM, {PRECISIONS[dtype]}) downloads {raw / 1e6:.2f} MB, "
+        f"{gz / 1e6:.2f} with gzip, {br / 1e6:.2f} with brotli",
+    )
+
+
+TARGET = Target(
+    summary="static folder for browsers: page, library, proved variants, golden vectors",
+    export=export,
+    load=load,
+    source="onnx",
+    also=("onnx-fp16", *INT8_TARGETS),
+    needs=(Need("playwright", "web"), Need("brotli", "web")),
+    groups=("web",),
+    places=("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32"),
+    tolerance={"wasm-fp32": FP32, "wasm-fp16": FP16, "wasm-q8": INT8, "webgpu-fp32": FP32_DELEGATED},
+    options=(
+        Option(name="variants", default="", help="Comma-separated: fp32, fp16, q8; default all that were proved."),
+        Option(name="int8", default="auto", help="Which INT8 artifact.", choices=("auto", "static", "dynamic")),
+    ),
+    timed=False,
+)

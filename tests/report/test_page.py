@@ -1,0 +1,256 @@
+"""The four files: whole, escaped, self-contained, the same every time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from edgekit import report, result
+from edgekit.errors import UsageError
+from edgekit.result import Measure, Place, Ratio, Timing
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+ALONE = {"circle", "rect", "line", "image", "use", "stop"}  # SVG elements that close themselves
+
+
+class Page(HTMLParser):
+    """Checks that elements nest, and collects what the tests ask for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ALONE
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def write(builder: Any) -> tuple[str, Page]:
+    text = report.write(builder.folder).html.read_text()
+    return text, Page(text)
+
+
+def test_the_page_is_whole_and_small(filled: Any) -> None:
+    text, page = write(filled)
+    said = " ".join(" ".join(page.text).split())
+    assert len(text.encode()) < 3_000_000
+    assert "8 of 11 verdicts are verified; 1 is rejected, 1 is not verified here, 1 is not judged yet." in said
+    assert "NVIDIA H200" in said
+    assert "slower: not recommended" in said
+    assert "spearman" in said
+    assert filled.names[4] in said
+    for section in ("verdicts", "accuracy", "latency", "pictures", "recipes", "artifacts", "judged"):
+        assert any(attributes.get("id") == section for _, attributes in page.elements)
+
+
+def test_nothing_is_fetched_and_nothing_runs(filled: Any) -> None:
+    text, page = write(filled)
+    prose = re.sub(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/=]+", "", text)
+    assert not re.search(r"https?:|//[a-z]|url\(['\"]?(?!#)|@import|javascript:", prose)
+    assert not page.all("script")
+    assert not page.all("link")
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert any("default-src 'none'" in meta.get("content", "") for meta in page.all("meta"))
+    pictures = [image["href"] for image in page.all("image")]
+    assert pictures
+    assert all(source.startswith(("data:image/png;base64,", "data:image/jpeg;base64,")) for source in pictures)
+
+
+def test_accessible(filled: Any) -> None:
+    _, page = write(filled)
+    ids = [attributes["id"] for _, attributes in page.elements if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    targets = [a["href"] for a in page.all("a")] + [use["href"] for use in page.all("use")]
+    assert {target.removeprefix("#") for target in targets} <= set(ids)
+    assert all(header.get("scope") for header in page.all("th"))
+    drawings = [svg for svg in page.all("svg") if svg.get("aria-hidden") != "true" and not svg.get("overflow")]
+    assert drawings
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in drawings)
+    assert page.all("html")[0]["lang"] == "en"
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_contrast(scheme: int) -> None:
+    style = (Path(report.__file__).parent / "style.css").read_text()
+    block = re.findall(r":root \{(.*?)\}", style, re.S)[scheme]
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block))
+    pairs = [(ink, ground) for ink in ("ink", "soft", "accent") for ground in ("page", "card", "sunk")]
+    pairs += [(name, f"{name}-soft") for name in ("good", "bad", "wait", "warn")] + [("bad", "card"), ("ink", "base")]
+    for ink, ground in pairs:
+        assert ratio(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+
+
+def ratio(one: str, other: str) -> float:
+    def light(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_same_build_gives_the_same_bytes_wherever_it_lies(filled: Any, tmp_path: Path) -> None:
+    first = report.write(filled.folder)
+    again = tmp_path / "elsewhere" / filled.folder.name
+    shutil.copytree(filled.folder, again, ignore=shutil.ignore_patterns("report.*"))
+    second = report.write(again)
+    for suffix in ("html", "json", "markdown", "csv"):
+        one, other = getattr(first, suffix).read_bytes(), getattr(second, suffix).read_bytes()
+        assert one == other
+        assert str(tmp_path).encode() not in one
+
+
+def hostile(builder: Any) -> None:
+    builder.reference(captions=[EVIL] * builder.n, names=[EVIL] * builder.n, device=EVIL, driver=EVIL)
+    builder.names = [EVIL] * builder.n
+    builder.artifact("onnx", "fp32", notes=(EVIL,), options={EVIL: EVIL}, tools={EVIL: EVIL})
+    builder.scores("onnx", "cpu", 1e-6, 1)
+    timed = Timing(device=EVIL, runs=1, p50=1, p90=1, p95=1, p99=1, mean=1, std=0)
+    bad = Measure(batch=EVIL, output=EVIL, metric=EVIL, value=2.0, limit=1.0, table=1.0, passed=False, image=EVIL)
+    facts: dict[str, Any] = {"device": EVIL, "reasons": (EVIL,), "notes": (EVIL,), "measures": (bad,)}
+    facts |= {"timings": {"candidate": timed, EVIL: timed}, "ratios": (Ratio(baseline=EVIL, value=1, low=1, high=1),)}
+    places = [Place(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
+    builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
+    found = result.read(builder.folder / "onnx")
+    assert found is not None
+    result.write(builder.folder / "onnx", found.model_copy(update={"target": EVIL}))
+    (builder.folder / "onnx" / "recipes.json").write_text(
+        json.dumps([{"name": EVIL, "measures": {EVIL: 1}, EVIL: EVIL}])
+    )
+
+
+def test_hostile_names_are_text(builder: Any) -> None:
+    hostile(builder)
+    text, page = write(builder)
+    assert "<script" not in text
+    assert "49" not in re.findall(r"onerror=alert\(2\).*?\{\{ 7\*7 \}\}", text)[0]
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    markdown = (builder.folder / "report.md").read_text()
+    assert not re.search(r"(?<!\\)<(script|img)", markdown)
+    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {12}
+
+
+def test_a_spreadsheet_gets_no_formula(builder: Any) -> None:
+    builder.reference()
+    builder.artifact("onnx", "fp32")
+    builder.judge(
+        "onnx", [Place(place="cpu", status="rejected", device="@SUM(A1)", reasons=("=cmd|' /C calc'!A0",))], 1
+    )
+    report.write(builder.folder)
+    [row] = csv.DictReader(io.StringIO((builder.folder / "report.csv").read_text()))
+    assert row["reason"] == "'=cmd|' /C calc'!A0"
+    assert row["device"] == "'@SUM(A1)"
+    assert row["verdict"] == "rejected"
+
+
+def test_nan_and_missing_values(builder: Any) -> None:
+    builder.reference()
+    builder.artifact("onnx", "fp32")
+    maps = builder.scores("onnx", "cpu", 1e-6, 1)
+    maps[2, 7] = np.nan
+    maps[5] = np.inf
+    save_file({"relevance": maps}, builder.folder / "onnx" / "scores-cpu.safetensors")
+    lost = Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False)
+    builder.judge("onnx", [Place(place="cpu", status="rejected", reasons=("it is not finite",), measures=(lost,))], 1)
+    text, page = write(builder)
+    said = " ".join(page.text)
+    assert "not finite" in said
+    assert f"2 of {builder.n} images are not finite" in said
+    assert "patches are not finite" in said
+    assert not re.search(r"\bnan\b|\binf\b", text.split("</style>")[1])
+    assert json.loads((builder.folder / "report.json").read_text())["counts"]["rejected"] == 1
+
+
+def test_all_maps_lost_or_of_another_shape(builder: Any) -> None:
+    builder.reference()
+    for target, maps in (("a", np.full((builder.n, 196), np.nan, np.float32)), ("b", np.zeros((3, 9), np.float32))):
+        builder.artifact(target, "fp32")
+        save_file({"relevance": maps}, builder.folder / target / "scores-cpu.safetensors")
+        builder.judge(target, [Place(place="cpu", status="rejected", reasons=("wrong",))], 1)
+    write(builder)
+
+
+@pytest.mark.parametrize("gone", ["reference", "reference/inputs.safetensors", "reference/outputs.safetensors"])
+def test_missing_pieces(filled: Any, gone: str) -> None:
+    path = filled.folder / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    _, page = write(filled)
+    said = " ".join(" ".join(page.text).split())
+    assert "There is nothing to draw" in said
+    assert ("No reference." in said) == (gone == "reference")
+
+
+def test_nothing_was_judged_yet(builder: Any) -> None:
+    builder.artifact("onnx", "fp32")
+    _, page = write(builder)
+    said = " ".join(" ".join(page.text).split())
+    assert "0 of 1 verdict is verified; 1 is not judged yet." in said
+    assert "edgekit verify" in said
+
+
+def test_a_cpu_reference_is_said_loudly(builder: Any) -> None:
+    builder.reference(device="CPU (Example)", device_kind="cpu")
+    builder.artifact("onnx", "fp32")
+    _, page = write(builder)
+    assert "The reference was made on a CPU." in " ".join(page.text)
+    assert any("alarm" in attributes.get("class", "") for attributes in page.all("div"))
+    assert "made on a **CPU**" in (builder.folder / "report.md").read_text()
+
+
+def test_json_and_csv_have_every_row(filled: Any) -> None:
+    written = report.write(filled.folder)
+    found = json.loads(written.json.read_text())
+    rows = [row for each in found["artifacts"] for row in each["rows"]]
+    table = list(csv.DictReader(io.StringIO(written.csv.read_text())))
+    assert [(row["target"], row["place"], row["status"]) for row in rows] == [
+        (row["target"], row["place"], row["verdict"]) for row in table
+    ]
+    assert found["counts"] == {
+        "verified": 8, "rejected": 1, "not verified here": 1, "not judged yet": 1, "unreadable": 0,
+    }  # fmt: skip
+    onnx = next(row for row in table if row["target"] == "onnx-int8-dynamic")
+    assert float(onnx["p50_ms"]) == 4.4
+    assert onnx["slower_not_recommended"] == "yes"
+    assert written.study.count("rejected") == 1
+
+
+def test_a_folder_that_cannot_be_written(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("edgekit.artifact.write_text", full)
+    with pytest.raises(UsageError, match="No space left"):
+        report.write(filled.folder)
+    assert not list(filled.folder.glob("report.*"))

@@ -1,0 +1,168 @@
+"""Small models, ours and others', and an artifact of one made in this process: what the phone targets' tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit import artifact, model
+from edgekit.manifest import AxisInfo, Manifest, Source, TensorInfo
+from edgekit.model import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.target import Exported, Job, Target
+
+if TYPE_CHECKING:
+    import torch
+
+
+def arr_coc() -> ModelSpec:
+    """The family's own module, one block deep, on small images."""
+    from edgekit.arrcoc.model import ArrCoc, Size, initialize
+
+    module = ArrCoc(Size(width=64, heads=2, depth=1, top=8))
+    initialize(module, seed=0)
+    return ModelSpec(
+        name="arr-coc-small",
+        module=module.eval(),
+        inputs=(
+            Input("images", ("batch", 3, "height", "width"), kind="image"),
+            Input("queries", ("batch", 768), low=-1.0, kind="query"),
+        ),
+        outputs=(
+            Output("relevance", "scores"),
+            Output("budgets", "counts", "relevance", "int64", 64, 400),
+            Output("indices", "ranking", "relevance", "int64"),
+            Output("tokens", "features", "indices"),
+        ),
+        axes={"batch": Axis(1, 1, 8), "height": Axis(96, 64, 160, 16), "width": Axis(96, 64, 160, 16)},
+        factory="phone_models:arr_coc",
+        calibration=calibration,
+    )
+
+
+def calibration(count: int) -> Evaluation:
+    """Random samples: enough to fix the ranges of a module with random weights."""
+    drawn = [arr_coc_inputs(seed) for seed in range(count)]
+    return Evaluation(
+        inputs={name: np.concatenate([inputs[name] for inputs in drawn]) for name in drawn[0]},
+        names=tuple(str(seed) for seed in range(count)),
+    )
+
+
+def arr_coc_inputs(seed: int) -> dict[str, model.Array]:
+    """One image of smooth colours and a query."""
+    draw = np.random.default_rng(seed)
+    coarse = draw.random((1, 3, 6, 6)).repeat(16, 2).repeat(16, 3)
+    return {"images": coarse.astype(np.float32), "queries": draw.uniform(-1, 1, (1, 768)).astype(np.float32)}
+
+
+def mobilevit() -> ModelSpec:
+    """MobileViT (Mehta and Rastegari, 2022, https://arxiv.org/abs/2110.02178), small, random weights."""
+    from transformers import MobileViTConfig, MobileViTForImageClassification
+
+    config = MobileViTConfig(
+        image_size=64,
+        hidden_sizes=[16, 24, 32],
+        neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 48],
+        num_labels=10,
+    )
+    return _classifier("mobilevit", MobileViTForImageClassification(config), 64)
+
+
+def vit() -> ModelSpec:
+    """ViT (Dosovitskiy et al., 2021, https://arxiv.org/abs/2010.11929), small, random weights."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        image_size=64,
+        patch_size=16,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=96,
+        num_labels=10,
+    )
+    return _classifier("vit", ViTForImageClassification(config), 64)
+
+
+def _classifier(name: str, network: torch.nn.Module, size: int) -> ModelSpec:
+    import torch
+
+    class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.network(images, return_dict=False)[0]
+            return logits
+
+    generator = torch.Generator().manual_seed(0)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.2, generator=generator)
+    draw = np.random.default_rng(0)
+    images = draw.random((8, 3, size, size)).astype(np.float32)
+    return ModelSpec(
+        name=name,
+        module=Logits().eval(),
+        inputs=(Input("images", ("batch", 3, size, size), kind="image"),),
+        outputs=(Output("logits"),),
+        axes={"batch": Axis(1, 1, 8)},
+        factory=f"phone_models:{name}",
+        calibration=lambda count: Evaluation(inputs={"images": images[:count]}, names=("random",) * count),
+    )
+
+
+def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: str) -> Path:
+    """Export in this process and commit, as the pipeline does in a worker; returns the artifact's folder."""
+    source = folder / "model"
+    if not source.is_dir():
+        model.save(spec, source)
+    if target.source == "program":
+        from edgekit import program
+
+        source = folder / "program"
+        if not source.is_dir():
+            program.save(program.capture(spec), source, model.digest(folder / "model"))
+    job = Job(
+        model=folder / "model",
+        reference=folder / "reference",
+        options={option.name: option.default for option in target.options} | options,
+    )
+    with artifact.staging(folder / name) as staged:
+        exported = target.export(source, staged, job)
+        artifact.commit(staged, described(spec, name, exported))
+    return folder / name
+
+
+def described(spec: ModelSpec, name: str, exported: Exported) -> Manifest:
+    """The manifest that the pipeline would write, without hashes."""
+    return Manifest(
+        name=spec.name,
+        target=name,
+        precision=exported.precision,
+        entry=exported.entry,
+        key="",
+        source=Source(name="model", sha256=""),
+        model_sha256="",
+        inputs=tuple(
+            TensorInfo(name=i.name, dtype=i.dtype, shape=i.shape, kind=i.kind, low=i.low, high=i.high)
+            for i in spec.inputs
+        ),
+        outputs=tuple(
+            TensorInfo(name=o.name, dtype=o.dtype, role=o.role, of=o.of, low=o.low, high=o.high) for o in spec.outputs
+        ),
+        axes={
+            axis: AxisInfo(
+                default=a.default,
+                minimum=a.minimum,
+                maximum=a.maximum,
+                multiple_of=a.multiple_of,
+                dynamic=axis in exported.dynamic,
+            )
+            for axis, a in spec.axes.items()
+        },
+        notes=exported.notes,
+        files=(),
+    )

@@ -1,0 +1,5 @@
+from edgekit.testing import TargetContract
+
+
+class TestOnnx(TargetContract):
+    name = "onnx"

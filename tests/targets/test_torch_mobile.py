@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit import artifact, program
+from edgekit.errors import ArtifactError, UsageError
+from edgekit.model import ModelSpec
+from edgekit.target import Target
+from edgekit_targets import torch_mobile, torchscript
+
+HERE = str(Path(__file__).parent)
+TARGETS = {"torch-mobile": torch_mobile.TARGET, "torchscript": torchscript.TARGET}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def importable() -> None:
+    sys.path.insert(0, HERE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import phone_models
+
+    folder = tmp_path_factory.mktemp("arr-coc-small")
+    for name, target in TARGETS.items():
+        phone_models.made(target, name, phone_models.arr_coc(), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("sizes", [(1, 96, 96), (2, 96, 96), (3, 64, 160), (8, 112, 80)])
+def test_answers_like_the_module_at_every_advertised_size(name: str, sizes: tuple[int, int, int], folder: Path) -> None:
+    import phone_models
+
+    spec = phone_models.arr_coc()
+    runtime = TARGETS[name].load(folder / name, "cpu")
+    assert_same(spec, TARGETS[name], folder / name, dict(zip(("batch", "height", "width"), sizes, strict=True)))
+    assert ("lite" in runtime.device) == (name == "torch-mobile")
+    runtime.close()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_takes_no_more_than_the_weights(name: str, folder: Path) -> None:
+    import phone_models
+
+    weights = sum(4 * p.numel() for p in phone_models.arr_coc().module.parameters())
+    whole = artifact.read(folder / name)
+    models = [f for f in whole.files if f.path.endswith((".ptl", ".pt"))]
+    # 40 KB of graph weigh more in 130 thousand weights than in arr-coc-tiny's 3.3 million, where 1.05 is held.
+    assert all(f.size <= 1.05 * weights + 60_000 for f in models)
+
+
+def test_version_7_lies_beside_and_answers_the_same(folder: Path) -> None:
+    import phone_models
+    import torch
+    from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
+
+    older = folder / "torch-mobile" / torch_mobile.OLDER
+    spec = phone_models.arr_coc()
+    inputs = program.tensors(spec, spec.random(3, {"batch": 3}))
+    loaded = _load_for_lite_interpreter(str(older))  # type: ignore[no-untyped-call]
+    assert _get_model_bytecode_version(str(older)) == 7
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(*inputs), spec.module(*inputs), rtol=0, atol=1e-6)
+
+
+def test_says_its_operators_and_versions(folder: Path) -> None:
+    manifest = artifact.read(folder / "torch-mobile")
+    operators = (folder / "torch-mobile" / torch_mobile.OPERATORS).read_text().split("\n- ")
+    assert "aten::topk" in operators
+    notes = " ".join(manifest.notes)
+    assert "bytecode version 8" in notes
+    assert "aten::topk" in notes
+    assert "XNNPACK" in notes
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_holds_no_path_of_this_machine_and_is_aligned(name: str, folder: Path) -> None:
+    manifest = artifact.read(folder / name)
+    for path in (folder / name / f.path for f in manifest.files if zipfile.is_zipfile(folder / name / f.path)):
+        with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
+            for entry in archive.infolist():
+                record = archive.read(entry)
+                assert b"site-packages" not in record
+                assert str(Path(artifact.__file__).parent).encode() not in record
+                stream.seek(entry.header_offset + 26)
+                name_length, extra_length = np.frombuffer(stream.read(4), "<u2")
+                assert (entry.header_offset + 30 + int(name_length) + int(extra_length)) % 64 == 0
+                assert entry.compress_type == zipfile.ZIP_STORED
+
+
+EXPORT = """
+import sys, pathlib, hashlib
+sys.path.insert(0, sys.argv[1])
+import phone_models
+from edgekit_targets import torch_mobile, torchscript
+out = pathlib.Path(sys.argv[2])
+for name, module in (("torch-mobile", torch_mobile), ("torchscript", torchscript)):
+    made = phone_models.made(module.TARGET, name, phone_models.arr_coc(), out)
+    for path in sorted(made.rglob("*.pt*")):
+        print(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+"""
+
+
+def test_the_same_bytes_from_another_process_and_folder(tmp_path: Path) -> None:
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", EXPORT, HERE, str(tmp_path / f"some where {seed}")],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in (1, 2)
+    ]
+    assert runs[0].count("\n") == 3
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("architecture", ["mobilevit", "vit"])
+def test_takes_architectures_that_are_not_ours(name: str, architecture: str, tmp_path: Path) -> None:
+    import phone_models
+
+    spec: ModelSpec = getattr(phone_models, architecture)()
+    made = phone_models.made(TARGETS[name], name, spec, tmp_path)
+    assert artifact.read(made).axes["batch"].dynamic
+    for batch in (1, 2, 3, 8):
+        assert_same(spec, TARGETS[name], made, {"batch": batch})
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_refuses_a_damaged_file_with_a_sentence(name: str, folder: Path, tmp_path: Path) -> None:
+    whole = (folder / name / TARGETS[name].load.__globals__["ENTRY"]).read_bytes()  # type: ignore[attr-defined]
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    cases = {"cut": whole[: len(whole) // 2], "flipped": bytes(flipped), "text": b"not a model", "empty": b""}
+    manifest = (folder / name / artifact.MANIFEST).read_bytes()
+    for case, content in cases.items():
+        broken = tmp_path / case
+        broken.mkdir()
+        (broken / artifact.MANIFEST).write_bytes(manifest)
+        (broken / artifact.read(folder / name).entry).write_bytes(content)
+        with pytest.raises(ArtifactError, match=r"export again|refuses"):
+            TARGETS[name].load(broken, "cpu")
+
+
+def test_refuses_a_size_that_is_fixed(tmp_path: Path) -> None:
+    import phone_models
+
+    made = phone_models.made(torch_mobile.TARGET, "torch-mobile", phone_models.vit(), tmp_path)
+    runtime = torch_mobile.TARGET.load(made, "cpu")
+    with pytest.raises(UsageError, match=r"takes 'images' as \[any, 3, 64, 64\], not \[1, 3, 32, 64\]"):
+        runtime.run({"images": np.zeros((1, 3, 32, 64), np.float32)})
+
+
+def test_leaves_the_callers_arrays_alone(folder: Path) -> None:
+    import phone_models
+
+    runtime = torch_mobile.TARGET.load(folder / "torch-mobile", "cpu")
+    inputs = phone_models.arr_coc_inputs(0)
+    before = hashlib.sha256(inputs["images"].tobytes()).digest()
+    runtime.run(inputs)
+    assert hashlib.sha256(inputs["images"].tobytes()).digest() == before
+
+
+def assert_same(spec: ModelSpec, target: Target, folder: Path, sizes: dict[str, int]) -> None:
+    import torch
+
+    runtime = target.load(folder, "cpu")
+    inputs = spec.random(5, sizes)
+    got = runtime.run(inputs)
+    with torch.no_grad():
+        wanted = program.named(spec, spec.module(*program.tensors(spec, inputs)))
+    for name in wanted:
+        np.testing.assert_allclose(got[name], wanted[name], rtol=0, atol=1e-5, err_msg=name)
+    runtime.close()

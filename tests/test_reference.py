@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit import model, recording, reference
+from edgekit.errors import RecordError
+from edgekit.testing import SMALL
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference") / "reference"
+    recording.record(model.resolve(SMALL), folder)
+    return folder
+
+
+def test_a_reference_holds_every_batch_and_its_noise(recorded: Path) -> None:
+    found = reference.read(recorded)
+    names = [batch.name for batch in found.batches]
+    assert names[:3] == ["evaluation", "stress", "grid-00"]
+    evaluation = found.batches[0]
+    assert evaluation.outputs["relevance"].shape == (6, 36)
+    assert evaluation.outputs["budgets"].dtype == np.int64
+    assert len(evaluation.outputs["tokens"]) == reference.FEATURE_ROWS
+    assert 0 < found.noise["relevance"] < 1e-5
+    assert found.device.startswith("CPU (")
+    assert found.info["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32"}
+    assert found.info["metric"]["name"] == "found@8"
+    assert set(found.info["latency"]) == {"batch 1", "batch 32"}
+    assert found.info["latency"]["batch 1"]["eager"]["p50"] > 0
+
+
+def test_a_build_keeps_its_reference_until_weights_or_inputs_change(recorded: Path, tmp_path: Path) -> None:
+    import torch
+
+    spec = model.resolve(SMALL)
+    assert recording.kept(spec, recorded) is not None
+    assert recording.kept(spec, tmp_path / "none") is None
+    with torch.no_grad():
+        spec.module.get_parameter("norm.bias").add_(1)
+    assert recording.kept(spec, recorded) is None
+
+
+def test_a_shipped_reference_is_adopted_by_its_model_only(recorded: Path, tmp_path: Path) -> None:
+    import torch
+
+    spec = model.resolve(SMALL)
+    shipped = tmp_path / "shipped"
+    recording.record(spec, shipped, with_inputs=False)
+    assert not (shipped / reference.INPUTS).exists()
+    assert recording.adopt(spec, shipped, tmp_path / "build")
+    one, other = reference.read(recorded), reference.read(tmp_path / "build")
+    assert np.array_equal(one.batches[0].outputs["relevance"], other.batches[0].outputs["relevance"])
+    assert np.array_equal(one.batches[0].inputs["images"], other.batches[0].inputs["images"])
+    assert not recording.adopt(spec, tmp_path / "nothing", tmp_path / "other")
+    with torch.no_grad():
+        spec.module.get_parameter("norm.bias").add_(1)
+    assert not recording.adopt(spec, shipped, tmp_path / "other")
+
+
+def test_a_changed_reference_is_refused(recorded: Path, tmp_path: Path) -> None:
+    import shutil
+
+    for name, change in (("inputs.safetensors", -1), ("outputs.safetensors", -1)):
+        copy = tmp_path / name
+        shutil.copytree(recorded, copy)
+        data = bytearray((copy / name).read_bytes())
+        data[change] ^= 1
+        (copy / name).write_bytes(bytes(data))
+        with pytest.raises(RecordError, match=r"was changed after it was recorded|is damaged"):
+            reference.read(copy)
+    info = tmp_path / "inputs.safetensors" / reference.INFO
+    info.write_text(json.dumps(json.loads(info.read_text()))[:-5])
+    with pytest.raises(RecordError, match="is damaged"):
+        reference.read(tmp_path / "inputs.safetensors")
+    with pytest.raises(RecordError, match="no reference in"):
+        reference.read(tmp_path / "nowhere")
+
+
+def test_no_gpu_is_one_sentence(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this host has a CUDA device")
+    with pytest.raises(RecordError, match="no CUDA device is visible"):
+        recording.record(model.resolve(SMALL), tmp_path / "reference", device="cuda")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,112 @@
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from edgekit import registry
+from edgekit.errors import DependencyError, UsageError
+from edgekit.target import Exported, Job, Need, Runtime, Target
+from edgekit.tolerance import FP32
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    raise NotImplementedError
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    raise NotImplementedError
+
+
+def target(source: str = "model", **more: object) -> Target:
+    return Target(summary="a", export=export, load=load, tolerance={"": FP32}, source=source, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A third party's package on the path: a good target, a broken one, and its own metadata."""
+    (tmp_path / "edgekit_acme.py").write_text(
+        "from edgekit.target import *\nfrom edgekit.tolerance import FP32\n"
+        "TARGET = Target(summary='acme', export=lambda s, o, j: None, load=lambda a, p: None, tolerance={'': FP32})\n"
+    )
+    (tmp_path / "edgekit_broken.py").write_text("raise RuntimeError('no licence')\n")
+    info = tmp_path / "edgekit_acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edgekit-acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[edgekit.targets]\nacme-npu = edgekit_acme:TARGET\nbroken = edgekit_broken:TARGET\n"
+        "no-target = edgekit_acme:FP32\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield info
+    for name in ("edgekit_acme", "edgekit_broken"):
+        sys.modules.pop(name, None)
+
+
+def test_built_in_targets_are_the_files_of_the_folder() -> None:
+    names = registry.available()
+    assert {"onnx", "onnx-fp16"} <= set(names)
+    assert list(names) == sorted(names)
+    assert not any(name.startswith("-") for name in names)
+
+
+def test_a_plug_in_is_listed_and_a_broken_one_breaks_only_itself(plug_in: Path) -> None:
+    assert registry.find("acme-npu").summary == "acme"
+    with pytest.raises(UsageError, match=r"target 'broken' of package 'edgekit-acme' cannot be imported: no licence"):
+        registry.find("broken")
+    with pytest.raises(UsageError, match="is a Tolerance, not an edgekit"):
+        registry.find("no-target")
+    targets, broken = registry.loadable()
+    assert "acme-npu" in targets
+    assert "onnx" in targets
+    assert set(broken) == {"broken", "no-target"}
+
+
+def test_a_name_twice_names_both(plug_in: Path) -> None:
+    entries = plug_in / "entry_points.txt"
+    entries.write_text("[edgekit.targets]\nonnx = edgekit_acme:TARGET\n")
+    importlib.invalidate_caches()
+    with pytest.raises(UsageError, match=r"two targets are called 'onnx': edgekit and package 'edgekit-acme'"):
+        registry.available()
+
+
+def test_a_misspelt_name_is_never_replaced() -> None:
+    with pytest.raises(UsageError, match="no target 'onxx': did you mean 'onnx'"):
+        registry.find("onxx")
+    with pytest.raises(UsageError, match="no target 'onnx-al': did you mean 'onnx-all'"):
+        registry.select(["onnx-al"], {"onnx": target(groups=("onnx-all",))})
+
+
+def test_groups_select_their_members_once() -> None:
+    targets = {"a": target(groups=("g",)), "b": target(groups=("g",)), "c": target()}
+    assert registry.select(["g", "a"], targets) == ("a", "b")
+    assert registry.select(["all"], targets) == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("targets", "wanted", "order"),
+    [
+        ({"web": target("onnx", also=("int8",)), "int8": target("onnx"), "onnx": target()}, ("web",), ("onnx", "web")),
+        (
+            {"web": target("onnx", also=("int8",)), "int8": target("onnx"), "onnx": target()},
+            ("web", "int8"),
+            ("onnx", "int8", "web"),
+        ),
+    ],
+)
+def test_sources_come_first(targets: Mapping[str, Target], wanted: tuple[str, ...], order: tuple[str, ...]) -> None:
+    assert registry.ordered(wanted, targets) == order
+
+
+def test_impossible_sources_are_refused() -> None:
+    with pytest.raises(UsageError, match="in a circle: a -> b -> a"):
+        registry.ordered(["a"], {"a": target("b"), "b": target("a")})
+    with pytest.raises(UsageError, match="'a' is made from 'gone', which does not exist"):
+        registry.ordered(["a"], {"a": target("gone")})
+
+
+def test_a_missing_library_is_named_with_its_extra() -> None:
+    needy = target(needs=(Need("json", "cpu"), Need("no_such_library", "coreml")))
+    with pytest.raises(DependencyError, match=r"target 'x' needs no_such_library: pip install 'edgekit\[coreml\]'"):
+        registry.require("x", needy)

@@ -1,0 +1,15 @@
+import tseslint from "typescript-eslint";
+
+export default tseslint.config(
+  { ignores: ["dist/", "node_modules/", "eslint.config.js"] },
+  tseslint.configs.strictTypeChecked,
+  { languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } } },
+  {
+    files: ["src/**", "page/**"],
+    rules: {
+      // Exactly one file touches the runtime.
+      "no-restricted-imports": ["error", { paths: [{ name: "onnxruntime-web", message: "session.ts alone touches onnxruntime-web" }] }],
+    },
+  },
+  { files: ["src/session.ts"], rules: { "no-restricted-imports": "off" } },
+);

@@ -1,0 +1,159 @@
+/** Paint: one picture with one map of relevance, in one of four views. Pure drawing, no state. */
+import { context2d } from "./element";
+import { RAMP } from "./ramp";
+
+export type View = "heat" | "focus" | "tokens" | "picture";
+
+export interface Map2D {
+  readonly rows: number;
+  readonly columns: number;
+  /** [rows x columns] in [0, 1]. */
+  readonly relevance: Float32Array;
+  readonly budgets: Int32Array;
+  readonly top: Int32Array;
+}
+
+export interface Box {
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Where a picture lies in a canvas when all of it is shown. */
+export function fit(picture: { width: number; height: number }, canvas: { width: number; height: number }): Box {
+  const scale = Math.min(canvas.width / picture.width, canvas.height / picture.height);
+  const width = Math.round(picture.width * scale);
+  const height = Math.round(picture.height * scale);
+  return { x: Math.floor((canvas.width - width) / 2), y: Math.floor((canvas.height - height) / 2), width, height };
+}
+
+export function paint(canvas: HTMLCanvasElement, picture: ImageBitmap, map: Map2D | undefined, view: View): Box {
+  const context = context2d(canvas);
+  const box = fit(picture, canvas);
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  context.imageSmoothingQuality = "high";
+  if (map && view === "tokens") mosaic(context, picture, map, box);
+  else context.drawImage(picture, box.x, box.y, box.width, box.height);
+  if (!map) return box;
+  if (view === "heat") heat(context, map, box);
+  if (view === "focus") focus(context, map, box);
+  if (view !== "picture") contour(context, map, box);
+  return box;
+}
+
+/** A frame around one patch. */
+export function frame(canvas: HTMLCanvasElement, map: Map2D, box: Box, patch: number): void {
+  const context = context2d(canvas);
+  const { x, y, width, height } = cell(map, box, patch);
+  const line = Math.max(2, canvas.width / 300);
+  context.lineJoin = "round";
+  context.strokeStyle = "rgb(0 0 0 / 70%)";
+  context.lineWidth = 2.2 * line;
+  context.strokeRect(x, y, width, height);
+  context.strokeStyle = "#fff";
+  context.lineWidth = line;
+  context.strokeRect(x, y, width, height);
+}
+
+export function cell(map: Pick<Map2D, "rows" | "columns">, box: Box, patch: number): Box {
+  const [row, column] = [Math.floor(patch / map.columns), patch % map.columns];
+  const [width, height] = [box.width / map.columns, box.height / map.rows];
+  return { x: box.x + column * width, y: box.y + row * height, width, height };
+}
+
+/** The picture without its colours, and the map over it: the more relevant, the less of the picture is covered by dark. */
+function heat(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
+  context.save();
+  context.globalCompositeOperation = "saturation";
+  context.fillStyle = "rgb(128 128 128 / 75%)";
+  context.fillRect(box.x, box.y, box.width, box.height);
+  context.restore();
+  overlay(context, map, box, (share) => {
+    const at = 3 * Math.round(255 * share);
+    return [RAMP[at] ?? 0, RAMP[at + 1] ?? 0, RAMP[at + 2] ?? 0, 0.5 + 0.3 * share];
+  });
+}
+
+/** Everything in the dark but what is relevant. */
+function focus(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
+  overlay(context, map, box, (share) => [10, 8, 18, 0.9 * (1 - share) ** 1.5]);
+}
+
+function overlay(context: CanvasRenderingContext2D, map: Map2D, box: Box, of: (share: number) => readonly number[]): void {
+  const image = new ImageData(map.columns, map.rows);
+  map.relevance.forEach((share, i) => {
+    const [r = 0, g = 0, b = 0, alpha = 0] = of(Math.min(1, Math.max(0, share)));
+    image.data.set([r, g, b, Math.round(255 * alpha)], 4 * i);
+  });
+  // Clamped edges: without a border of its own, smoothing would fade towards transparent at the rim.
+  const small = new OffscreenCanvas(map.columns + 2, map.rows + 2);
+  const inner = small.getContext("2d");
+  if (!inner) return;
+  for (const [dx, dy] of [[0, 0], [2, 0], [0, 2], [2, 2], [0, 1], [2, 1], [1, 0], [1, 2], [1, 1]] as const) {
+    inner.clearRect(dx, dy, map.columns, map.rows);
+    inner.putImageData(image, dx, dy);
+  }
+  context.drawImage(small, 1, 1, map.columns, map.rows, box.x, box.y, box.width, box.height);
+}
+
+/** Each patch drawn with as many dots as it has tokens: what is left of the picture if one token were one dot. */
+function mosaic(context: CanvasRenderingContext2D, picture: ImageBitmap, map: Map2D, box: Box): void {
+  const scaled = new Map<number, OffscreenCanvas>();
+  const at = (side: number): OffscreenCanvas => {
+    let made = scaled.get(side);
+    if (!made) {
+      made = new OffscreenCanvas(side * map.columns, side * map.rows);
+      const inner = made.getContext("2d");
+      if (inner) {
+        inner.imageSmoothingQuality = "high";
+        inner.drawImage(picture, 0, 0, made.width, made.height);
+      }
+      scaled.set(side, made);
+    }
+    return made;
+  };
+  context.save();
+  context.imageSmoothingEnabled = false;
+  map.budgets.forEach((budget, patch) => {
+    const side = Math.max(1, Math.round(Math.sqrt(budget)));
+    const { x, y, width, height } = cell(map, box, patch);
+    const [row, column] = [Math.floor(patch / map.columns), patch % map.columns];
+    const [left, right] = [Math.round(x), Math.round(x + width)];
+    const [top, bottom] = [Math.round(y), Math.round(y + height)];
+    context.drawImage(at(side), column * side, row * side, side, side, left, top, right - left, bottom - top);
+  });
+  context.restore();
+}
+
+/** The outline of the chosen patches. */
+function contour(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
+  const chosen = new Set(map.top);
+  const path = new Path2D();
+  for (const patch of chosen) {
+    const { x, y, width, height } = cell(map, box, patch);
+    const column = patch % map.columns;
+    const edge = (neighbour: number, inside: boolean, from: readonly [number, number], to: readonly [number, number]): void => {
+      if (inside && chosen.has(neighbour)) return;
+      path.moveTo(...from);
+      path.lineTo(...to);
+    };
+    edge(patch - map.columns, true, [x, y], [x + width, y]);
+    edge(patch + map.columns, true, [x, y + height], [x + width, y + height]);
+    edge(patch - 1, column > 0, [x, y], [x, y + height]);
+    edge(patch + 1, column < map.columns - 1, [x + width, y], [x + width, y + height]);
+  }
+  const line = Math.max(1.25, context.canvas.width / 520);
+  context.save();
+  context.beginPath();
+  context.rect(box.x, box.y, box.width, box.height);
+  context.clip();
+  context.lineCap = "round";
+  context.strokeStyle = "rgb(0 0 0 / 45%)";
+  context.lineWidth = 2.4 * line;
+  context.stroke(path);
+  context.strokeStyle = "rgb(255 255 255 / 92%)";
+  context.lineWidth = line;
+  context.stroke(path);
+  context.restore();
+}

@@ -1,0 +1,101 @@
+/**
+ * Attempt: one worker that tries one backend.
+ *
+ * A failed start of the runtime is sticky in its module instance, so the next attempt gets a fresh worker; and a hang is
+ * possible at every step, so every request has a time limit, after which the worker is ended.
+ */
+import { BackendError, DeviceLostError, type EdgekitError, TimeOutError, UsageError, revive } from "./errors";
+import type { Answers, Reply, Request } from "./wire";
+
+interface Pending {
+  readonly resolve: (answer: Answers[keyof Answers]) => void;
+  readonly reject: (error: Error) => void;
+}
+
+export class Attempt {
+  private readonly worker: Worker;
+  private readonly pending = new Map<number, Pending>();
+  private next = 0;
+  private end: EdgekitError | undefined;
+
+  constructor() {
+    this.worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module", name: "edgekit" });
+    this.worker.onmessage = ({ data }: MessageEvent<Reply>) => {
+      this.receive(data);
+    };
+    this.worker.onerror = (event) => {
+      event.preventDefault();
+      this.terminate(new BackendError(`the worker broke (${event.message || "its script did not load"})`));
+    };
+  }
+
+  /** Why it cannot be used any more, or undefined while it can. */
+  get failure(): EdgekitError | undefined {
+    return this.end;
+  }
+
+  /**
+   * Ask the worker.
+   *
+   * @param limit - Milliseconds before the worker is ended and TimeOutError thrown.
+   * @param signal - An aborted request rejects at once; the worker finishes what it does and its answer is dropped.
+   */
+  ask<Op extends Request["op"]>(
+    request: Extract<Request, { op: Op }>,
+    how: { limit: number; what: string; signal?: AbortSignal | undefined; transfer?: Transferable[] },
+  ): Promise<Answers[Op]> {
+    if (this.end) return Promise.reject(this.end);
+    if (how.signal?.aborted) return Promise.reject(reason(how.signal));
+    const id = this.next++;
+    return new Promise<Answers[Op]>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.terminate(new TimeOutError(`${how.what} took longer than ${String(how.limit / 1000)} s and was ended`));
+      }, how.limit);
+      const abort = (): void => {
+        settle();
+        reject(reason(how.signal));
+      };
+      const settle = (): void => {
+        clearTimeout(timer);
+        how.signal?.removeEventListener("abort", abort);
+        this.pending.delete(id);
+      };
+      how.signal?.addEventListener("abort", abort);
+      this.pending.set(id, {
+        resolve: (answer) => {
+          settle();
+          resolve(answer as Answers[Op]);
+        },
+        reject: (error) => {
+          settle();
+          reject(error);
+        },
+      });
+      this.worker.postMessage({ id, ...request }, how.transfer ?? []);
+    });
+  }
+
+  /** End the worker, which gives all its memory back. What is still pending fails with the reason. */
+  terminate(reason: EdgekitError = new UsageError("the runner was disposed")): void {
+    if (this.end) return;
+    this.end = reason;
+    this.worker.terminate();
+    for (const { reject } of [...this.pending.values()]) reject(reason);
+  }
+
+  private receive(reply: Reply): void {
+    if ("lost" in reply) {
+      this.terminate(new DeviceLostError(`the GPU went away (${reply.lost}): run again, and it starts anew`));
+      return;
+    }
+    const pending = this.pending.get(reply.id);
+    if (!pending) return; // aborted meanwhile
+    if ("error" in reply) pending.reject(revive(reply.error));
+    else pending.resolve(reply.answer);
+  }
+}
+
+function reason(signal: AbortSignal | undefined): Error {
+  const given: unknown = signal?.reason;
+  return given instanceof Error ? given : new DOMException("The operation was aborted.", "AbortError");
+}

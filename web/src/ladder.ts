@@ -1,0 +1,191 @@
+/**
+ * Ladder: climbs down the plan until an attempt has started, opened its model and passed the self-test.
+ *
+ * The runtime starts while the manifest and the model are still on their way.
+ */
+import { Attempt } from "./attempt";
+import type { Bundle } from "./bundle";
+import type { Capabilities } from "./device";
+import { AssetError, BackendError, EdgekitError, SelfTestError, sentence } from "./errors";
+import type { SelfTestReport } from "./golden";
+import { type DeviceOption, type DtypeOption, type Rung, type Stage, firstDevice, plan, remaining } from "./plan";
+import { threadCount } from "./device";
+import type { Progress } from "./progress";
+import { RUNTIME_FILES } from "./session";
+import type { Device, Started } from "./wire";
+
+/** What was tried and is not in use, and why. */
+export interface Fallback {
+  readonly device: Device;
+  readonly dtype: string;
+  readonly threads: number;
+  readonly code: string;
+  readonly reason: string;
+}
+
+/** Milliseconds of each step; they overlap. */
+export interface LoadTimings {
+  start: number;
+  fetch: number;
+  open: number;
+  selfTest: number;
+}
+
+/** An attempt that stands. */
+export interface Standing {
+  readonly rung: Rung;
+  readonly attempt: Attempt;
+  readonly started: Started;
+  readonly report: SelfTestReport | null;
+  readonly fromCache: boolean;
+  readonly timings: LoadTimings;
+}
+
+export interface Climb {
+  readonly device: DeviceOption;
+  readonly dtype: DtypeOption;
+  readonly has: Capabilities;
+  /** URL of the folder with the runtime's files. */
+  readonly runtime: string;
+  readonly selfTest: boolean;
+  readonly timeout: number;
+  readonly signal: AbortSignal | undefined;
+  readonly progress: Progress;
+}
+
+/** The largest difference of a score that is right on WebGPU in fp32: drivers reorder sums. */
+const WEBGPU_MAX_ABS = 1e-3;
+
+/** A worker whose runtime is starting. */
+export class Early {
+  readonly attempt = new Attempt();
+  readonly started: Promise<Started>;
+  readonly begun = performance.now();
+  took = 0;
+
+  constructor(
+    readonly rung: Pick<Rung, "device" | "build" | "threads">,
+    how: Climb,
+  ) {
+    const { device, build, threads } = rung;
+    const what = `starting the ${device} backend`;
+    this.started = this.attempt.ask({ op: "start", device, build, threads, runtime: how.runtime }, { limit: how.timeout, what });
+    this.started.then(
+      () => (this.took = performance.now() - this.begun),
+      () => undefined, // it is awaited later, or not at all
+    );
+  }
+
+  fits(rung: Rung): boolean {
+    return this.rung.device === rung.device && this.rung.build === rung.build && this.rung.threads === rung.threads;
+  }
+}
+
+/** Start the runtime that the first rung will need. */
+export function early(how: Climb): Early {
+  const device = firstDevice(how.device, how.has);
+  const build = device === "webgpu" ? "jspi" : "wasm";
+  return new Early({ device, build, threads: device === "webgpu" ? 1 : threadCount(how.has) }, how);
+}
+
+/**
+ * Find the first rung that stands.
+ *
+ * @throws The last rung's error, where all failed.
+ */
+export async function climb(bundle: Bundle, how: Climb, first: Early | undefined, fallbacks: Fallback[]): Promise<Standing> {
+  const { rungs, skipped } = plan(how.device, how.dtype, how.has, bundle.manifest.variants.map((v) => v.name));
+  fallbacks.push(...skipped.map((s) => ({ ...s, threads: 1 })));
+  let left: readonly Rung[] = rungs;
+  let spare = first;
+  for (let rung = left[0]; rung; rung = left[0]) {
+    const begun: Early = spare?.fits(rung) ? spare : new Early(rung, how);
+    spare = undefined;
+    const stage: { at: Stage } = { at: "start" };
+    try {
+      return await stand(bundle, how, rung, begun, stage);
+    } catch (error) {
+      begun.attempt.terminate();
+      how.signal?.throwIfAborted();
+      const known = error instanceof EdgekitError ? error : new BackendError(sentence(error));
+      left = remaining(left, rung, stage.at, known.code);
+      if (left.length === 0) throw known;
+      fallbacks.push({ device: rung.device, dtype: rung.dtype, threads: rung.threads, code: known.code, reason: known.message });
+    }
+  }
+  throw new BackendError("there is no backend to try");
+}
+
+async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage: { at: Stage }): Promise<Standing> {
+  const variant = bundle.variant(rung.dtype);
+  if (!variant) throw new AssetError(`the bundle has no ${rung.dtype} model`);
+  const { attempt } = begun;
+  const { progress, signal, timeout: limit } = how;
+  const wasm = `ort/${RUNTIME_FILES[rung.build].wasm}`;
+  const wasmSize = bundle.file(wasm)?.size ?? 0;
+  progress.expect(wasm, wasmSize);
+  progress.expect(variant.path, bundle.file(variant.path)?.size ?? 0);
+  let fromCache = false;
+  const before = performance.now();
+  let fetched = 0;
+  const download = bundle
+    .fetch(variant.path, {
+      signal,
+      keep: true,
+      onprogress: (loaded, cached) => {
+        fromCache = cached;
+        progress.at(variant.path, loaded, cached);
+      },
+    })
+    .finally(() => (fetched = performance.now() - before));
+  download.catch(() => undefined); // awaited below, unless the start fails first
+  const started = await begun.started;
+  progress.at(wasm, wasmSize, false);
+  stage.at = "fetch";
+  const model = await download;
+  stage.at = "open";
+  const opening = performance.now();
+  const { inputs, outputs } = bundle.manifest;
+  await attempt.ask(
+    { op: "open", model, inputs, outputs },
+    { limit, what: `opening the ${rung.dtype} model`, signal, transfer: [model.buffer] },
+  );
+  const open = performance.now() - opening;
+  stage.at = "selfTest";
+  const testing = performance.now();
+  const report = how.selfTest && bundle.manifest.golden ? await examine(bundle, rung, attempt, how) : null;
+  const timings = { start: begun.took, fetch: fetched, open, selfTest: performance.now() - testing };
+  return { rung, attempt, started, report, fromCache, timings };
+}
+
+async function examine(bundle: Bundle, rung: Rung, attempt: Attempt, how: Climb): Promise<SelfTestReport> {
+  const report = await selfTest(bundle, rung, attempt, how);
+  const bad = report.cases.find((c) => !c.pass);
+  if (bad) {
+    throw new SelfTestError(
+      `the self-test of ${rung.dtype} on ${rung.device} failed on "${bad.name}": ${bad.reason}; this device does not compute what the reference does`,
+    );
+  }
+  return report;
+}
+
+/** Run the golden vectors on an attempt. */
+export async function selfTest(
+  bundle: Bundle,
+  rung: Rung,
+  attempt: Attempt,
+  how: Pick<Climb, "signal" | "timeout">,
+): Promise<SelfTestReport> {
+  const { golden } = bundle.manifest;
+  const [json, binary] = await Promise.all([
+    bundle.fetch(golden, { signal: how.signal }),
+    bundle.fetch(golden.replace(/\.json$/, ".bin"), { signal: how.signal }),
+  ]);
+  const allowed = bundle.variant(rung.dtype)?.max_abs ?? 0;
+  const limit = rung.device === "webgpu" ? Math.max(allowed, WEBGPU_MAX_ABS) : allowed;
+  const report = await attempt.ask(
+    { op: "selfTest", json, binary, limit, url: bundle.at(golden) },
+    { limit: how.timeout, what: `the self-test of ${rung.dtype} on ${rung.device}`, signal: how.signal },
+  );
+  return { ...report, device: rung.device, dtype: rung.dtype };
+}

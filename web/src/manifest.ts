@@ -1,0 +1,205 @@
+/**
+ * Manifest: the contract that `edgekit export` writes (`class Manifest` in edgekit/artifact.py).
+ *
+ * Only what the browser reads is typed here; the rest is left alone. Nothing of it is trusted before it was checked.
+ */
+import { ManifestError } from "./errors";
+
+export type Dtype = "fp32" | "fp16" | "q8";
+export const DTYPES: readonly Dtype[] = ["fp32", "fp16", "q8"];
+
+/** One file: path relative to the bundle, sizes in bytes (`gzip`, `brotli`: of the precompressed siblings). */
+export interface BundleFile {
+  readonly path: string;
+  readonly size: number;
+  readonly sha256: string;
+  readonly gzip: number | null;
+  readonly brotli: number | null;
+}
+
+/** An input or output; a string in `shape` names an axis. */
+export interface Tensor {
+  readonly name: string;
+  readonly dtype: string;
+  readonly shape: readonly (number | string)[];
+  readonly role: string;
+  readonly kind: string;
+  readonly low: number;
+  readonly high: number;
+}
+
+export interface Axis {
+  readonly default: number;
+  readonly minimum: number;
+  readonly maximum: number;
+  readonly multiple_of: number;
+  readonly dynamic: boolean;
+}
+
+/** One model of the bundle; `max_abs` is the largest difference of a score from the reference that is still right. */
+export interface Variant {
+  readonly name: Dtype;
+  readonly precision: string;
+  readonly path: string;
+  readonly target: string;
+  readonly max_abs: number;
+}
+
+export interface Verdict {
+  readonly place: string;
+  readonly status: string;
+  readonly reason: string;
+}
+
+export interface Manifest {
+  readonly name: string;
+  readonly inputs: readonly Tensor[];
+  readonly outputs: readonly Tensor[];
+  readonly axes: Readonly<Record<string, Axis>>;
+  readonly files: readonly BundleFile[];
+  readonly variants: readonly Variant[];
+  readonly verdicts: readonly Verdict[];
+  readonly golden: string;
+  readonly tools: Readonly<Record<string, string>>;
+  readonly notes: readonly string[];
+}
+
+const SCHEMA_VERSION = 1;
+
+/**
+ * Check a parsed manifest.json.
+ *
+ * @throws ManifestError naming the URL and the field that is wrong.
+ */
+export function parseManifest(value: unknown, url: string): Manifest {
+  const read = new Reader(url);
+  const top = read.record(value, "manifest");
+  if (top.schema_version !== SCHEMA_VERSION) {
+    throw new ManifestError(
+      `the manifest ${url} has schema version ${JSON.stringify(top.schema_version)}, and this library reads ${String(SCHEMA_VERSION)}: export the bundle again with the edgekit that this library belongs to`,
+    );
+  }
+  const manifest: Manifest = {
+    name: read.text(top.name, "name"),
+    inputs: read.list(top.inputs, "inputs", readTensor),
+    outputs: read.list(top.outputs, "outputs", readTensor),
+    axes: read.table(top.axes, "axes", readAxis),
+    files: read.list(top.files, "files", readFile),
+    variants: read.list(top.variants, "variants", readVariant).filter((v) => DTYPES.includes(v.name)),
+    verdicts: read.list(top.verdicts ?? [], "verdicts", readVerdict),
+    golden: read.text(top.golden ?? "", "golden"),
+    tools: read.table(top.tools ?? {}, "tools", (r, v, at) => r.text(v, at)),
+    notes: read.list(top.notes ?? [], "notes", (r, v, at) => r.text(v, at)),
+  };
+  if (manifest.variants.length === 0) read.wrong("variants", "at least one of fp32, fp16, q8");
+  for (const variant of manifest.variants) {
+    if (!manifest.files.some((f) => f.path === variant.path)) {
+      read.wrong(`variant ${variant.name}`, `a file of the bundle, not "${variant.path}"`);
+    }
+  }
+  return manifest;
+}
+
+/** The size of a dimension, where named axes have their default sizes. */
+export function sizeOf(manifest: Manifest, dimension: number | string | undefined): number | undefined {
+  return typeof dimension === "string" ? manifest.axes[dimension]?.default : dimension;
+}
+
+function readTensor(read: Reader, value: unknown, at: string): Tensor {
+  const t = read.record(value, at);
+  return {
+    name: read.text(t.name, `${at}.name`),
+    dtype: read.text(t.dtype, `${at}.dtype`),
+    shape: read.list(t.shape ?? [], `${at}.shape`, (r, v, where) => (typeof v === "string" ? v : r.number(v, where))),
+    role: read.text(t.role ?? "tensor", `${at}.role`),
+    kind: read.text(t.kind ?? "tensor", `${at}.kind`),
+    low: read.number(t.low ?? 0, `${at}.low`),
+    high: read.number(t.high ?? 1, `${at}.high`),
+  };
+}
+
+function readAxis(read: Reader, value: unknown, at: string): Axis {
+  const axis = read.record(value, at);
+  return {
+    default: read.number(axis.default, `${at}.default`),
+    minimum: read.number(axis.minimum, `${at}.minimum`),
+    maximum: read.number(axis.maximum, `${at}.maximum`),
+    multiple_of: read.number(axis.multiple_of, `${at}.multiple_of`),
+    dynamic: axis.dynamic === true,
+  };
+}
+
+function readFile(read: Reader, value: unknown, at: string): BundleFile {
+  const file = read.record(value, at);
+  const path = read.text(file.path, `${at}.path`);
+  if (path === "" || path.startsWith("/") || /[\\:\0]/.test(path) || path.split("/").includes("..")) {
+    read.wrong(`${at}.path`, `a plain relative path, not ${JSON.stringify(path)}`);
+  }
+  const sha256 = read.text(file.sha256, `${at}.sha256`);
+  if (!/^[0-9a-f]{64}$/.test(sha256)) read.wrong(`${at}.sha256`, "64 hexadecimal digits");
+  const size = read.bytes(file.size, `${at}.size`);
+  return { path, size, sha256, gzip: read.optional(file.gzip, at), brotli: read.optional(file.brotli, at) };
+}
+
+function readVariant(read: Reader, value: unknown, at: string): Variant {
+  const variant = read.record(value, at);
+  return {
+    name: read.text(variant.name, `${at}.name`) as Dtype,
+    precision: read.text(variant.precision, `${at}.precision`),
+    path: read.text(variant.path, `${at}.path`),
+    target: read.text(variant.target, `${at}.target`),
+    max_abs: read.number(variant.max_abs, `${at}.max_abs`),
+  };
+}
+
+function readVerdict(read: Reader, value: unknown, at: string): Verdict {
+  const verdict = read.record(value, at);
+  return {
+    place: read.text(verdict.place, `${at}.place`),
+    status: read.text(verdict.status, `${at}.status`),
+    reason: read.text(verdict.reason ?? "", `${at}.reason`),
+  };
+}
+
+type Row = Record<string, unknown>;
+
+/** Reads fields and says which one is wrong. */
+class Reader {
+  constructor(private readonly url: string) {}
+
+  wrong(field: string, wanted: string): never {
+    throw new ManifestError(`the manifest ${this.url} is damaged: ${field} should be ${wanted}`);
+  }
+
+  record(value: unknown, at: string): Row {
+    if (typeof value !== "object" || value === null || Array.isArray(value)) this.wrong(at, "an object");
+    return value as Row;
+  }
+
+  text(value: unknown, at: string): string {
+    return typeof value === "string" ? value : this.wrong(at, "a text");
+  }
+
+  number(value: unknown, at: string): number {
+    return typeof value === "number" && Number.isFinite(value) ? value : this.wrong(at, "a number");
+  }
+
+  bytes(value: unknown, at: string): number {
+    return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : this.wrong(at, "a size in bytes");
+  }
+
+  optional(value: unknown, at: string): number | null {
+    return value === null || value === undefined ? null : this.bytes(value, at);
+  }
+
+  list<T>(value: unknown, at: string, each: (read: Reader, value: unknown, at: string) => T): T[] {
+    if (!Array.isArray(value)) this.wrong(at, "a list");
+    return value.map((item: unknown, i) => each(this, item, `${at}[${String(i)}]`));
+  }
+
+  table<T>(value: unknown, at: string, each: (read: Reader, value: unknown, at: string) => T): Record<string, T> {
+    return Object.fromEntries(
+      Object.entries(this.record(value, at)).map(([key, item]) => [key, each(this, item, `${at}.${key}`)]),
+    );
+  }
+}
