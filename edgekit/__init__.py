@@ -1,1 +1,1 @@
-"""edgekit."""
+"""edgekit: a trained model -> everything the edge runs, each artifact proved against a recorded reference."""

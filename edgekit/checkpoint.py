@@ -223,7 +223,18 @@ def _plain(found: object, size: int) -> dict[str, torch.Tensor]:
         state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     for name, tensor in state.items():
         _finite(name, tensor)
-    return {name: tensor.detach().contiguous().clone() for name, tensor in state.items()}
+    taken: set[int] = set()
+    return {name: _own(tensor.detach(), taken) for name, tensor in state.items()}
+
+
+def _own(tensor: torch.Tensor, taken: set[int]) -> torch.Tensor:
+    """The tensor itself where it is contiguous and alone fills memory that none took before, else a copy."""
+    memory = tensor.untyped_storage()
+    alone = memory.nbytes() == tensor.numel() * tensor.element_size() and memory.data_ptr() not in taken
+    if not alone or not tensor.is_contiguous():
+        return tensor.contiguous().clone()
+    taken.add(memory.data_ptr())
+    return tensor
 
 
 def _unwrapped(found: object, depth: int = 0) -> dict[str, torch.Tensor]:

@@ -76,7 +76,7 @@ class Reference:
 
     batches: tuple[Batch, ...]
     noise: Mapping[str, float]
-    info: Mapping[str, object]
+    info: Mapping[str, Any]
     sha256: str
 
     @property

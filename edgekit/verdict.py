@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgekit.compare import FLAT_RANGE, Comparison, Measure
+from edgekit.compare import Comparison, Measure
 from edgekit.spec import Array
 from edgekit.tolerance import Tolerance
 
@@ -31,27 +31,27 @@ NOISE_MULTIPLE = 4.0
 """Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it."""
 NOISE_CAP = 10.0
 """Times the table's limit: a reference that is noisier proves nothing, and must not excuse anything."""
+NOISE_LIMIT = 0.01
+"""Score units, or share of a peak. Differences above this are judged by every measure, whatever the noise."""
 OWN_TOLERANCE = 1e-3
 """Score units. Ranking and counts follow from the artifact's own scores; fp16 rounds those in [0.5, 1) by 2.5e-4."""
-GROSS_SNR_DB = 10.0
-"""Decibels, where the table asks for ranks only: scores scaled by 0.7 or by 1.3 rank the same and are wrong."""
+GROSS_UNEXPLAINED = 0.5
+"""Share of a map's spread, where the table asks for ranks only. On the trained arr-coc-tiny, dynamic and static INT8
+had at most 0.16 on photographs and 0.29 on any input; reversed channels, orders and missing parts 0.5 to 12."""
 GROSS_ROW_COSINE = 0.8
 """Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
-GROSS_MAX_ABS = 0.5
-"""Score units, on stress inputs where ranks need not be exact: more says yes where the reference says no."""
-GROSS_MEAN_ABS = 0.1
-"""Score units, mean of a map, in the same place."""
 
 EVALUATION, STRESS = "evaluation", "stress"
 _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
 _WIDENED = {"max abs", "relative", "count excess", "swap gap", "order gap"}
-_NEEDLESS = {"cosine", "snr", "spearman", "lost mass", "row cosine"}  # where the difference is within the noise
+_NEEDLESS = {"unexplained", "cosine", "row cosine", "snr", "spearman", "lost mass"}  # of what differs within the noise
 _FORGIVEN = {
     "swap gap": "patches swapped at the boundary of the top K",
     "order gap": "patches ranked in another order",
     "count excess": "counts that differ by rounding at a boundary",
 }
 _AT_LEAST = {"cosine", "cosine whole", "row cosine", "snr", "spearman", "jaccard", "agreement", "equal", "matched"}
+_AT_LEAST |= {"spearman raw"}
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def judge(
 
     Args:
         tolerance: The row of the table.
-        noise: Largest absolute difference of the reference from itself, by output.
+        noise: Largest absolute difference of the reference from itself, by output; 0 where none is given.
         evaluation: Real inputs, in one or more comparisons; empty where the model has none.
         stress: Random, constant and extreme inputs.
         grid: Sizes of each proved shape and what was found there.
@@ -166,9 +166,9 @@ def judge(
     bad = [name for name, value in noise.items() if not 0 <= value < np.inf]
     if bad:
         return not_verified(f"the reference's own noise of '{bad[0]}' is '{noise[bad[0]]}': record the reference again")
-    shapes = [", ".join(f"{axis} {size}" for axis, size in sizes.items()) for sizes, _ in grid]
+    shapes = {", ".join(f"{axis} {size}" for axis, size in sizes.items()): sizes for sizes, _ in grid}
     batches = [(EVALUATION, evaluation), (STRESS, stress)]
-    batches += [(shape, (found,)) for shape, (_, found) in zip(shapes, grid, strict=True)]
+    batches += [(shape, [found for each, found in grid if each == sizes]) for shape, sizes in shapes.items()]
     checks = list(_task(tolerance, evaluation, metric_name))
     reasons: list[Reason] = []
     for batch, comparisons in batches:
@@ -178,7 +178,7 @@ def judge(
     reasons += [Reason(str(check), check.batch, check) for check in checks if not check.passed]
     reasons.sort(key=lambda reason: reason.check is not None and reason.check.drowned)
     failed = {reason.batch for reason in reasons}
-    proved = tuple(sizes for shape, (sizes, _) in zip(shapes, grid, strict=True) if shape not in failed)
+    proved = tuple(sizes for shape, sizes in shapes.items() if shape not in failed)
     status: Status = "verified"
     if any(reason.check is None or not reason.check.drowned for reason in reasons):
         status = "rejected"
@@ -204,10 +204,9 @@ def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
     if t.exact_ranking:
         exact = (("counts", "count excess"), ("ranking", "swap gap"), ("ranking", "order gap"))
         rules |= dict.fromkeys(exact, t.max_abs or 0.0)
-    elif real:
-        rules |= {("scores", "snr"): t.snr_db or GROSS_SNR_DB, ("features", "row cosine"): GROSS_ROW_COSINE}
     else:
-        rules |= {("scores", "max abs"): t.max_abs or GROSS_MAX_ABS, ("scores", "mean abs"): GROSS_MEAN_ABS}
+        rules |= {("scores", "unexplained"): GROSS_UNEXPLAINED}
+        rules |= {("features", "row cosine"): GROSS_ROW_COSINE if real else None}
     return {key: limit for key, limit in rules.items() if limit is not None}
 
 
@@ -236,9 +235,8 @@ def _check(
     limit = None if table is None else _limit(table, own or 0.0)
     held = np.ones(len(values), bool)
     if limit is not None:
-        held = sign * values <= sign * limit
-        if own is None and measure.metric in _NEEDLESS:
-            held |= np.concatenate([_within_noise(comparison, m, noise) for comparison, m in found])
+        excused = [_excused(comparison, m, noise, batch == EVALUATION) for comparison, m in found]
+        held = (sign * values <= sign * limit) | np.concatenate(excused)
     pool = np.flatnonzero(~held) if not held.all() else np.arange(len(values))
     worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
     passed, value, mean = bool(held.all()), float(values[worst]), float(values.mean())
@@ -250,9 +248,14 @@ def _own(m: Measure, noise: Mapping[str, float]) -> float:
     return NOISE_MULTIPLE * (noise.get(m.of, 0.0) if m.role in _OF_SCORES else noise.get(m.output, 0.0) / m.peak)
 
 
-def _within_noise(comparison: Comparison, m: Measure, noise: Mapping[str, float]) -> Array:
-    off = comparison.get(m.of, "max abs") if m.role in _OF_SCORES else comparison.get(m.output, "relative")
-    return np.asarray(off <= min(_own(m, noise), FLAT_RANGE)) if off is not None else np.zeros(len(m.values), bool)
+def _excused(comparison: Comparison, m: Measure, noise: Mapping[str, float], real: bool) -> Array:
+    excused = np.zeros(len(m.values), bool)
+    if m.metric in _NEEDLESS:
+        off = comparison.get(m.of, "max abs") if m.role in _OF_SCORES else comparison.get(m.output, "relative")
+        excused |= np.asarray(off) <= min(_own(m, noise), NOISE_LIMIT)
+    if m.role == "features" and not real:  # of a flat map each side may choose other patches: no row is left to compare
+        excused |= np.asarray(comparison.get(m.output, "matched")) == 0
+    return excused
 
 
 def _limit(table: float, own: float) -> float:

@@ -6,14 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgekit.compare import Comparison, compare, failed
+from edgekit.compare import SPREAD_FLOOR, Comparison, compare, failed
 from edgekit.result import Measure
 from edgekit.spec import Array, Output
 from edgekit.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.verdict import (
-    GROSS_MAX_ABS,
-    GROSS_MEAN_ABS,
-    GROSS_SNR_DB,
+    GROSS_UNEXPLAINED,
     NOISE_CAP,
     NOISE_MULTIPLE,
     OWN_TOLERANCE,
@@ -105,9 +103,7 @@ def test_ties_at_the_boundary_of_the_top_are_forgiven_with_a_note(gap: float, st
     order = np.arange(K)
     order[-1] = K
     candidate = answer(reference)
-    candidate |= {"indices": order[None], "tokens": candidate["tokens"]}
-    tokens = (replace(OUTPUTS[3], name="tokens"),)
-    assert tokens
+    candidate["indices"] = order[None]
     found = compare(OUTPUTS[:3], made, candidate, ["photo"], score_tolerance=1e-4)
     verdict = on(found)
     assert verdict.status == status
@@ -217,20 +213,21 @@ def test_the_noise_of_features_counts_as_a_share_of_their_peak() -> None:
 
 def test_ranks_within_the_noise_are_not_asked_for() -> None:
     rising = (0.5 + np.linspace(0, 0.02, N))[None].astype(np.float32)
-    noisy = (rising + np.random.default_rng(0).uniform(-3e-3, 3e-3, rising.shape)).astype(np.float32)
+    noisy = (rising + np.random.default_rng(0).uniform(-8e-3, 8e-3, rising.shape)).astype(np.float32)
     found = compare(OUTPUTS[:1], answer(rising), answer(noisy), ["photo"])
     assert metrics(on(found, INT8, 1e-4)) == {"spearman"}
-    assert on(found, INT8, 1e-3).status == "verified"
+    assert on(found, INT8, 3e-3).status == "verified"
 
 
 # Ranks only (INT8).
 
 
 def test_scores_that_only_rank_alike_are_rejected() -> None:
-    close, halved = GRID * np.float32(0.75), GRID * np.float32(0.5)
-    assert on(scored(close), INT8).status == "verified"
-    assert metrics(on(scored(halved), INT8)) == {"snr"}
-    assert GROSS_SNR_DB == 10
+    spread = float(GRID.std(axis=1).max())
+    for share, expected in ((0.98 * GROSS_UNEXPLAINED, set()), (1.02 * GROSS_UNEXPLAINED, {"unexplained"})):
+        shifted = GRID + np.float32(share * spread)
+        assert metrics(on(scored(shifted), INT8)) == expected
+    assert metrics(on(scored(GRID * np.float32(0.5)), INT8)) == {"unexplained"}
 
 
 def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
@@ -260,22 +257,22 @@ def test_stress_is_judged_absolutely_where_ranks_are_exact() -> None:
     assert "stress" in str(verdict.reasons[0])
 
 
-@pytest.mark.parametrize(
-    ("by", "where", "failed_metrics"),
-    [
-        (0.98 * GROSS_MAX_ABS, 1, set()),
-        (1.02 * GROSS_MAX_ABS, 1, {"max abs"}),
-        (0.98 * GROSS_MEAN_ABS, N, set()),
-        (1.02 * GROSS_MEAN_ABS, N, {"mean abs"}),
-    ],
-)
-def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(
-    by: float, where: int, failed_metrics: set[str]
-) -> None:
+@pytest.mark.parametrize(("share", "failing"), [(0.98, set()), (1.02, {"unexplained"})])
+def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(share: float, failing: set[str]) -> None:
     reference = np.full((1, N), 0.2, np.float32)
-    other = reference + np.float32(by) * (np.arange(N) < where)
-    found = compare(OUTPUTS[:3], answer(reference), answer(other), ["noise"])
-    assert metrics(judge(INT8, {}, evaluation=[at()], stress=[found])) == failed_metrics
+    other = reference + np.float32(share * GROSS_UNEXPLAINED * SPREAD_FLOOR) * (-1) ** np.arange(N)
+    found = compare(OUTPUTS[:3], answer(reference), answer(other), ["grey"])
+    assert metrics(judge(INT8, {}, evaluation=[at()], stress=[found])) == failing
+    assert metrics(judge(INT8, {}, evaluation=[at()], grid=[({"batch": 1}, found)])) == failing
+
+
+def test_other_patches_of_a_flat_map_leave_no_features_to_compare() -> None:
+    flat = np.full((1, N), 0.5, np.float32)
+    reference, candidate = answer(flat), answer(flat)
+    candidate["indices"] = np.arange(N - K, N)[None]
+    found = compare(OUTPUTS, reference, candidate, ["grey"])
+    assert judge(FP32, {}, evaluation=[at()], stress=[found]).status == "verified"
+    assert metrics(on(found)) == {"relative"}
 
 
 def test_only_shapes_that_hold_are_proved() -> None:

@@ -47,7 +47,9 @@ class Coarse:
         torch._foreach_copy_(self._weights, rounded)
 
     @torch.no_grad()
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Bring the weights back."""
         torch._foreach_copy_(self._weights, self._exact)
 
@@ -58,7 +60,7 @@ def _hook(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def rounded(values: Tensor) -> Tensor:
     """Values on a grid of 256 steps over their range; the gradient is that of the identity."""
-    exact = values.detach()
+    exact = values.detach().float()
     low = exact.amin()
     step = (exact.amax() - low).clamp(min=1e-8) / LEVELS
-    return values + (torch.round((exact - low) / step) * step + low - exact)
+    return values + (torch.round((exact - low) / step) * step + low - exact).to(values.dtype)

@@ -13,14 +13,34 @@ from edgekit.arrcoc.asking import OUTLINE_FULL, Questions
 from edgekit.arrcoc.model import ArrCoc
 from edgekit.arrcoc.scenes import ATTRIBUTES, CELL, EDGE, Scenes
 
-AUXILIARY = {"information": 0.3, "salience": 0.3, "query": 0.1, "order": 0.05, "attributes": 0.2, "range": 1e-3}
+AUXILIARY = {
+    "information": 0.3,
+    "salience": 0.3,
+    "query": 0.1,
+    "order": 0.05,
+    "attributes": 0.2,
+    "far": 0.02,
+    "range": 1e-3,
+}
 """Weights of the auxiliary terms, against 1 for relevance itself."""
 
 NOISE = 0.03
 """Deviation of the noise on the features: answers must not hang on what INT8 or fp16 rounds away."""
 
-RANGE = 7.0
+RANGE = 8.0
 """Squashed scores (before the sigmoid) are free within this magnitude, beyond which fp16 would blur them."""
+
+HALO = 0.05
+"""Target beside what is asked for, at no distance; it falls off exponentially over `REACH` patches.
+
+Without it, all that is far from an answer ends up equally irrelevant, and the order of the map is what rounding makes
+of it: INT8 kept every choice and yet scored rank correlations of 0.86.
+"""
+
+REACH = 2.0
+
+FLOOR = 5e-5
+"""Smallest target: a logit of -9.9."""
 
 CLEAR = 0.25
 """Share of a patch that an object must cover for the patch's token to be asked for the object's attributes."""
@@ -103,18 +123,41 @@ def objective(
     share = torch.where(answered > 0.25, (answered + 0.5).rsqrt(), 0.0)
     share = share / share.mean().clamp(min=1e-6)
     logits = model.balancing.scale.view(3, 1) * (scores - model.balancing.centre.view(3, 1))
+    near = _nearness(rows, columns, truth.device)
+    wanted, objects, edges = (_haloed(map_, near) for map_ in (truth, anything, outline))
+    far = _far(relevance, wanted, truth) + _far(maps[:, 0, 0], objects, anything) + _far(maps[:, 0, 1], edges, outline)
     terms = {
-        "relevance": (share * _entropy(relevance, truth).mean(2)).mean(),
-        "information": _entropy(maps[:, 0, 0], anything).mean(),
-        "salience": _entropy(maps[:, 0, 1], outline).mean(),
-        "query": _pointing(torch.log_softmax(asked, 2), truth, share * (questions.kind == 0)),
-        "order": _pointing(torch.log(relevance.clamp(min=_EPSILON)), truth, share),
+        "relevance": (share * _entropy(relevance, wanted).mean(2)).mean(),
+        "information": _entropy(maps[:, 0, 0], objects).mean(),
+        "salience": _entropy(maps[:, 0, 1], edges).mean(),
+        "far": far,
+        "query": _pointing(torch.log_softmax(asked, 2), wanted, share * (questions.kind == 0)),
+        "order": _pointing(torch.log(relevance.clamp(min=_EPSILON)), wanted, share),
         "attributes": _attributes(trainee, features, visible, anything, scenes.attributes),
         "range": ((logits.abs() - RANGE).clamp(min=0.0) ** 2).mean(),
     }
     loss = terms["relevance"] + sum(weight * terms[name] for name, weight in AUXILIARY.items())
     terms |= {f"weight {index}": weights[..., index].mean() for index in range(3)}
     return loss, {name: term.detach() for name, term in terms.items()}
+
+
+def _nearness(rows: int, columns: int, device: torch.device) -> Tensor:
+    """exp(-distance / `REACH`) between all patches of a grid: [N, N]."""
+    y, x = torch.meshgrid(torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij")
+    places = torch.stack([y.flatten(), x.flatten()], 1).float()
+    return torch.exp(-torch.cdist(places, places) / REACH)
+
+
+def _haloed(truth: Tensor, near: Tensor) -> Tensor:
+    """Truth [..., N] with a little relevance around it."""
+    halo = HALO * (1.0 - torch.exp(-(truth @ near)))
+    return (truth + (1.0 - truth) * halo).clamp(min=FLOOR)
+
+
+def _far(guess: Tensor, wanted: Tensor, truth: Tensor) -> Tensor:
+    """Difference of log-odds where nothing is asked for; cross-entropy hardly sees it there."""
+    difference = torch.logit(guess, _EPSILON) - torch.logit(wanted, _EPSILON)
+    return (F.smooth_l1_loss(difference, torch.zeros_like(difference), reduction="none") * (truth == 0)).mean()
 
 
 def _entropy(guess: Tensor, truth: Tensor) -> Tensor:

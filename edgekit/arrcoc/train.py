@@ -20,9 +20,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from edgekit.arrcoc import asking, datasets, measuring
+from edgekit.arrcoc.coarse import Coarse
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
 from edgekit.arrcoc.objective import Encode, Trainee, Window, objective
-from edgekit.arrcoc.coarse import Coarse
 from edgekit.arrcoc.pool import Pool
 from edgekit.arrcoc.queries import concept_table
 

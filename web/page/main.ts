@@ -13,7 +13,7 @@ import { Stage } from "./stage";
 
 const BASE = new URL("./", location.href.split(/[?#]/)[0]).href;
 const LEGENDS: Readonly<Record<View, string>> = {
-  heat: "relevance 0 to 1; outlined: what is kept",
+  heat: "1; outlined: what is kept",
   focus: "what is not relevant goes dark",
   tokens: "one dot for each token that a patch gets",
   picture: "the picture as it came",
@@ -193,7 +193,9 @@ function listen(): void {
       () => (element("#measured", HTMLElement).textContent = location.href),
     );
   });
-  element("button", HTMLButtonElement, notice).addEventListener("click", quiet);
+  element("button", HTMLButtonElement, notice).addEventListener("click", () => {
+    notice.hidden = true;
+  });
 }
 
 /** A button that needs a runner, is off while it works, and complains for it. */
@@ -233,6 +235,7 @@ function complain(error: unknown): void {
   if (!lanes[0].runner) pill("Not running", "bad");
 }
 
+/** What worked answers what went wrong before; but a page without a runner keeps saying why. */
 function quiet(): void {
-  notice.hidden = true;
+  if (lanes[0].runner) notice.hidden = true;
 }

@@ -149,10 +149,10 @@ function contour(context: CanvasRenderingContext2D, map: Map2D, box: Box): void 
   context.rect(box.x, box.y, box.width, box.height);
   context.clip();
   context.lineCap = "round";
-  context.strokeStyle = "rgb(0 0 0 / 45%)";
+  context.strokeStyle = "rgb(0 0 0 / 35%)";
   context.lineWidth = 2.4 * line;
   context.stroke(path);
-  context.strokeStyle = "rgb(255 255 255 / 92%)";
+  context.strokeStyle = "rgb(255 255 255 / 75%)";
   context.lineWidth = line;
   context.stroke(path);
   context.restore();

@@ -135,7 +135,7 @@ export class Stage {
       case "Home":
         return top[0] ?? now;
       case "End":
-        return relevance.indexOf(Math.min(...relevance));
+        return relevance.lastIndexOf(Math.min(...relevance));
       default:
         return undefined;
     }

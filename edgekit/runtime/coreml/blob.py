@@ -46,7 +46,7 @@ class WeightFile:
             self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise ArtifactError(f"the weight file '{path}' cannot be read ({error}): export again") from error
-        count, version = _HEADER.unpack(self._piece(0, _HEADER.size, "its header"))
+        count, version = _HEADER.unpack(self._piece(0, _HEADER.size, "its header").tobytes())
         if version != _VERSION or count == 0:
             raise ArtifactError(f"the weight file '{path}' has no valid header (version {version}): export again")
 
@@ -58,7 +58,8 @@ class WeightFile:
         """
         if offset % _ALIGNMENT or declared.dtype not in _STORED or None in declared.shape:
             raise self._damaged(offset, f"a tensor of {declared.dtype} cannot lie there")
-        sentinel, kind, size, start, _ = _DESCRIPTION.unpack(self._piece(offset, _DESCRIPTION.size, "a description"))
+        described = self._piece(offset, _DESCRIPTION.size, "a description").tobytes()
+        sentinel, kind, size, start, _ = _DESCRIPTION.unpack(described)
         wanted_kind, dtype = _STORED[declared.dtype]
         shape = tuple(int(n or 0) for n in declared.shape)
         wanted_size = int(np.prod([1, *shape], dtype=object)) * np.dtype(dtype).itemsize

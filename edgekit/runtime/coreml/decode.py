@@ -73,7 +73,7 @@ class Decoder:
         return Operation(
             kind=message.type,
             name=name if isinstance(name, str) else "",
-            inputs={key: tuple(self._binding(b) for b in argument.arguments) for key, argument in message.inputs.items()},
+            inputs={key: tuple(self._binding(b) for b in given.arguments) for key, given in message.inputs.items()},
             attributes=attributes,
             outputs=tuple(self.result(o) for o in message.outputs),
             blocks=tuple(self.block(b) for b in message.blocks),
@@ -114,14 +114,14 @@ class Decoder:
             int(d.constant.size) if d.WhichOneof("dimension") == "constant" else None for d in tensor.dimensions
         )
         if np.prod([n for n in shape if n is not None], dtype=object) > LARGEST_TENSOR:
-            raise ArtifactError(f"the program declares a tensor of the sizes {shape}, more than {LARGEST_TENSOR} elements")
+            raise ArtifactError(f"a tensor of the sizes {shape} has more than {LARGEST_TENSOR} elements")
         return TensorType(dtype, shape)
 
     def _file(self, name: str) -> WeightFile:
         if name not in self._files:
             path = (self._folder / name.removeprefix(MODEL_PATH)).resolve()
             if not name.startswith(MODEL_PATH) or not path.is_relative_to(self._folder):
-                raise ArtifactError(f"the program names a weight file outside its package, '{name}': export again")
+                raise ArtifactError(f"the program names a weight file outside its package, {name!r}: export again")
             self._files[name] = WeightFile(path)
         return self._files[name]
 
@@ -141,4 +141,3 @@ def _immediate(message: Message, declared: TensorType) -> Value:
     if flat.size != np.prod([1, *shape], dtype=object):
         raise ArtifactError(f"a constant of the sizes {shape} carries {flat.size} values: the program is damaged")
     return flat.reshape(shape).astype(WORKING_DTYPES[declared.dtype])
-

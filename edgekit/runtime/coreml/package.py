@@ -8,7 +8,6 @@ coremltools' `mlmodel/format`, and `ModelPackage.cpp` in its `modelpackage/src` 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -20,23 +19,19 @@ from edgekit.runtime.coreml.records import Feature, Package
 _AUTHOR = "com.apple.CoreML"
 _MODEL_ID = "A1B3C1E2-6F0D-5E5B-9C1B-0A6D3F6A0001"  # fixed: coremltools draws a random one for every save
 _WEIGHTS_ID = "A1B3C1E2-6F0D-5E5B-9C1B-0A6D3F6A0002"
-_MANIFEST = {
-    "fileFormatVersion": "1.0.0",
-    "itemInfoEntries": {
-        _MODEL_ID: {
-            "author": _AUTHOR,
-            "description": "CoreML Model Specification",
-            "name": "model.mlmodel",
-            "path": f"{_AUTHOR}/model.mlmodel",
-        },
-        _WEIGHTS_ID: {
-            "author": _AUTHOR,
-            "description": "CoreML Model Weights",
-            "name": "weights",
-            "path": f"{_AUTHOR}/weights",
-        },
+_ITEMS = {
+    _MODEL_ID: {
+        "author": _AUTHOR,
+        "description": "CoreML Model Specification",
+        "name": "model.mlmodel",
+        "path": f"{_AUTHOR}/model.mlmodel",
     },
-    "rootModelIdentifier": _MODEL_ID,
+    _WEIGHTS_ID: {
+        "author": _AUTHOR,
+        "description": "CoreML Model Weights",
+        "name": "weights",
+        "path": f"{_AUTHOR}/weights",
+    },
 }
 _LARGEST_JSON = 1 << 20  # bytes
 _ARRAY_TYPES = {65568: "fp32", 65600: "fp64", 131104: "int32", 131080: "int8", 65552: "fp16"}
@@ -62,12 +57,10 @@ def read(path: Path) -> Package:
         ArtifactError: If it is not a package, or damaged.
         NotVerifiedHere: If it is a Core ML model of a kind that the interpreter does not run.
     """
-    from google.protobuf.message import DecodeError
-
     model_file = _root(path)
     try:
         model = parse(model_file.read_bytes())
-    except (OSError, DecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"the model '{model_file}' is damaged ({error}): export again") from error
     if model.WhichOneof("Type") != "mlProgram":
         raise NotVerifiedHere(f"the interpreter runs ML Programs; '{path}' holds {model.WhichOneof('Type')!r}")
@@ -80,10 +73,14 @@ def read(path: Path) -> Package:
         arguments = tuple(decoder.result(i) for i in main.inputs)
     except ArtifactError as error:
         raise ArtifactError(f"'{path}' is damaged: {error}") from error
+    inputs = tuple(_feature(f) for f in model.description.input)
+    outputs = tuple(_feature(f) for f in model.description.output)
+    if {f.name for f in inputs} != {a.name for a in arguments} or not {f.name for f in outputs} <= set(block.outputs):
+        raise ArtifactError(f"the description in '{path}' names other inputs or outputs than its program: export again")
     return Package(
         path=path,
-        inputs=tuple(_feature(f) for f in model.description.input),
-        outputs=tuple(_feature(f) for f in model.description.output),
+        inputs=inputs,
+        outputs=outputs,
         arguments=arguments,
         main=block,
         opset=main.opset,
@@ -100,14 +97,16 @@ def write(model: Message, weights: Path | None, path: Path) -> None:
         path: The `.mlpackage` to make; its parent exists.
     """
     folder = path / "Data" / _AUTHOR
-    (folder / "weights").mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / "model.mlmodel").write_bytes(model.SerializeToString(deterministic=True))
     if weights is not None:
+        (folder / "weights").mkdir()
         shutil.copyfile(weights, folder / "weights" / "weight.bin")
-    manifest = dict(_MANIFEST)
-    if weights is None:
-        entries = {_MODEL_ID: _MANIFEST["itemInfoEntries"][_MODEL_ID]}  # type: ignore[index]
-        manifest["itemInfoEntries"] = entries
+    manifest = {
+        "fileFormatVersion": "1.0.0",
+        "itemInfoEntries": _ITEMS if weights is not None else {_MODEL_ID: _ITEMS[_MODEL_ID]},
+        "rootModelIdentifier": _MODEL_ID,
+    }
     (path / "Manifest.json").write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
 
 
@@ -119,13 +118,13 @@ def _root(path: Path) -> Path:
             raise ValueError(f"larger than {_LARGEST_JSON} bytes")
         entries = json.loads(manifest.read_bytes())
         relative = entries["itemInfoEntries"][entries["rootModelIdentifier"]]["path"]
-        root = (path / "Data" / relative).resolve()
+        root: Path = (path / "Data" / relative).resolve()
     except FileNotFoundError:
         raise ArtifactError(f"'{path}' is no Core ML package: it has no Manifest.json; export again") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"the manifest '{manifest}' is damaged ({error!r}): export again") from error
-    if not root.is_relative_to((path / "Data").resolve()) or os.path.islink(path / "Data" / relative):
-        raise ArtifactError(f"the manifest '{manifest}' names a file outside the package, '{relative}': export again")
+    if not root.is_relative_to((path / "Data").resolve()) or (path / "Data" / relative).is_symlink():
+        raise ArtifactError(f"the manifest '{manifest}' names a file outside the package, {relative!r}: export again")
     return root
 
 

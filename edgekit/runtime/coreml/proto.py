@@ -1,8 +1,8 @@
 """Core ML's protobuf classes, without importing coremltools around them.
 
-`import coremltools` takes its converters, torch and scikit-learn along: 10 s, and a page of warnings. Its `proto` folder
-needs none of them and only uses relative imports, so it is imported on its own, as a package of another name; where
-coremltools is loaded already its own classes are used (protobuf makes them one and the same).
+`import coremltools` takes its converters, torch and scikit-learn along: 10 s, and a page of warnings. Its `proto`
+folder needs none of them and only uses relative imports, so it is imported on its own, as a package of another name;
+where coremltools is loaded already its own classes are used (protobuf makes them one and the same).
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ def parse(data: bytes) -> Message:
     """The `Model` protobuf in some bytes.
 
     Raises:
-        google.protobuf.message.DecodeError: If they are none.
+        ValueError: If they are none.
         DependencyError: If coremltools is not installed.
     """
     model = importlib.import_module(f"{_package()}.Model_pb2").Model()
-    model.ParseFromString(data)
+    failure = importlib.import_module("google.protobuf.message").DecodeError
+    try:
+        model.ParseFromString(data)
+    except failure as error:
+        raise ValueError(str(error)) from error
     return model
 
 

@@ -6,6 +6,7 @@ An image input takes 8-bit pixels, as a pixel buffer does: values in [0, 1] are 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ def load(artifact: Path, place: str) -> Runtime:
     if place == INTERPRETER:
         return InterpreterRuntime(path)
     if place == CORE_ML:
-        if sys.platform != "darwin":
+        if not _on_macos():
             raise NotVerifiedHere("Core ML itself runs on macOS only: verify this artifact on a Mac or in the iOS app")
         return CoreMLRuntime(path)
     raise UsageError(f"a Core ML package has no place '{place}': choose one of {', '.join(PLACES)}")
@@ -58,9 +59,7 @@ class InterpreterRuntime:
     @property
     def device(self) -> str:
         """What runs it, in words."""
-        if sys.platform == "darwin":
-            return "Core ML interpreter (macOS), not Core ML itself"
-        return "Core ML interpreter (Linux), not Apple hardware"
+        return f"Core ML interpreter ({'macOS), not Core ML itself' if _on_macos() else 'Linux), not Apple hardware'}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch: arrays by input name in, arrays by output name out, in the model's dtypes.
@@ -109,16 +108,20 @@ class CoreMLRuntime:
         self._model = None
 
 
+def _on_macos() -> bool:
+    return sys.platform == "darwin"
+
+
 def _one_blas_thread() -> contextlib.AbstractContextManager[object]:
-    """OpenBLAS's threads spin while they wait: on a shared machine of two cores an image took 0.8 s with two, 0.1 s with one.
+    """OpenBLAS's threads spin while they wait: on two shared cores an image took 0.8 s with two, 0.1 s with one.
 
     The matrices of such models are small enough for one. Without threadpoolctl BLAS stays as it is.
     """
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
+    if importlib.util.find_spec("threadpoolctl") is None:
         return contextlib.nullcontext()
-    limits: contextlib.AbstractContextManager[object] = threadpool_limits(1, "blas")
+    limits: contextlib.AbstractContextManager[object] = importlib.import_module("threadpoolctl").threadpool_limits(
+        1, "blas"
+    )
     return limits
 
 

@@ -62,28 +62,40 @@ def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
     return tuple(spec.axes) if option == "all" else tuple(a for a in DYNAMIC[option] if a in spec.axes)
 
 
-def fixed(captured: program.Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
-    """Capture a program again with some axes dynamic within their bounds and the others at their defaults.
+def fixed(whole: program.Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
+    """The program with some axes dynamic within their bounds, the others at their defaults, attention written out.
 
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
     import torch
 
-    sizes = {name: min(axis.default + axis.multiple_of, axis.maximum) for name, axis in spec.axes.items()}
-    arguments = program.tensors(spec, spec.random(0, {name: sizes[name] for name in axes}))
-    module = captured.exported.module()
+    module = whole.exported.module()
     if not isinstance(module, torch.fx.GraphModule):
         raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
     _drop_detach(module)
     _write_out_attention(module)
+    return captured(spec, module, axes)
+
+
+def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
+    """Capture a graph with some axes dynamic within their bounds and the others at their defaults.
+
+    Raises:
+        ExportError: If it cannot be captured so.
+    """
+    import torch
+
+    # Sizes of 1 get no symbol, hence not the default.
+    sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
+    arguments = program.tensors(spec, spec.random(0, sizes))
     with quiet(), torch.no_grad():
         try:
             return torch.export.export(module, arguments, dynamic_shapes=_shapes(spec, axes))
         except Exception as error:
-            fixed_axes = ", ".join(a for a in spec.axes if a not in axes) or "none"
+            names = ", ".join(a for a in spec.axes if a not in axes) or "none"
             first = str(error).strip().splitlines()[0]
-            raise ExportError(f"'{spec.name}' cannot be captured with fixed axes ({fixed_axes}): {first}") from error
+            raise ExportError(f"'{spec.name}' cannot be captured with these axes fixed: {names} ({first})") from error
 
 
 def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner]) -> Lowered:

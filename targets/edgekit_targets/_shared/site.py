@@ -29,6 +29,7 @@ WINDOW = 24
 WORTH = 0.97  # a compressed file must be smaller than this share
 SMALLEST = 512  # bytes; below, headers weigh more
 COMPRESSED = {".br", ".gz", ".png", ".jpg", ".webp"}
+SERVED = {".html", ".css", ".js", ".mjs", ".json", ".wasm", ".svg", ".bin", ".onnx", ".txt"}  # what browsers fetch
 LARGEST = 25 << 20  # bytes a file: common static hosts refuse more
 
 
@@ -117,7 +118,7 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
         if path.stat().st_size > LARGEST:
             size = path.stat().st_size / 2**20
             raise ExportError(f"'{path.name}' has {size:.1f} MiB, and common static hosts refuse more than 25 per file")
-    files = [p for p in files if p.stat().st_size >= SMALLEST]
+    files = [p for p in files if p.stat().st_size >= SMALLEST and p.suffix in SERVED]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, _ in enumerate(pool.map(_compress, files), 1):
             progress(done / len(files))

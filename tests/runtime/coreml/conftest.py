@@ -1,4 +1,4 @@
-"""What the tests of the Core ML interpreter share: programs built operator by operator, saved, and read back from disk."""
+"""What the tests of the Core ML interpreter share: programs built operator by operator, saved, and read from disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def quiet() -> Iterator[None]:
 
 
 with quiet():
-    import coremltools as ct  # noqa: TID253 - the tests of a Core ML reader need Core ML's writer
+    import coremltools as ct
     from coremltools.converters.mil.backend.mil.load import load as serialize
     from coremltools.converters.mil.mil import Builder as mb  # noqa: N813 - coremltools' own custom
     from coremltools.converters.mil.mil import Function, Program, types
@@ -113,7 +113,8 @@ class Saved:
         fixed = {name: _constant(v, dtype) for name, v in (constants or {}).items()}
         got = self.run(given, lambda v: getattr(mb, operator)(**v, **fixed), dtype, ios)
         with torch.no_grad():
-            answer = wanted(*(torch.from_numpy(a.astype(np.float64) if a.dtype.kind == "f" else a) for a in given.values()))
+            wide = (a.astype(np.float64) if a.dtype.kind == "f" else a for a in given.values())
+            answer = wanted(*map(torch.from_numpy, wide))
         for mine, right in zip(got, answer if isinstance(answer, (list, tuple)) else [answer], strict=True):
             agree(mine, np.asarray(right), dtype, tolerance)
         if dtype == "fp32" and operator not in WRONG_INFERENCE:
@@ -122,7 +123,7 @@ class Saved:
 
 
 def infer(operator: str, inputs: Mapping[str, Array], constants: Mapping[str, Any], ios: int = 17) -> list[Array]:
-    """What coremltools' own value inference says of an operator whose inputs are all constant; nothing if it has none."""
+    """What coremltools' own value inference says of an operator with constant inputs; nothing if it has none."""
     with quiet(), np.errstate(all="ignore"), Function({}, opset_version=getattr(ct.target, f"iOS{ios}")):
         made = getattr(mb, operator)(**inputs, **constants)
     results = made if isinstance(made, (list, tuple)) else [made]
@@ -173,7 +174,11 @@ def _restored(variable: Any, array: Array) -> Any:
 
 def _plain(variable: Any) -> Any:
     """The output as a type that Core ML hands back."""
-    return mb.cast(x=variable, dtype="int32") if variable.dtype in (types.bool, types.uint16, types.uint8, types.int8) else variable
+    return (
+        mb.cast(x=variable, dtype="int32")
+        if variable.dtype in (types.bool, types.uint16, types.uint8, types.int8)
+        else variable
+    )
 
 
 def _constant(value: Any, dtype: str) -> Any:

@@ -76,7 +76,7 @@ def test_conv_padding_modes(saved: Any, pad_type: str, size: int, kernel: int, s
 def test_conv_of_a_large_image_goes_position_by_position(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from edgekit.runtime.coreml.operators import conv
 
-    monkeypatch.setattr(conv, "_COLUMNS_LIMIT", 10)
+    monkeypatch.setattr(conv, "COLUMNS_LIMIT", 10)
     weight = normal(0, 4, 3, 3, 3)
     fixed = {"weight": weight, "pad_type": "valid"}
     saved.check("conv", {"x": normal(1, 2, 3, 9, 8)}, lambda t: F.conv2d(t, torch.from_numpy(weight).double()), fixed)
@@ -112,7 +112,13 @@ def test_conv_transpose(
 
 def test_conv_transpose_with_an_output_shape(saved: Any) -> None:
     weight = normal(0, 3, 2, 3, 3)
-    fixed = {"weight": weight, "strides": [2, 2], "pad_type": "custom", "pad": [1, 1, 1, 1], "output_shape": [1, 2, 8, 10]}
+    fixed = {
+        "weight": weight,
+        "strides": [2, 2],
+        "pad_type": "custom",
+        "pad": [1, 1, 1, 1],
+        "output_shape": [1, 2, 8, 10],
+    }
 
     def right(t: torch.Tensor) -> torch.Tensor:
         return F.conv_transpose2d(t, torch.from_numpy(weight).double(), stride=2, padding=1, output_padding=1)
@@ -130,9 +136,7 @@ def test_pools(saved: Any, rank: int, ceil: bool, dtype: str, data: st.DataObjec
     pads = [data.draw(st.integers(0, k // 2)) for k in kernel]
     x = normal(seed, 2, 3, *[k + data.draw(st.integers(0, 4)) for k in kernel])
     fixed = {"kernel_sizes": kernel, "strides": strides, "pad_type": "custom", "pad": both(pads), "ceil_mode": ceil}
-    saved.check(
-        "max_pool", {"x": x}, lambda t: MAX_POOLS[rank](t, kernel, strides, pads, ceil_mode=ceil), fixed, dtype
-    )
+    saved.check("max_pool", {"x": x}, lambda t: MAX_POOLS[rank](t, kernel, strides, pads, ceil_mode=ceil), fixed, dtype)
     for excluded in (False, True):
         saved.check(
             "avg_pool",
@@ -184,7 +188,7 @@ GRIDS = {  # what coremltools documents for two values, 0 and 1, resized to 5 an
 
 @pytest.mark.parametrize("mode", GRIDS)
 def test_documented_grids(saved: Any, mode: str) -> None:
-    x = np.float32([[[0, 1], [0, 1]]])
+    x = np.array([[[0, 1], [0, 1]]], np.float32)
     for width, grid in zip((5, 6), GRIDS[mode], strict=True):
         want = torch.tensor([[grid, grid]], dtype=torch.float64)
         fixed = {"target_size_height": 2, "target_size_width": width, "sampling_mode": mode}
@@ -194,7 +198,7 @@ def test_documented_grids(saved: Any, mode: str) -> None:
 def test_align_corners_to_one_pixel_takes_the_middle(saved: Any) -> None:
     fixed = {"target_size_height": 1, "target_size_width": 1, "sampling_mode": "ALIGN_CORNERS"}
     want = torch.tensor([[[3.0]]], dtype=torch.float64)
-    saved.check("resize_bilinear", {"x": np.float32([[[0, 1, 2], [4, 5, 6]]])}, lambda t: want, fixed)
+    saved.check("resize_bilinear", {"x": np.array([[[0, 1, 2], [4, 5, 6]]], np.float32)}, lambda t: want, fixed)
 
 
 @EXAMPLES

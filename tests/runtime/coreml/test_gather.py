@@ -50,10 +50,13 @@ def test_topk_gives_ties_to_the_lower_index(
 @given(shape=SHAPES, count=st.integers(1, 4), seed=SEEDS, data=st.data())
 def test_gather(saved: Any, kind: type, shape: list[int], count: int, seed: int, data: st.DataObject) -> None:
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    chosen = indices(seed, shape[axis], 2, count, low=0 if kind is np.uint16 else None).astype(kind)
+    chosen: Array = indices(seed, shape[axis], 2, count, low=0 if kind is np.uint16 else None).astype(kind)
     x = normal(seed + 1, *shape)
     saved.check(
-        "gather", {"x": x, "indices": chosen}, lambda *_: torch.from_numpy(np.take(x, chosen.astype(int), axis)), {"axis": axis}
+        "gather",
+        {"x": x, "indices": chosen},
+        lambda *_: torch.from_numpy(np.take(x, chosen.astype(int), axis)),
+        {"axis": axis},
     )
 
 
@@ -102,7 +105,11 @@ def test_scatter_along_axis(
 ) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     at = [count if d == axis else n for d, n in enumerate(shape)]
-    inputs = {"data": normal(seed, *shape), "indices": indices(seed, shape[axis], *at, low=0), "updates": normal(seed + 1, *at)}
+    inputs = {
+        "data": normal(seed, *shape),
+        "indices": indices(seed, shape[axis], *at, low=0),
+        "updates": normal(seed + 1, *at),
+    }
     saved.check(
         "scatter_along_axis",
         inputs,
@@ -117,7 +124,11 @@ def test_scatter_along_axis(
 def test_scatter(saved: Any, mode: str, shape: list[int], count: int, seed: int, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     at = [count if d == axis else n for d, n in enumerate(shape)]
-    inputs = {"data": normal(seed, *shape), "indices": indices(seed, shape[axis], count, low=0), "updates": normal(seed + 1, *at)}
+    inputs = {
+        "data": normal(seed, *shape),
+        "indices": indices(seed, shape[axis], count, low=0),
+        "updates": normal(seed + 1, *at),
+    }
     saved.check(
         "scatter",
         inputs,
@@ -165,7 +176,7 @@ def test_one_hot(saved: Any, count: int, seed: int, axis: int) -> None:
 
 
 def test_an_index_outside_the_tensor_is_a_sentence(saved: Any) -> None:
-    from coremltools.converters.mil.mil import Builder as mb  # noqa: N813, TID253
+    from coremltools.converters.mil.mil import Builder as mb  # noqa: N813
 
     inputs = {"x": normal(0, 3, 2), "indices": np.array([0, 7], dtype=np.int32)}
     with pytest.raises(ArtifactError, match=r"operator 'gather' .*\(an index between 0 and 7 for 3 values\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,12 @@ def test_matmul(
     ("equation", "left", "right"),
     [
         ("abcd,adce->abce", (2, 3, 4, 5), (2, 5, 4, 3)),
-        ("ijk,ikl->ijl", (2, 3, 4), (2, 4, 5)),
-        ("ab,bc->ac", (3, 4), (4, 5)),
+        ("nchw,nwhu->nchu", (1, 3, 2, 5), (1, 5, 2, 4)),
+        ("chw,whu->chu", (3, 2, 5), (5, 2, 4)),
     ],
 )
 def test_einsum(saved: Any, dtype: str, equation: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    from coremltools.converters.mil.mil import Builder as mb  # noqa: N813, TID253 - coremltools' own custom
+    from coremltools.converters.mil.mil import Builder as mb  # noqa: N813 - coremltools' own custom
 
     x, y = (normal(i, *s).astype(np.float16).astype(np.float32) for i, s in enumerate((left, right)))
     got = saved.run({"x": x, "y": y}, lambda v: mb.einsum(values=(v["x"], v["y"]), equation=equation), dtype)[0]
@@ -74,7 +75,10 @@ def test_einsum(saved: Any, dtype: str, equation: str, left: tuple[int, ...], ri
 @EXAMPLES
 @given(length=SIZES, keys=SIZES, width=SIZES, seed=SEEDS)
 def test_attention(saved: Any, dtype: str, mask: str | None, length: int, keys: int, width: int, seed: int) -> None:
-    inputs = {n: normal(seed + i, 2, 3, m, width) for i, (n, m) in enumerate((("query", length), ("key", keys), ("value", keys)))}
+    inputs = {
+        n: normal(seed + i, 2, 3, m, width)
+        for i, (n, m) in enumerate((("query", length), ("key", keys), ("value", keys)))
+    }
     if mask:
         scores = normal(seed + 9, length, keys)
         inputs["attn_mask"] = scores if mask == "float" else (scores > 0) | (np.arange(keys) == 0)
@@ -100,8 +104,10 @@ def test_layer_norm(saved: Any, dtype: str, shape: list[int], seed: int, affine:
 @given(channels=SIZES, rank=st.integers(1, 3), seed=SEEDS, affine=st.booleans())
 def test_batch_norm(saved: Any, dtype: str, channels: int, rank: int, seed: int, affine: bool) -> None:
     mean, gamma, beta = (normal(seed + i, channels).astype(np.float16).astype(np.float32) for i in (1, 2, 3))
-    variance = np.square(mean).astype(np.float16).astype(np.float32) + 0.5
-    fixed = {"mean": mean, "variance": variance, "epsilon": 2.0**-10} | ({"gamma": gamma, "beta": beta} if affine else {})
+    variance = (np.square(mean) + 0.5).astype(np.float16).astype(np.float32)
+    fixed = {"mean": mean, "variance": variance, "epsilon": 2.0**-10} | (
+        {"gamma": gamma, "beta": beta} if affine else {}
+    )
     m, v, g, b = (torch.from_numpy(a).double() for a in (mean, variance, gamma, beta))
     saved.check(
         "batch_norm",
@@ -151,7 +157,7 @@ def test_local_response_norm(saved: Any, dtype: str, channels: int, size: int, s
     )
 
 
-REDUCTIONS = {
+REDUCTIONS: dict[str, Callable[[torch.Tensor, list[int], bool], torch.Tensor]] = {
     "reduce_l1_norm": lambda x, d, k: x.abs().sum(d, keepdim=k),
     "reduce_l2_norm": lambda x, d, k: x.square().sum(d, keepdim=k).sqrt(),
     "reduce_log_sum": lambda x, d, k: x.sum(d, keepdim=k).log(),

@@ -27,7 +27,7 @@ def constant(v: Any) -> Any:
 
 
 def builder() -> Any:
-    from coremltools.converters.mil.mil import Builder  # noqa: TID253
+    from coremltools.converters.mil.mil import Builder
 
     return Builder
 
@@ -99,7 +99,7 @@ def test_concat_and_stack(saved: Any, shape: list[int], count: int, data: st.Dat
 
 
 def test_concat_of_scalars_is_a_vector(saved: Any) -> None:
-    inputs = {"a": np.float32([3]), "b": np.float32([4])}
+    inputs = {"a": np.full(1, 3, np.float32), "b": np.full(1, 4, np.float32)}
     got = saved.run(inputs, lambda v: builder().concat(values=[builder().squeeze(x=x) for x in v.values()], axis=0))
     np.testing.assert_array_equal(got[0], [3, 4])
 

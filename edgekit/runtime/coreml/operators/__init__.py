@@ -16,6 +16,7 @@ from edgekit.runtime.coreml.operators import (
     gather,
     linear,
     norm,
+    pool,
     reduce,
     resize,
     shape,
@@ -24,7 +25,7 @@ from edgekit.runtime.coreml.operators.arguments import Operator
 
 OPERATORS: Mapping[str, Operator] = {
     name: operator
-    for family in (elementwise, activation, linear, conv, norm, reduce, shape, gather, resize, constexpr)
+    for family in (elementwise, activation, linear, conv, pool, norm, reduce, shape, gather, resize, constexpr)
     for name, operator in family.TABLE.items()
 }
 """Every supported operator by MIL name."""

@@ -69,7 +69,7 @@ def sigmoid(x: Array) -> Array:
 
 def sigmoid_hard(x: Array, alpha: Array, beta: Array) -> Array:
     """`min(max(alpha * x + beta, 0), 1)`."""
-    return np.clip(alpha * x + beta, 0, 1)
+    return np.asarray(np.clip(alpha * x + beta, 0, 1))
 
 
 def silu(x: Array) -> Array:

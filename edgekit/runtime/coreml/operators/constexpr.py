@@ -1,7 +1,7 @@
 """Compressed constants and affine quantization: MIL's `constexpr_ops` (iOS16), `compression` and `quantization_ops`.
 
-Definitions: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html. The operators named
-`constexpr_...` run once, when a package is loaded.
+Definitions: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html. The operators
+named `constexpr_...` run once, when a package is loaded.
 """
 
 from __future__ import annotations

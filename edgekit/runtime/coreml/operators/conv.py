@@ -1,7 +1,7 @@
-"""Convolutions and pooling: MIL's `conv` and `pool` modules, one to three spatial axes.
+"""Convolutions: MIL's `conv` module, one to three spatial axes.
 
 Definitions: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html (iOS15, iOS17).
-Both walk the positions of the kernel; at each, every output sees one input: a strided slice.
+They walk the positions of the kernel; at each, every output sees one input: a strided slice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgekit.runtime.coreml.operators.arguments import Operator, integer, intege
 from edgekit.runtime.coreml.records import Value
 from edgekit.spec import Array
 
-_COLUMNS_LIMIT = 1 << 24  # elements (64 MiB) that the unfolded input of one matrix product may have
+COLUMNS_LIMIT = 1 << 24  # elements (64 MiB) that the unfolded input of one matrix product may have
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -32,10 +32,10 @@ def conv(
 ) -> Array:
     """Cross-correlation; x [N, C_in, *D], weight [C_out, C_in / groups, *K], bias [C_out]."""
     kernel, g = weight.shape[2:], integer(groups)
-    steps, spread = _steps(strides, kernel), _steps(dilations, kernel)
+    steps, spread = steps_of(strides, kernel), steps_of(dilations, kernel)
     extent = tuple((k - 1) * d + 1 for k, d in zip(kernel, spread, strict=True))
-    x = _padded(x, _pads(pad_type, pad, x.shape[2:], extent, steps), 0.0)
-    out = _out_sizes(x.shape[2:], extent, steps)
+    x = padded(x, pads_of(pad_type, pad, x.shape[2:], extent, steps), 0.0)
+    out = out_sizes(x.shape[2:], extent, steps)
     n, c_out, each = x.shape[0], weight.shape[0], weight.shape[1]
     if g < 1 or x.shape[1] != each * g or c_out % g:
         raise ValueError(f"a weight of the sizes {weight.shape} in {g} groups for an input of {x.shape}")
@@ -43,7 +43,7 @@ def conv(
     windows = (w.reshape(n, g, each, -1) for w in _windows(x, kernel, steps, spread, out))
     if each == 1:  # depthwise: a product of numbers at each position, not of matrices
         total = sum(filters[..., 0, i, None] * window for i, window in enumerate(windows))
-    elif n * x.shape[1] * math.prod(kernel) * math.prod(out) <= _COLUMNS_LIMIT:
+    elif n * x.shape[1] * math.prod(kernel) * math.prod(out) <= COLUMNS_LIMIT:
         columns = np.stack(list(windows), axis=3).reshape(n, g, -1, math.prod(out))
         total = filters.reshape(g, c_out // g, -1) @ columns
     else:
@@ -64,7 +64,7 @@ def conv_transpose(
 ) -> Array:
     """The transpose of `conv`; weight [C_in, C_out / groups, *K]; padding takes rows away at the edges."""
     kernel, g = weight.shape[2:], integer(groups)
-    steps, spread = _steps(strides, kernel), _steps(dilations, kernel)
+    steps, spread = steps_of(strides, kernel), steps_of(dilations, kernel)
     n, each = x.shape[0], weight.shape[1]
     full = [(d - 1) * s + (k - 1) * e + 1 for d, s, k, e in zip(x.shape[2:], steps, kernel, spread, strict=True)]
     flat = x.reshape(n, g, x.shape[1] // g, -1)
@@ -89,90 +89,18 @@ def conv_transpose(
     return _biased(total[(slice(None), slice(None), *kept)], bias)
 
 
-def max_pool(
-    x: Array,
-    kernel_sizes: Value,
-    pad_type: Value,
-    strides: Value | None = None,
-    pad: Value | None = None,
-    ceil_mode: Array | bool = False,
-) -> Array:
-    """The largest value of each window; padding is never chosen."""
-    return np.asarray(np.maximum.reduce(_pooled(x, kernel_sizes, pad_type, strides, pad, ceil_mode, -np.inf, -np.inf)))
-
-
-def avg_pool(
-    x: Array,
-    kernel_sizes: Value,
-    pad_type: Value,
-    strides: Value | None = None,
-    pad: Value | None = None,
-    ceil_mode: Array | bool = False,
-    exclude_padding_from_average: Array | bool = False,
-) -> Array:
-    """The mean of each window; padding counts as zeros unless excluded (what `ceil_mode` adds never counts)."""
-    windows = _pooled(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
-    ones = np.ones((1, 1, *x.shape[2:]), dtype=np.float32)
-    padding = 0.0 if exclude_padding_from_average else 1.0
-    counted = _pooled(ones, kernel_sizes, pad_type, strides, pad, ceil_mode, padding)
-    return np.asarray(np.sum(windows, axis=0, dtype=np.float64) / np.sum(counted, axis=0))
-
-
-def l2_pool(
-    x: Array,
-    kernel_sizes: Value,
-    pad_type: Value,
-    strides: Value | None = None,
-    pad: Value | None = None,
-    ceil_mode: Array | bool = False,
-) -> Array:
-    """The square root of the sum of squares of each window."""
-    windows = _pooled(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
-    return np.asarray(np.sqrt(np.sum(np.square(windows), axis=0, dtype=np.float64)))
-
-
-def _pooled(
-    x: Array,
-    kernel_sizes: Value,
-    pad_type: Value,
-    strides: Value | None,
-    pad: Value | None,
-    ceil_mode: Array | bool,
-    padding: float = 0.0,
-    beyond: float = 0.0,
-) -> list[Array]:
-    """What each output sees at each position of its window; `beyond` fills what `ceil_mode` adds after the padding."""
-    kernel = integers(kernel_sizes)
-    steps = _steps(strides, kernel)
-    pads = _pads(pad_type, pad, x.shape[2:], kernel, steps)
-    padded = _padded(x, pads, padding)
-    if ceil_mode:
-        out = tuple(
-            # The last window must start inside, as in PyTorch; it may end outside.
-            rounded_up - ((rounded_up - 1) * s >= size + before)
-            for size, (before, _), whole, k, s in zip(x.shape[2:], pads, padded.shape[2:], kernel, steps, strict=True)
-            for rounded_up in [-(-(whole - k) // s) + 1]
-        )
-        missing = tuple(
-            (0, max(0, (o - 1) * s + k - n)) for o, s, k, n in zip(out, steps, kernel, padded.shape[2:], strict=True)
-        )
-        padded = _padded(padded, missing, beyond)
-    else:
-        out = _out_sizes(padded.shape[2:], kernel, steps)
-    return list(_windows(padded, kernel, steps, (1,) * len(kernel), out))
-
-
-def _steps(value: Value | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
+def steps_of(value: Value | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides or dilations, all 1 where the parameter was left out."""
     steps = (1,) * len(kernel) if value is None else integers(value)
     if len(steps) != len(kernel) or any(s < 1 for s in steps):
         raise ValueError(f"steps of {steps} for a kernel of {kernel}")
     return steps
 
 
-def _pads(
+def pads_of(
     pad_type: Value, pad: Value | None, sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]
 ) -> Pads:
-    """Amounts before and after each spatial axis; "same" gives `ceil(size / stride)` outputs, the odd one at the end."""
+    """Amounts before and after each spatial axis; "same" makes `ceil(size / stride)` outputs, odd amounts go last."""
     chosen = text(pad_type, "valid", "custom", "same", "same_lower")
     if chosen == "valid" or (chosen == "custom" and pad is None):
         return ((0, 0),) * len(sizes)
@@ -189,14 +117,16 @@ def _pairs(flat: tuple[int, ...], count: int) -> Pads:
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _padded(x: Array, pads: Pads, filler: float) -> Array:
+def padded(x: Array, pads: Pads, filler: float) -> Array:
+    """The input with its spatial axes padded."""
     if not any(a or b for a, b in pads):
         return x
     sized((*x.shape[:2], *(n + a + b for n, (a, b) in zip(x.shape[2:], pads, strict=True))))
     return np.pad(x, ((0, 0), (0, 0), *pads), constant_values=filler)
 
 
-def _out_sizes(sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+def out_sizes(sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+    """How many outputs a padded input has on each spatial axis."""
     out = tuple((n - k) // s + 1 for n, k, s in zip(sizes, extent, steps, strict=True))
     if any(n < 1 for n in out):
         raise ValueError(f"a kernel of {extent} does not fit into {sizes}")
@@ -224,4 +154,4 @@ def _biased(x: Array, bias: Array | None) -> Array:
     return x if bias is None else np.asarray(x + bias.reshape(-1, *[1] * (x.ndim - 2)))
 
 
-TABLE: Mapping[str, Operator] = {f.__name__: f for f in (conv, conv_transpose, max_pool, avg_pool, l2_pool)}
+TABLE: Mapping[str, Operator] = {f.__name__: f for f in (conv, conv_transpose)}

@@ -14,11 +14,23 @@ from edgekit.runtime.coreml.operators.arguments import Operator, text
 from edgekit.runtime.coreml.records import WORKING_DTYPES, Value
 from edgekit.spec import Array
 
-_ERF_P = (-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04, -5.69250639462346e-05)
-_ERF_P += (-2.10102402082508e-06, 2.77068142495902e-08, -2.72614225801306e-10)
-_ERF_Q = (-1.42647390514189e-02, -7.37332916720468e-03, -1.68282697438203e-03, -2.13374055278905e-04)
-_ERF_Q += (-1.45660718464996e-05,)
-_CASTS = tuple(name for name in WORKING_DTYPES)
+_ERF_P: tuple[float, ...] = (
+    -1.60960333262415e-02,
+    -2.95459980854025e-03,
+    -7.34990630326855e-04,
+    -5.69250639462346e-05,
+    -2.10102402082508e-06,
+    2.77068142495902e-08,
+    -2.72614225801306e-10,
+)
+_ERF_Q: tuple[float, ...] = (
+    -1.42647390514189e-02,
+    -7.37332916720468e-03,
+    -1.68282697438203e-03,
+    -2.13374055278905e-04,
+    -1.45660718464996e-05,
+)
+_CASTS = tuple(WORKING_DTYPES)
 
 
 def erf(x: Array) -> Array:

@@ -1,7 +1,7 @@
 """Gathering, scattering and ordering by index: MIL's `scatter_gather` module, top-k, sorting, one-hot.
 
 Definitions: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html (iOS15 to iOS17).
-Indices may be negative (counted from the end); one outside the tensor is an error here, where devices may read anything.
+Indices may be negative (counted from the end). One outside the tensor is an error here; a device may read anything.
 """
 
 from __future__ import annotations
@@ -71,17 +71,13 @@ def gather(
     return np.stack(taken).reshape(*lead, *taken[0].shape)
 
 
-def gather_along_axis(
-    x: Array, indices: Array, axis: Value | int = 0, validate_indices: Array | bool = False
-) -> Array:
+def gather_along_axis(x: Array, indices: Array, axis: Value | int = 0, validate_indices: Array | bool = False) -> Array:
     """`x[..., indices[..., i, ...], ...]` along an axis: one index for each value of the result."""
     along = integer(axis)
     return np.take_along_axis(x, _inside(indices, x.shape[along]), axis=along)
 
 
-def gather_nd(
-    x: Array, indices: Array, batch_dims: Value | int = 0, validate_indices: Array | bool = False
-) -> Array:
+def gather_nd(x: Array, indices: Array, batch_dims: Value | int = 0, validate_indices: Array | bool = False) -> Array:
     """`x[indices[..., 0], indices[..., 1], ...]`: the last axis of `indices` holds coordinates."""
     batch = integer(batch_dims)
     depth = indices.shape[-1]
@@ -169,7 +165,7 @@ def _updated(data: Array, where: tuple[Array | slice, ...], updates: Array, mode
     if combine is None:
         result[where] = updates
     else:
-        combine.at(result, where, updates)
+        combine.at(result, where, updates)  # type: ignore[arg-type]  # NumPy's stubs leave tuples of indices out
     return result
 
 

@@ -34,9 +34,7 @@ def reduce_argmin(
     return np.asarray(np.argmin(x, axis=integer(axis), keepdims=bool(keep_dims)))
 
 
-def cumsum(
-    x: Array, axis: Value | int = 0, exclusive: Array | bool = False, reverse: Array | bool = False
-) -> Array:
+def cumsum(x: Array, axis: Value | int = 0, exclusive: Array | bool = False, reverse: Array | bool = False) -> Array:
     """Running sum along an axis; without the element itself if exclusive, from the end if reversed."""
     along_axis = integer(axis)
     values = np.flip(x, along_axis) if reverse else x

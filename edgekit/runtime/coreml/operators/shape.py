@@ -86,7 +86,9 @@ def stack(values: tuple[Array, ...], axis: Value) -> Array:
     return np.stack(values, axis=integer(axis))
 
 
-def split(x: Array, axis: Value, num_splits: Value | None = None, split_sizes: Value | None = None) -> tuple[Array, ...]:
+def split(
+    x: Array, axis: Value, num_splits: Value | None = None, split_sizes: Value | None = None
+) -> tuple[Array, ...]:
     """Parts along an axis, of equal or of given sizes."""
     if split_sizes is None:
         return tuple(np.split(x, integer(1 if num_splits is None else num_splits), axis=integer(axis)))
@@ -105,7 +107,7 @@ def slice_by_index(
     end_mask: Value | None = None,
     squeeze_mask: Value | None = None,
 ) -> Array:
-    """`x[begin:end:stride]` on each axis; masks mean "from the start", "to the end" and "only `begin`, axis dropped"."""
+    """`x[begin:end:stride]` on each axis; masks say "from the start", "to the end", "only `begin`, no axis"."""
     steps = (1,) * x.ndim if stride is None else integers(stride)
     open_begin, open_end, single = (flags(mask, x.ndim) for mask in (begin_mask, end_mask, squeeze_mask))
     chosen: list[int | slice] = []
@@ -214,7 +216,7 @@ def range_1d(start: Array, end: Array, step: Array) -> Array:
     if step == 0:
         raise ValueError("a range of step 0")
     sized([max(0, int(np.ceil((float(end) - float(start)) / float(step))))])
-    return np.arange(start, end, step)
+    return np.asarray(np.arange(start.item(), end.item(), step.item()))
 
 
 TABLE: Mapping[str, Operator] = {

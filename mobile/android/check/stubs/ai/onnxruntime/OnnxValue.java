@@ -1,0 +1,5 @@
+package ai.onnxruntime;
+
+public interface OnnxValue extends AutoCloseable {
+  void close();
+}

@@ -1,0 +1,5 @@
+package org.pytorch;
+
+public final class PyTorchAndroid {
+  public static void setNumThreads(int numThreads) {}
+}

@@ -1,0 +1,87 @@
+package org.edgekit
+
+import kotlin.math.abs
+import kotlin.math.floor
+import kotlin.math.max
+
+/**
+ * RGB bytes, row by row; what any bitmap becomes before it becomes a tensor.
+ *
+ * The steps and the filter are those of edgekit's tests/golden/README.md, on every platform.
+ */
+class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
+    init {
+        require(rgb.size == 3 * height * width) { "${rgb.size} bytes do not fill $height x $width" }
+    }
+
+    /** Scaled, each side on its own, by a triangle filter that widens where it shrinks. */
+    fun resized(height: Int, width: Int): Picture {
+        if (height == this.height && width == this.width) return this
+        val rows = weights(this.height, height)
+        val columns = weights(this.width, width)
+        val made = ByteArray(3 * height * width)
+        val line = DoubleArray(3 * this.width)
+        for (y in 0 until height) {
+            line.fill(0.0)
+            rows[y].each { from, weight ->
+                val start = 3 * this.width * from
+                for (i in line.indices) line[i] += weight * (rgb[start + i].toInt() and 255)
+            }
+            for (x in 0 until width) {
+                for (c in 0 until 3) {
+                    var sum = 0.0
+                    columns[x].each { from, weight -> sum += weight * line[3 * from + c] }
+                    made[3 * (width * y + x) + c] = floor(sum + 0.5).coerceIn(0.0, 255.0).toInt().toByte()
+                }
+            }
+        }
+        return Picture(height, width, made)
+    }
+
+    /** `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width]. */
+    fun tensor(low: Double, high: Double): FloatTensor {
+        val scale = FloatArray(256) { (low + (high - low) * it / 255.0).toFloat() }
+        val plane = height * width
+        val data = FloatArray(3 * plane)
+        for (i in 0 until plane) {
+            for (c in 0 until 3) data[c * plane + i] = scale[rgb[3 * i + c].toInt() and 255]
+        }
+        return FloatTensor(intArrayOf(1, 3, height, width), data)
+    }
+
+    companion object {
+        /** Lay pixels on white. `argb` is what `android.graphics.Bitmap.getPixels` gives: not premultiplied. */
+        fun onWhite(height: Int, width: Int, argb: IntArray): Picture {
+            val rgb = ByteArray(3 * height * width)
+            for (i in argb.indices) {
+                val alpha = argb[i] ushr 24
+                for (c in 0 until 3) {
+                    val value = argb[i] ushr (16 - 8 * c) and 255
+                    val laid = if (alpha == 255) value else (2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510
+                    rgb[3 * i + c] = laid.toByte()
+                }
+            }
+            return Picture(height, width, rgb)
+        }
+
+        private fun weights(size: Int, wanted: Int): Array<Weights> {
+            val scale = size.toDouble() / wanted
+            val reach = max(scale, 1.0)
+            return Array(wanted) { place ->
+                val centre = (place + 0.5) * scale
+                val first = max(0, floor(centre - reach).toInt())
+                val last = minOf(size - 1, floor(centre + reach).toInt())
+                val raw = DoubleArray(last - first + 1) { max(0.0, 1 - abs(first + it + 0.5 - centre) / reach) }
+                val sum = raw.sum()
+                Weights(first, DoubleArray(raw.size) { raw[it] / sum })
+            }
+        }
+    }
+}
+
+/** What each old pixel from `first` on counts for one new pixel. */
+private class Weights(val first: Int, val values: DoubleArray) {
+    inline fun each(take: (from: Int, weight: Double) -> Unit) {
+        for (i in values.indices) take(first + i, values[i])
+    }
+}

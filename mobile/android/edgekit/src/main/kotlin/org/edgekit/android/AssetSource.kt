@@ -1,0 +1,35 @@
+package org.edgekit.android
+
+import android.content.Context
+import java.io.File
+import java.io.InputStream
+import org.edgekit.Bundle
+import org.edgekit.FileInfo
+import org.edgekit.Source
+
+/**
+ * A bundle in the app's assets.
+ *
+ * Runtimes take paths, and assets have none: a model is copied once to the app's files, under a name with its hash, so
+ * that an updated app never runs the old one. The copy is hashed, renamed into place, and older ones are removed.
+ */
+class AssetSource(private val context: Context, private val folder: String) : Source {
+    override fun open(path: String): InputStream = context.assets.open("$folder/$path")
+
+    override fun file(info: FileInfo): File {
+        val home = File(context.filesDir, folder).apply { mkdirs() }
+        val name = File(info.path).name
+        val kept = File(home, "${info.sha256.take(16)}-$name")
+        if (!kept.isFile || kept.length() != info.size) {
+            val fresh = File(home, "${kept.name}.tmp")
+            open(info.path).use { from -> fresh.outputStream().use { to -> from.copyTo(to) } }
+            val whole = fresh.length() == info.size && Bundle.sha256(fresh.readBytes()) == info.sha256
+            if (!whole || !fresh.renameTo(kept)) {
+                fresh.delete()
+                throw Bundle.damaged(info.path)
+            }
+        }
+        home.listFiles { file -> file.name.endsWith("-$name") && file != kept }?.forEach { it.delete() }
+        return kept
+    }
+}

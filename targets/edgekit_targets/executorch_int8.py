@@ -1,0 +1,152 @@
+"""ExecuTorch (`.pte`) with XNNPACK, INT8 weights by PT2E quantization.
+
+Linear layers: INT8 weights per output channel, activations quantized per row as they come (XNNPACK's qd8 kernels), so
+that no calibrated range can clip an unusual image. Convolutions: INT8 weights per channel and activations in ranges
+calibrated on the model's own samples. Everything between them, and so all scoring, balancing and top-K, stays fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit import model, program
+from edgekit.errors import CalibrationError, ExportError
+from edgekit.model import ModelSpec
+from edgekit.runtime.executorch import ExecutorchRuntime
+from edgekit.target import Exported, Job, Need, Option, Runtime, Target
+from edgekit.tolerance import INT8
+from edgekit_targets._shared import executorch
+
+if TYPE_CHECKING:
+    import torch
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
+
+ENTRY = "model.pte"
+SAMPLES = 32
+"""Calibration samples; the ranges of one convolution over images are stable after a few."""
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.pte with INT8 weights."""
+    with executorch.quiet():
+        from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
+
+    spec = model.load(job.model)
+    axes = executorch.kept(spec, job.options["dynamic"])
+    job.progress(0.1, "fixing the axes that do not stay dynamic")
+    exported = executorch.fixed(program.load(source), spec, axes)
+    float_parts = tuple(name for name in job.options["float"].split(",") if name)
+    job.progress(0.3, "calibrating and quantizing")
+    quantized, layers = _quantized(spec, exported, axes, float_parts)
+    job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
+    partitioners = [partition.XnnpackDynamicallyQuantizedPartitioner(), partition.XnnpackPartitioner()]
+    lowered = executorch.lowered(spec, quantized, partitioners)
+    (out / ENTRY).write_bytes(lowered.data)
+    kept = f"; kept in fp32: {', '.join(float_parts)}" if float_parts else ""
+    notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
+    return Exported(precision="int8", entry=ENTRY, dynamic=axes, notes=notes)
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    """Run it in ExecuTorch's own runtime."""
+    return ExecutorchRuntime(artifact, ENTRY)
+
+
+def _quantized(
+    spec: ModelSpec, exported: torch.export.ExportedProgram, axes: tuple[str, ...], float_parts: tuple[str, ...]
+) -> tuple[torch.export.ExportedProgram, int]:
+    """The program with quantized layers, and how many they are."""
+    import torch
+
+    samples = _samples(spec)
+    chosen: set[str] = set()
+    with executorch.quiet(), torch.no_grad():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        try:
+            prepared = prepare_pt2e(exported.module(), _quantizer(_filter(float_parts, chosen)))
+            for sample in samples:
+                prepared(*sample)
+            converted = convert_pt2e(prepared)
+        except Exception as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ExportError(f"PT2E cannot quantize '{spec.name}': {first}") from error
+    if not chosen:
+        raise ExportError(f"'{spec.name}' has no linear or convolution layer that could be quantized")
+    return executorch.captured(spec, converted, axes), len(chosen)
+
+
+def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
+    import torch
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+
+    moving = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    fixed = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
+    quantizer = xnnpack.XNNPACKQuantizer()
+    quantizer.set_operator_type(torch.ops.aten.linear.default, moving)
+    quantizer.set_operator_type(torch.ops.aten.conv2d.default, fixed)
+    quantizer.set_filter_function(wanted)
+    return quantizer
+
+
+def _filter(float_parts: tuple[str, ...], chosen: set[str]) -> Callable[[torch.fx.Node], bool]:
+    """Whether a node may be quantized; notes the weights of the layers that are."""
+
+    def wanted(node: torch.fx.Node) -> bool:
+        weight = node.args[1] if len(node.args) > 1 else None
+        name = str(getattr(weight, "target", ""))
+        if any(name.startswith(f"{part}.") for part in float_parts):
+            return False
+        if str(node.target) in ("aten.linear.default", "aten.conv2d.default"):
+            chosen.add(name)
+        return True
+
+    return wanted
+
+
+def _samples(spec: ModelSpec) -> list[tuple[torch.Tensor, ...]]:
+    """Calibration samples, one at a time.
+
+    Raises:
+        CalibrationError: If the model has none, or they are of a wrong shape or not finite.
+    """
+    if spec.calibration is None:
+        raise CalibrationError(f"'{spec.name}' has no calibration data: give `calibration` in its ModelSpec")
+    found = spec.calibration(SAMPLES)
+    count = len(found.names)
+    for i in spec.inputs:
+        array = found.inputs.get(i.name)
+        if array is None or array.shape != (count, *spec.shape(i.name)[1:]) or not count:
+            shape = "nothing" if array is None else str(list(array.shape))
+            raise CalibrationError(
+                f"the calibration data of '{spec.name}' have {shape} for '{i.name}', not "
+                f"{[SAMPLES, *spec.shape(i.name)[1:]]}"
+            )
+        if not np.isfinite(array).all():
+            raise CalibrationError(f"the calibration data of '{spec.name}' hold NaN or Inf in '{i.name}'")
+    rows = ({name: array[row : row + 1] for name, array in found.inputs.items()} for row in range(count))
+    return [program.tensors(spec, row) for row in rows]
+
+
+TARGET = Target(
+    summary="ExecuTorch with XNNPACK, INT8 weights",
+    source="program",
+    export=export,
+    load=load,
+    tolerance={"": INT8},
+    needs=(Need("executorch", "executorch"), Need("torchao", "executorch")),
+    groups=("mobile",),
+    options=(
+        Option(
+            name="dynamic",
+            default="batch",
+            help="axes that stay dynamic; memory is planned for the largest sizes",
+            choices=("batch", "all", "none"),
+        ),
+        Option(name="float", default="", help="modules to keep in fp32, by name, separated by commas"),
+    ),
+)

@@ -1,0 +1,166 @@
+"""Make the golden vectors that Python, TypeScript, Kotlin and Swift share, from the definitions in README.md.
+
+    python tests/golden/make_golden.py
+
+The definitions are written out here in plain NumPy once more, so that a library is never tested against itself.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+
+HERE = Path(__file__).parent
+FORMAT = 1
+WORDS = ("red", "blue", "purple", "violet", "circle", "circles", "star", "small", "large", "striped", "object", "the")
+DIM = 24
+
+TEXTS = (
+    "red circle",
+    "  RED,  circle!! ",
+    "red red blue",
+    "Purple-Star",
+    "large striped unicorn",
+    "star's object",
+    "blue\n\tcircles",
+    "the star & the circle / SMALL",
+)
+REFUSED = ("", " ,.! ", "unicorn", "x y z")
+
+
+class Binary:
+    """A file of arrays, each at a multiple of four bytes."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def part(self, array: Array) -> dict[str, object]:
+        where = {"offset": len(self.data), "shape": list(array.shape)}
+        self.data.extend(np.ascontiguousarray(array).tobytes())
+        self.data.extend(b"\0" * (-len(self.data) % 4))
+        return where
+
+
+def query_encoding() -> dict[str, bytes]:
+    draw = np.random.Generator(np.random.PCG64(1))
+    # Odd multiples of 1/256, so that sums are exact in float32 in whatever order.
+    table = ((2 * draw.integers(0, 256, (len(WORDS), DIM)) - 255) / 256).astype("<f4")
+    binary = Binary()
+    cases = []
+    for text in (*TEXTS, *REFUSED):
+        words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
+        known = [w for w in words if w in WORDS]
+        case: dict[str, object] = {"text": text, "known": known, "unknown": [w for w in words if w not in WORDS]}
+        if known:
+            rows = table[[WORDS.index(w) for w in known]].astype(np.float64)
+            case["vector"] = binary.part(rows.mean(0).astype("<f4"))
+        cases.append(case)
+    top = {
+        "format": FORMAT,
+        "vocabulary": "vocabulary.json",
+        "embeddings": "embeddings.bin",
+        "binary": "query_encoding.bin",
+        "tolerance": 1e-6,
+        "cases": cases,
+    }
+    return {
+        "vocabulary.json": dump({"dim": DIM, "words": list(WORDS)}),
+        "embeddings.bin": table.tobytes(),
+        "query_encoding.json": dump(top),
+        "query_encoding.bin": bytes(binary.data),
+    }
+
+
+def preprocessing() -> dict[str, bytes]:
+    binary = Binary()
+    cases = []
+    for name, pixels, size, low, high in pictures():
+        rgb = on_white(pixels)
+        scaled = rgb if rgb.shape[:2] == size else resized(rgb, *size)
+        tensor = (low + (high - low) * scaled.astype(np.float64) / 255).transpose(2, 0, 1).astype("<f4")
+        cases.append(
+            {
+                "name": name,
+                "pixels": binary.part(pixels),
+                "size": list(size),
+                "low": low,
+                "high": high,
+                "rgb": binary.part(scaled),
+                "tensor": binary.part(tensor),
+            }
+        )
+    top = {"format": FORMAT, "binary": "preprocessing.bin", "tolerance": 1e-6, "cases": cases}
+    return {"preprocessing.json": dump(top), "preprocessing.bin": bytes(binary.data)}
+
+
+def pictures() -> list[tuple[str, npt.NDArray[np.uint8], tuple[int, int], float, float]]:
+    """Name, RGBA bytes [h, w, 4] (not premultiplied), the model's size (height, width), low, high."""
+    draw = np.random.Generator(np.random.PCG64(2))
+
+    def noise(height: int, width: int) -> npt.NDArray[np.uint8]:
+        pixels = draw.integers(0, 256, (height, width, 4), dtype=np.uint8)
+        pixels[..., 3] = 255
+        return pixels
+
+    corners = np.zeros((2, 3, 4), np.uint8)
+    corners[..., 3] = 255
+    corners[0, 0, 0] = corners[0, 2, 1] = corners[1, 0, 2] = 255  # red, green and blue tell planes and rows apart
+    glass = noise(4, 4)
+    glass[..., 3] = [[0, 1, 64, 127], [128, 200, 254, 255], [0, 255, 0, 255], [85, 170, 33, 99]]
+    ramp = np.full((4, 64, 4), 255, np.uint8)
+    ramp[..., :3] = np.arange(256, dtype=np.uint8).reshape(4, 64, 1)
+    return [
+        ("corners as they are", corners, (2, 3), 0.0, 1.0),
+        ("every byte, 0 to 1", ramp, (4, 64), 0.0, 1.0),
+        ("every byte, -1 to 1", ramp, (4, 64), -1.0, 1.0),
+        ("transparent on white", glass, (4, 4), 0.0, 1.0),
+        ("half the size", noise(8, 12), (4, 6), 0.0, 1.0),
+        ("a third, uneven", noise(13, 10), (4, 3), 0.0, 1.0),
+        ("larger", corners, (5, 9), 0.0, 1.0),
+        ("wider and lower", noise(9, 4), (3, 11), 0.0, 1.0),
+        ("one pixel", noise(1, 1), (3, 3), 0.0, 1.0),
+    ]
+
+
+def on_white(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """RGBA -> RGB: `floor((value * alpha + 255 * (255 - alpha)) / 255 + 0.5)`."""
+    value, alpha = pixels[..., :3].astype(np.int64), pixels[..., 3:].astype(np.int64)
+    return np.floor((value * alpha + 255 * (255 - alpha)) / 255 + 0.5).astype(np.uint8)
+
+
+def resized(rgb: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Triangle filter, widened where it shrinks; rows first, then columns; rounded once."""
+    down = weights(rgb.shape[0], height) @ rgb.astype(np.float64).reshape(rgb.shape[0], -1)
+    down = down.reshape(height, rgb.shape[1], 3)
+    across = np.einsum("ow,hwc->hoc", weights(rgb.shape[1], width), down)
+    return np.floor(across + 0.5).clip(0, 255).astype(np.uint8)
+
+
+def weights(size: int, wanted: int) -> npt.NDArray[np.float64]:
+    """[wanted, size]: what each old pixel counts for each new one."""
+    scale = size / wanted
+    reach = max(scale, 1.0)
+    centres = (np.arange(wanted) + 0.5) * scale
+    distance = np.abs(np.arange(size)[None, :] + 0.5 - centres[:, None]) / reach
+    made = np.clip(1 - distance, 0, None)
+    normal: npt.NDArray[np.float64] = made / made.sum(1, keepdims=True)
+    return normal
+
+
+def dump(value: object) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def files() -> dict[str, bytes]:
+    """All golden files by name."""
+    return {**query_encoding(), **preprocessing()}
+
+
+if __name__ == "__main__":
+    for name, content in files().items():
+        (HERE / name).write_bytes(content)

@@ -1,0 +1,36 @@
+import base64
+
+import numpy as np
+import pytest
+
+from edgekit.errors import NotVerifiedHere
+from edgekit.runtime import browser
+
+
+def test_no_chromium_is_a_sentence_that_tells_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("playwright")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "/nowhere")
+    monkeypatch.delenv(browser.VARIABLE, raising=False)
+    with pytest.raises(NotVerifiedHere, match=r"there is no Chromium: install it .* or name one in EDGEKIT_CHROMIUM"):
+        browser.launch()
+
+
+def test_a_chromium_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("playwright")
+    monkeypatch.setenv(browser.VARIABLE, "/bin/false")
+    with pytest.raises(NotVerifiedHere, match=r"Chromium does not start .* is '/bin/false' whole"):
+        browser.launch()
+
+
+def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(browser.VARIABLE, "/opt/chrome")
+    assert browser.find() == "/opt/chrome"
+
+
+def test_arrays_come_back_as_they_were_sent() -> None:
+    data = base64.b64encode(bytes(range(18))).decode()
+    array = browser._array({"dtype": "uint8", "shape": [3, 6], "data": data})
+    assert array.shape == (3, 6)
+    assert array.dtype == np.uint8
+    assert array.flags.writeable

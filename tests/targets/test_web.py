@@ -1,0 +1,66 @@
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from edgekit import artifact, golden, serve
+from edgekit.errors import ExportError
+from edgekit.testing import TargetContract
+from edgekit_targets._shared import site
+
+PAGE = Path(__file__).parents[2] / "web" / "index.html"
+
+
+class TestWeb(TargetContract):
+    name = "web"
+    # Their targets are not in the run, so the bundle has fp32 alone.
+    statuses: Mapping[str, str] = MappingProxyType({"wasm-fp16": "not verified here", "wasm-q8": "not verified here"})
+
+    def test_the_bundle_is_complete(self, builds: Path) -> None:
+        folder = builds / "small" / "web"
+        made = artifact.read(folder)
+        sizes = {file.path: file for file in made.files}
+        wasm = sizes["ort/ort-wasm-simd-threaded.wasm"]
+        assert wasm.gzip is not None
+        assert wasm.brotli is not None
+        assert wasm.brotli < wasm.gzip < wasm.size
+        expected = ("index.html", "edgekit.js", "sw.js", "_headers", "vercel.json", ".htaccess", "samples.json")
+        assert not [path for path in expected if path not in sizes]
+        assert "licences/onnxruntime/LICENSE" in sizes
+        assert not [path for path in sizes if "asyncify" in path or "jsep" in path]
+        assert max(file.size for file in made.files) <= site.LARGEST
+        assert made.golden == golden.JSON
+        assert [(v.name, v.target) for v in made.variants] == [("fp32", "onnx")]
+        assert any("a first visit" in note for note in made.notes)
+        assert "EDGEKIT_BUNDLE" not in (folder / "sw.js").read_text()
+
+
+def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
+    site.write_headers(tmp_path)
+    assert serve.POLICY in PAGE.read_text()
+    for name in ("_headers", "vercel.json", ".htaccess", "deploy/nginx.conf"):
+        text = (tmp_path / name).read_text()
+        assert serve.POLICY in text
+        assert "require-corp" in text
+
+
+def test_a_file_that_hosts_refuse_is_an_error(tmp_path: Path) -> None:
+    with (tmp_path / "model.onnx").open("wb") as file:
+        file.truncate(site.LARGEST + 1)
+    with pytest.raises(ExportError, match=r"'model\.onnx' has 25\.0 MiB, and common static hosts refuse"):
+        site.compress(tmp_path, lambda done: None)
+
+
+def test_compressed_bytes_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brotli = pytest.importorskip("brotli")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    (folder / "a.js").write_text("let a = 1;" * 200)
+    (folder / "b.png").write_bytes(b"0" * 2000)
+    site.compress(folder, lambda done: None)
+    assert brotli.decompress((folder / "a.js.br").read_bytes()) == (folder / "a.js").read_bytes()
+    assert not (folder / "b.png.br").exists()
+    monkeypatch.setattr(brotli, "compress", lambda *_, **__: pytest.fail("compressed again"))
+    site.compress(folder, lambda done: None)

@@ -1,0 +1,53 @@
+import ast
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from edgekit import artifact
+from edgekit.manifest import Manifest, Source
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = ROOT / "edgekit" / "manifest.schema.json"
+LONGEST = 300  # lines
+
+
+def test_the_schema_is_the_manifests() -> None:
+    made = artifact.dump_json(Manifest.model_json_schema())
+    assert SCHEMA.read_text() == made, f"write this to {SCHEMA}:\n{made}"
+
+
+def test_a_manifest_fits_the_schema() -> None:
+    made = Manifest(
+        name="m",
+        target="t",
+        precision="fp32",
+        entry="model.bin",
+        key="k",
+        source=Source(name="model", sha256="0"),
+        model_sha256="0",
+        files=(),
+    )
+    jsonschema.validate(made.model_dump(mode="json"), json.loads(SCHEMA.read_text()))
+
+
+def test_the_readme_maps_every_room() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rooms = [p for p in (ROOT / "edgekit").iterdir() if p.suffix == ".py" or (p.is_dir() and p.name[0] not in "_.")]
+    targets = [p for p in (ROOT / "targets" / "edgekit_targets").glob("*.py") if not p.name.startswith("_")]
+    missing = [p.name for p in (*rooms, *targets) if p.name != "__init__.py" and f"`{p.name.rstrip('/')}" not in readme]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "edgekit").rglob("*.py")) + sorted((ROOT / "targets").rglob("*.py")))
+def test_every_file_says_what_it_is_and_stays_readable(path: Path) -> None:
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), path
+    assert len(text.splitlines()) <= LONGEST, path
+
+
+def test_nothing_names_a_machine() -> None:
+    """The repository speaks of the project alone."""
+    for path in (ROOT / "edgekit").rglob("*.py"):
+        assert "/work/" not in path.read_text(), path
