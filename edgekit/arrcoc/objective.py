@@ -17,7 +17,7 @@ AUXILIARY = {
     "information": 0.3,
     "salience": 0.3,
     "query": 0.1,
-    "order": 0.05,
+    "order": 0.3,
     "attributes": 0.2,
     "far": 0.02,
     "range": 1e-3,
@@ -30,7 +30,7 @@ NOISE = 0.03
 RANGE = 8.0
 """Squashed scores (before the sigmoid) are free within this magnitude, beyond which fp16 would blur them."""
 
-HALO = 0.05
+HALO = 0.02
 """Target beside what is asked for, at no distance; it falls off exponentially over `REACH` patches.
 
 Without it, all that is far from an answer ends up equally irrelevant, and the order of the map is what rounding makes
@@ -132,7 +132,7 @@ def objective(
         "salience": _entropy(maps[:, 0, 1], edges).mean(),
         "far": far,
         "query": _pointing(torch.log_softmax(asked, 2), wanted, share * (questions.kind == 0)),
-        "order": _pointing(torch.log(relevance.clamp(min=_EPSILON)), wanted, share),
+        "order": _pointing(torch.log(relevance.clamp(min=_EPSILON)), truth, share),
         "attributes": _attributes(trainee, features, visible, anything, scenes.attributes),
         "range": ((logits.abs() - RANGE).clamp(min=0.0) ** 2).mean(),
     }

@@ -1,4 +1,4 @@
-"""Queries: words -> a vector that the model reads.
+r"""Queries: words -> a vector that the model reads.
 
 Lower-case words are rows of a table that is 768 wide; a query is the mean of its words' rows. The whole encoder, for a
 platform that copies it::
@@ -6,7 +6,7 @@ platform that copies it::
     words = json.load(open("vocabulary.json"))["words"]
     table = numpy.fromfile("embeddings.bin", "<f4").reshape(len(words), 768)
     row = {word: table[index] for index, word in enumerate(words)}
-    query = numpy.mean([row[word] for word in re.findall("[a-z]+", text.lower()) if word in row], 0)
+    query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower()) if word in row], 0)
 
 Rows are fixed, not learned: odd multiples of 1/256 in (-1, 1), drawn from `chance`. So sums are exact in float32 and
 every platform computes the same mean. Synonyms share a row.
@@ -106,7 +106,7 @@ class Vocabulary:
         Raises:
             UsageError: None of its words is known.
         """
-        words = re.findall("[a-z]+", text.lower())
+        words = re.findall(r"[^\W_]+", text.lower())  # letters and digits
         known = tuple(word for word in words if word in self._row)
         unknown = tuple(word for word in words if word not in self._row)
         if not known:

@@ -51,6 +51,7 @@ class Plan:
         decay: Weight decay of matrices.
         average: Decay of the exponential moving average of the weights, which is what is kept.
         seed: Of everything.
+        only: Prefix of the names of the parameters that are trained; the others stay as they are.
     """
 
     steps: int = 14000
@@ -64,6 +65,7 @@ class Plan:
     decay: float = 0.05
     average: float = 0.9995
     seed: int = 7
+    only: str = ""
 
 
 class Training:
@@ -74,8 +76,10 @@ class Training:
         self.trainee = _trainee(plan.seed).to(device)
         self.kept = _trainee(plan.seed).to(device)
         groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-        for parameter in self.trainee.parameters():
-            groups[parameter.dim() > 1].append(parameter)
+        for name, parameter in self.trainee.named_parameters():
+            parameter.requires_grad_(name.startswith(plan.only))
+            if parameter.requires_grad:
+                groups[parameter.dim() > 1].append(parameter)
         self.optimizer = torch.optim.AdamW(
             [{"params": groups[True], "weight_decay": plan.decay}, {"params": groups[False], "weight_decay": 0.0}],
             lr=plan.rate,
@@ -145,7 +149,7 @@ class Training:
         if record["plan"] != asdict(self.plan):
             raise SystemExit(f"'{states[-1].parent}' is of another plan: {record['plan']}")
         self.step = record["step"]
-        for parameter in self.trainee.parameters():
+        for parameter in filter(lambda parameter: parameter.requires_grad, self.trainee.parameters()):
             self.optimizer.state[parameter] = {
                 "step": torch.tensor(float(self.step), device=self.device if self.device.type == "cuda" else None),
                 "exp_avg": torch.zeros_like(parameter),
@@ -160,7 +164,7 @@ class Training:
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """The state, in files small enough to carry around one by one."""
         named = dict(self.trainee.named_parameters())
-        moments = {key: self.optimizer.state[parameter] for key, parameter in named.items()}
+        moments = {name: self.optimizer.state[own] for name, own in named.items() if own.requires_grad}
         return {
             "weights": {key: parameter.detach() for key, parameter in named.items()},
             "average": {key: parameter.detach() for key, parameter in self.kept.named_parameters()},
