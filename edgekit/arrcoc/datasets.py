@@ -45,11 +45,9 @@ def evaluation_set(folder: Path) -> Evaluation:
     Raises:
         CheckpointError: A file is missing or damaged.
     """
-    from PIL import Image
-
     try:
         record = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["scenes"]
-        pictures = [np.asarray(Image.open(folder / scene["file"]).convert("RGB")) for scene in record]
+        pictures = [_picture(folder / scene["file"]) for scene in record]
         truth = np.load(folder / "truth.npy", allow_pickle=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
@@ -62,6 +60,14 @@ def evaluation_set(folder: Path) -> Evaluation:
     }
     names = tuple(Path(scene["file"]).stem for scene in record)
     return Evaluation(inputs, names, tuple(scene["query"] for scene in record), truth)
+
+
+def _picture(path: Path) -> Array:
+    """RGB pixels [h, w, 3] uint8 of a file."""
+    from PIL import Image
+
+    with path.open("rb") as stream, Image.open(stream) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def calibration_set(count: int = CALIBRATION_SIZE) -> Evaluation:
