@@ -155,6 +155,54 @@ def reference(
     print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
 
 
+@app.command(epilog="Examples:\n\n`edgekit demo`\n\n`edgekit demo build/arr-coc-tiny --port 8000 --no-open`")
+def demo(
+    build: Build = DEFAULT_BUILD,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
+) -> None:
+    """Serve a build's browser bundle on this machine until interrupted."""
+    from edgekit.serve import Server
+
+    server = Server(build / "web", port=port)
+    print(f"{server.url}  (Ctrl-C stops)", flush=True)
+    if browser:
+        import webbrowser
+
+        webbrowser.open(server.url)
+    server.serve()
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit assets android build/arr-coc-tiny --into mobile/android/sample`\n\n"
+    "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`"
+)
+def assets(
+    platform: Annotated[str, typer.Argument(help="android or ios.")],
+    build: Build,
+    into: Annotated[Path, typer.Option("--into", help="The app: a Gradle app module, or an Xcode or SwiftPM folder.")],
+    target: Annotated[
+        list[str] | None, typer.Option("-t", "--target", help="Which artifacts; default: all that fit.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 3 if the app is stale.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
+    from edgekit import assets as app_assets
+
+    if check:
+        stale = app_assets.check(platform, build, into, tuple(target or ()))
+        print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
+        sys.exit(REJECTED if stale else CLEAN)
+    done = app_assets.write(platform, build, into, tuple(target or ()))
+    if as_json:
+        print(json.dumps({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes}))
+        return
+    print(f"{len(done.written)} written, {len(done.removed)} removed, {len(done.kept)} unchanged, {done.size} bytes")
+    for note in done.notes:
+        print(note)
+
+
 @app.command(epilog="Example: `edgekit doctor --json`")
 def doctor(as_json: Json = False) -> None:
     """Show versions, devices, and what can be exported and verified on this host."""

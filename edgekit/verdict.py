@@ -34,10 +34,12 @@ NOISE_CAP = 10.0
 NOISE_LIMIT = 0.01
 """Score units, or share of a peak. Differences above this are judged by every measure, whatever the noise."""
 OWN_TOLERANCE = 1e-3
-"""Score units. Ranking and counts follow from the artifact's own scores; fp16 rounds those in [0.5, 1) by 2.5e-4."""
-GROSS_UNEXPLAINED = 0.5
-"""Share of a map's spread, where the table asks for ranks only. On the trained arr-coc-tiny, dynamic and static INT8
-had at most 0.16 on photographs and 0.29 on any input; reversed channels, orders and missing parts 0.5 to 12."""
+"""Score units. Ranking and counts follow from the artifact's own scores; counts up to 400 in fp16 are off by 7.4e-4."""
+GROSS_UNEXPLAINED = 0.3
+"""Share of a map's spread, on real inputs where the table asks for ranks only: scores scaled by 0.7 rank the same and
+are wrong (0.33). Dynamic and static INT8 of the trained arr-coc-tiny had 0.05 to 0.17 on their worst photograph."""
+STRANGE_UNEXPLAINED = 0.5
+"""The same on other inputs, which nobody calibrated for: up to 0.29 for those graphs, 0.57 to 1 where batches mix."""
 GROSS_ROW_COSINE = 0.8
 """Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
 
@@ -46,9 +48,9 @@ _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in u
 _WIDENED = {"max abs", "relative", "count excess", "swap gap", "order gap"}
 _NEEDLESS = {"unexplained", "cosine", "row cosine", "snr", "spearman", "lost mass"}  # of what differs within the noise
 _FORGIVEN = {
-    "swap gap": "patches swapped at the boundary of the top K",
-    "order gap": "patches ranked in another order",
-    "count excess": "counts that differ by rounding at a boundary",
+    "swap gap": "ties at the boundary of the top K: patches changed places whose reference scores are at most {} apart",
+    "order gap": "ties within the top K: patches changed places whose reference scores are at most {} apart",
+    "count excess": "counts that differ: a difference of {} in the scores explains each of them",
 }
 _AT_LEAST = {"cosine", "cosine whole", "row cosine", "snr", "spearman", "jaccard", "agreement", "equal", "matched"}
 _AT_LEAST |= {"spearman raw"}
@@ -90,11 +92,12 @@ class Check:
 
     def __str__(self) -> str:
         what = f"{self.metric} of '{self.output}'" if self.output else self.metric
-        where = f" in image '{self.image}'" + (f", patch {self.patch}" if self.patch >= 0 else "")
+        where = f" in image '{self.image}'" if self.output else f", most in image '{self.image}'"
+        where += f", patch {self.patch}" if self.patch >= 0 else ""
+        where += f" ({self.batch})" if self.batch != EVALUATION else ""
         bound = "at least" if self.metric in _AT_LEAST else "at most"
-        place = "" if self.batch == EVALUATION else f", {self.batch}"
-        said = f"{what} is {self.value:.4g}{where if self.image else ''}{place}"
-        return said + (f", must be {bound} {self.limit:.4g}" if self.limit is not None else "")
+        said = f", must be {bound} {self.limit:.4g}" if self.limit is not None else ""
+        return f"{what} is {self.value:.4g}{where}{said}"
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def judge(
     reasons: list[Reason] = []
     for batch, comparisons in batches:
         checks += _checks(batch, comparisons, _rules(tolerance, batch == EVALUATION), noise)
-        where = "" if batch == EVALUATION else f", {batch}"
+        where = "" if batch == EVALUATION else f" ({batch})"
         reasons += [Reason(text + where, batch) for each in comparisons for text in each.faults]
     reasons += [Reason(str(check), check.batch, check) for check in checks if not check.passed]
     reasons.sort(key=lambda reason: reason.check is not None and reason.check.drowned)
@@ -182,13 +185,20 @@ def judge(
     status: Status = "verified"
     if any(reason.check is None or not reason.check.drowned for reason in reasons):
         status = "rejected"
-    elif reasons:
+    elif reasons or (missing := _missing(tolerance, checks, evaluation)):
         status = "not verified here"
-    elif not checks:
-        return not_verified("nothing was compared")
-    elif not tolerance.exact_ranking and not evaluation:
-        return not_verified(f"the limits of '{tolerance.name}' need real inputs, and the model has no evaluation set")
+        reasons = reasons or [Reason(missing)]
     return Verdict(status, tuple(reasons), tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
+
+
+def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> str:
+    if not checks:
+        return "nothing was compared"
+    if not t.exact_ranking and not evaluation:
+        return f"the limits of '{t.name}' need real inputs, and the model has no evaluation set"
+    limited = {check.output for check in checks if check.limit is not None}
+    free = [check.output for check in checks if check.output and check.output not in limited]
+    return f"no limit of '{t.name}' applies to output '{free[0]}'" if free else ""
 
 
 def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
@@ -196,17 +206,15 @@ def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
     rules |= {("counts", "own count excess"): OWN_TOLERANCE, ("ranking", "own gap"): OWN_TOLERANCE}
     if real:
         rules |= {(role, "cosine"): t.cosine for role in ("scores", "features", "tensor")}
-        rules |= {
-            ("scores", "spearman"): t.spearman,
-            ("ranking", "lost mass"): t.lost_mass,
-            ("scores", "snr"): t.snr_db,
-        }
+        rules |= {("scores", "snr"): t.snr_db, ("scores", "spearman"): t.spearman}
+        rules |= {("ranking", "lost mass"): t.lost_mass}
     if t.exact_ranking:
         exact = (("counts", "count excess"), ("ranking", "swap gap"), ("ranking", "order gap"))
         rules |= dict.fromkeys(exact, t.max_abs or 0.0)
+    elif real:
+        rules |= {("scores", "unexplained"): GROSS_UNEXPLAINED, ("features", "row cosine"): GROSS_ROW_COSINE}
     else:
-        rules |= {("scores", "unexplained"): GROSS_UNEXPLAINED}
-        rules |= {("features", "row cosine"): GROSS_ROW_COSINE if real else None}
+        rules |= {("scores", "unexplained"): STRANGE_UNEXPLAINED}
     return {key: limit for key, limit in rules.items() if limit is not None}
 
 
@@ -283,10 +291,8 @@ def _notes(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Compariso
     for check in (c for c in checks if c.batch == EVALUATION):
         what = _FORGIVEN.get(check.metric)
         if what and check.limit is not None and check.passed and check.value > 0:
-            yield (
-                f"{what}: forgiven, their reference scores are at most {check.value:.2g} apart"
-                f" (limit {check.limit:.2g}; worst in image '{check.image}', patch {check.patch})"
-            )
+            where = f"most in image '{check.image}', patch {check.patch}"
+            yield f"forgiven {what.format(f'{check.value:.2g}')} (limit {check.limit:.2g}; {where})"
         if check.limit is not None and check.table is not None and check.limit > check.table:
             yield (
                 f"the limit on {check.metric} of '{check.output}' is {check.limit:.2g} instead of {check.table:.2g}:"

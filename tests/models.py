@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from edgekit.model import Axis, Input, ModelSpec, Output
 from edgekit.testing import small_model
 
-AXES = {"batch": Axis(1, 1, 4), "height": Axis(64, 32, 96, 32), "width": Axis(64, 32, 96, 32)}
+AXES = {"batch": Axis(1, 1, 4), "height": Axis(96, 64, 128, 32), "width": Axis(96, 64, 128, 32)}
 IMAGES = (Input("images", ("batch", 3, "height", "width"), kind="image"),)
 
 
@@ -112,7 +112,7 @@ def vit() -> ModelSpec:
     from transformers import ViTConfig, ViTModel
 
     config = ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=64, patch_size=16
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=256, patch_size=16
     )
     return _vision("vit", ViTModel(config, add_pooling_layer=False), interpolate_pos_encoding=True)
 

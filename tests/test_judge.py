@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from onnx import helper, numpy_helper, version_converter
+from onnxruntime.quantization import quantize_dynamic
 
 from edgekit import program
 from edgekit.arrcoc.presets import arr_coc_tiny
@@ -103,7 +106,7 @@ def run(answer: Callable[[Answers], Answers], inputs: Answers, rows: int) -> Ans
 def compared(
     bench: Bench, model: bytes, feed: Callable[[Array], Array] = np.asarray, rows: int = 1, **options: Any
 ) -> dict[str, Comparison]:
-    """Run a graph, which must load, over all batches."""
+    """Run a graph over all batches; it must load, and run at the default shape."""
     settings = ort.SessionOptions()
     for name, value in ({"intra_op_num_threads": 1, "log_severity_level": 4} | options).items():
         setattr(settings, name, value)
@@ -121,6 +124,8 @@ def compared(
         try:
             given = run(answer, inputs, rows if real else size(batch))
         except Exception as error:
+            if not batch.startswith("shape"):
+                raise  # a graph that does not run at all tests no judge
             found[batch] = failed(names, str(error))
             continue
         truth = bench.evaluation.truth[:IMAGES] if real and bench.evaluation.truth is not None else None
@@ -203,14 +208,9 @@ class Graph:
 
     def finish(self) -> bytes:
         """Each node after those that it reads; outputs are of whatever type they became."""
-        given = {"", *self.stored(), *(value.name for value in self.graph.input)}
-        waiting, ordered = list(self.graph.node), []
-        while waiting:
-            ready = [node for node in waiting if given.issuperset(node.input)]
-            assert ready, "a circle"
-            given.update(name for node in ready for name in node.output)
-            ordered += ready
-            waiting = [node for node in waiting if not given.issuperset(node.output)]
+        makers = {name: i for i, node in enumerate(self.graph.node) for name in node.output}
+        needs = {i: {makers[x] for x in n.input if x in makers} for i, n in enumerate(self.graph.node)}
+        ordered = [self.graph.node[i] for i in TopologicalSorter(needs).static_order()]
         del self.graph.node[:]
         self.graph.node.extend(ordered)
         for value in self.graph.output:
@@ -223,13 +223,8 @@ Weight = Callable[[Array], Array]
 FEATURES, B = "texture.norm/LayerNormalization", "texture.blocks.2"
 PRE, GELU = f"{B}.mlp.0/Add", f"{B}.mlp.1/Gelu"
 ONE, HALF, ZERO = np.float32(1), np.float32(0.5), np.float32(0)
-FLOAT, INT32, FP16_TYPE, DOUBLE, BF16 = (
-    onnx.TensorProto.FLOAT,
-    onnx.TensorProto.INT32,
-    onnx.TensorProto.FLOAT16,
-    onnx.TensorProto.DOUBLE,
-    onnx.TensorProto.BFLOAT16,
-)
+TYPES = ("FLOAT", "INT32", "FLOAT16", "DOUBLE", "BFLOAT16")
+FLOAT, INT32, FLOAT16, DOUBLE, BFLOAT16 = (onnx.TensorProto.DataType.Value(name) for name in TYPES)
 K = list(range(32))
 EVIL = 7  # the evaluation image that some faults destroy
 
@@ -238,12 +233,12 @@ def shaken(share: float) -> Weight:
     return lambda w: w * (1 + share * np.random.default_rng(0).standard_normal(w.shape))
 
 
-def flipped(bit: int) -> Weight:
-    """One bit of the weight of median magnitude."""
+def flipped(bit: int, rank: int) -> Weight:
+    """One bit of one weight, which has the given rank by magnitude."""
 
     def flip(w: Array) -> Array:
         bits = w.astype(np.float32).ravel().view(np.uint32)
-        bits[np.argsort(np.abs(w), axis=None)[w.size // 2]] ^= np.uint32(1 << bit)
+        bits[np.argsort(np.abs(w), axis=None)[rank]] ^= np.uint32(1 << bit)
         return np.asarray(bits.view(np.float32).reshape(w.shape))
 
     return flip
@@ -377,47 +372,49 @@ def tanh_gelu(g: Graph) -> None:
 
 
 FAULTS: dict[str, Change] = {
-    "weight transposed": weight(f"{B}.attention.out/MatMul", np.transpose),
     "weight perturbed by 1 %": weight(f"{B}.mlp.0/MatMul", shaken(0.01)),
     "weight of the content perturbed by 1 %": weight("query_content.content/MatMul", shaken(0.01)),
     "weight of the tokens perturbed by 1 %": weight("realizing.value/MatMul", shaken(0.01)),
-    "exponent bit flipped": weight(f"{B}.mlp.2/MatMul", flipped(30)),
-    "lower exponent bit flipped": weight("texture.patch/Conv", flipped(28)),
+    "largest weight lost an exponent bit": weight("texture.patch/Conv", flipped(28, -1)),
     "a column's sign flipped": weight(f"{B}.mlp.0/MatMul", columns(5, 6, -1)),
     "weight rounded to 4 bits": weight(f"{B}.mlp.0/MatMul", rounded(4)),
     "weight rounded to 8 bits": weight(f"{B}.attention.qkv/MatMul", rounded(8)),
-    "weights of two blocks exchanged": exchanged(f"{B}.mlp.0/MatMul", 1, "texture.blocks.4.mlp.0/MatMul", 1),
     "bias dropped": weight(PRE, np.zeros_like),
     "balancer's bias dropped": weight("balancing.weigh.2/Add", np.zeros_like),
     "attention head zeroed": weight(f"{B}.attention.qkv/MatMul", columns(448, 512, 0)),
-    "norm's scale dropped": weight(f"{B}.attention_norm/LayerNormalization", np.ones_like),
     "squashing off by 0.01": weight("balancing/Sub", lambda w: w + np.float32(0.01)),
     "patch kernel mirrored": weight("texture.patch/Conv", lambda w: w[..., ::-1]),
     "position rolled": weight("texture/Resize", lambda w: np.roll(w, 1, axis=3)),
     "position transposed": weight("texture/Resize", lambda w: w.swapaxes(2, 3)),
     "epsilon 0.1": operator(f"{B}.mlp_norm/LayerNormalization", epsilon=0.1),
-    "epsilon 1e-3": operator(FEATURES, epsilon=1e-3),
+    "epsilon of the features 0.1": operator(FEATURES, epsilon=0.1),
     "relu for gelu": replaced(GELU, lambda g: g.add("Relu", g.out(PRE))),
     "silu for gelu": replaced(GELU, lambda g: g.add("Mul", g.out(PRE), g.add("Sigmoid", g.out(PRE)))),
     "tanh form for gelu": tanh_gelu,
     "softmax over the queries": operator(f"{B}.attention/Softmax", axis=-2),
-    "log-softmax over the patches": operator("information/LogSoftmax", axis=1),
-    "entropy without its sign": operator("information/Neg", "Identity"),
     "attention without its scale": weight(f"{B}.attention/Mul", np.ones_like),
     "query's scale off by 5 %": weight("query_content/Div", lambda w: w * 1.05),
     "query and key swapped": exchanged(f"{B}.attention/Gather", 1, f"{B}.attention/Gather_2", 1),
+    "borders padded with zeros": operator("salience/Pad", mode="constant"),
+    "clamped like an overflow": lambda g: g.wrap(g.out(PRE), lambda x: g.add("Clip", x, -ONE, ONE)),
+    "scores rounded to fp16": squeezed("relevance", FLOAT16),
+    "features rounded to bfloat16": lambda g: squeezed(g.out(FEATURES), BFLOAT16)(g),
+    "another mean of the input": weight("texture/Sub", lambda w: w * 0.97),  # 0.485 for 0.5
+    "input up to 256 / 255": times("images", 256 / 255),
+}
+GROSS: dict[str, Change] = {  # too large for any precision
+    "weight transposed": weight(f"{B}.attention.out/MatMul", np.transpose),
+    "exponent bit flipped": weight(f"{B}.mlp.2/MatMul", flipped(30, 1000)),
+    "weights of two blocks exchanged": exchanged(f"{B}.mlp.0/MatMul", 1, "texture.blocks.4.mlp.0/MatMul", 1),
+    "norm's scale dropped": weight(f"{B}.attention_norm/LayerNormalization", np.ones_like),
+    "log-softmax over the patches": operator("information/LogSoftmax", axis=1),
+    "entropy without its sign": operator("information/Neg", "Identity"),
     "residual dropped": replaced(f"{B}/Add", lambda g: g.out(f"{B}.attention.out/Add")),
     "block skipped": replaced(f"{B}/Add_2", lambda g: g.out("texture.blocks.1/Add_2")),
-    "borders padded with zeros": operator("salience/Pad", mode="constant"),
     "balancer stuck": lambda g: times(g.out("balancing.weigh.2/MatMul"), 0)(g),
     "mean for maximum": operator("balancing/ReduceMax", "ReduceMean"),
-    "clamped like an overflow": lambda g: g.wrap(g.out(PRE), lambda x: g.add("Clip", x, -ONE, ONE)),
-    "scores rounded to fp16": squeezed("relevance", FP16_TYPE),
-    "features rounded to bfloat16": lambda g: squeezed(g.out(FEATURES), BF16)(g),
-    "another mean of the input": weight("texture/Sub", lambda w: w * 0.97),  # 0.485 for 0.5
     "another scale of the input": weight("texture/Mul", lambda w: w / 0.45),  # 1 / 0.225 for 1 / 0.5
     "input up to 255": times("images", 255),
-    "input up to 256 / 255": times("images", 256 / 255),
     "channels reversed": backwards("images"),
     "image mirrored": backwards("images", 3),
     "query ignored": times("queries", 0),
@@ -556,8 +553,8 @@ def opset(version: int) -> Change:
 
 
 def ties(g: Graph) -> None:
-    """The ranking is taken from scores that are off by a float's rounding."""
-    node, noise = g.node("attending/TopK"), np.random.default_rng(0).uniform(-1e-6, 1e-6, 2048).astype(np.float32)
+    """The ranking is taken from scores that are off, two by at most 8e-5: less than they may differ by."""
+    node, noise = g.node("attending/TopK"), np.random.default_rng(0).uniform(-4e-5, 4e-5, 2048).astype(np.float32)
     node.input[0] = g.add("Add", node.input[0], patches(lambda i: noise)(g))
 
 
@@ -601,30 +598,26 @@ CLEAN: dict[str, Change] = {
     "input's scale in the kernel": folded,
     "weights off by rounding": both(*(weight(f"texture.blocks.{i}.mlp.0/MatMul", shaken(1e-7)) for i in range(6))),
     "ranking cut from a longer one": ranks(K),
-    "ties ranked otherwise": ties,
+    "near ties ranked otherwise": ties,
     "constants as nodes": constants,
     "a node that nobody reads": lambda g: g.add("Exp", "relevance"),
     "nodes without names": lambda g: [node.ClearField("name") for node in g.graph.node],
     "opset 21": opset(21),
-    "opset 22": opset(22),
     "opset 23": opset(23),
 }
 CLEAN_FP16: dict[str, Change] = {
     "weights stored in fp16": halves,
-    "matrix products in fp16": every("MatMul", in_type(FP16_TYPE)),
+    "matrix products in fp16": every("MatMul", in_type(FLOAT16)),
     "scores rounded to fp16": FAULTS["scores rounded to fp16"],
     "features rounded to bfloat16": FAULTS["features rounded to bfloat16"],
 }
 LEVEL, MODE = ort.GraphOptimizationLevel, ort.ExecutionMode
 SESSIONS: dict[str, dict[str, Any]] = {
     "not optimised": {"graph_optimization_level": LEVEL.ORT_DISABLE_ALL},
-    "basic": {"graph_optimization_level": LEVEL.ORT_ENABLE_BASIC},
     "extended": {"graph_optimization_level": LEVEL.ORT_ENABLE_EXTENDED},
     "two threads": {"intra_op_num_threads": 2},
-    "three threads": {"intra_op_num_threads": 3},
     "parallel": {"execution_mode": MODE.ORT_PARALLEL, "inter_op_num_threads": 2},
     "no arena": {"enable_cpu_mem_arena": False, "enable_mem_pattern": False},
-    "batches of 2": {"rows": 2},
     "batches of 5": {"rows": 5},
     "one batch": {"rows": IMAGES},
     "column-major inputs": {"feed": np.asfortranarray},
@@ -632,8 +625,6 @@ SESSIONS: dict[str, dict[str, Any]] = {
     "strided inputs": {"feed": lambda a: np.repeat(a, 2, axis=-1)[..., ::2]},
     "inputs backwards in memory": {"feed": lambda a: a[..., ::-1].copy()[..., ::-1]},
 }
-FINE: set[str] = set()
-"""Faults that are smaller than what fp16 or INT8 may differ by."""
 
 
 def graph(bench: Bench, *changes: Change) -> bytes:
@@ -645,11 +636,16 @@ def graph(bench: Bench, *changes: Change) -> bytes:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_is_rejected(bench: Bench, fault: str) -> None:
-    found = compared(bench, graph(bench, FAULTS[fault]))
-    assert judged(bench, found).status == "rejected"
-    if fault not in FINE:
-        assert judged(bench, found, FP16).status == "rejected"
-        assert judged(bench, found, INT8).status == "rejected"
+    verdict = judged(bench, compared(bench, graph(bench, FAULTS[fault])))
+    assert verdict.status == "rejected"
+    assert "evaluation" in {reason.batch for reason in verdict.reasons}
+
+
+@pytest.mark.parametrize("fault", GROSS)
+def test_every_gross_fault_is_rejected_at_every_precision(bench: Bench, fault: str) -> None:
+    found = compared(bench, graph(bench, GROSS[fault]))
+    for tolerance in (FP32, FP16, INT8):
+        assert judged(bench, found, tolerance).status == "rejected", tolerance.name
 
 
 @pytest.mark.parametrize("fault", IMAGE_FAULTS)
@@ -688,9 +684,24 @@ def test_no_clean_fp16_graph_is_rejected_within_its_limits(bench: Bench, variant
     assert verdict.status == "verified", verdict.reasons
 
 
+def test_a_tie_at_the_boundary_is_forgiven_with_a_note_and_a_swap_is_not(bench: Bench) -> None:
+    tied = judged(bench, compared(bench, graph(bench, ties)))
+    assert tied.status == "verified"
+    assert any("forgiven ties at the boundary of the top K" in note for note in tied.notes)
+    swapped = judged(bench, compared(bench, graph(bench, ranks([*K[:-1], 36]))))
+    assert "swap gap of 'indices'" in str(swapped.reasons[0])
+
+
 def test_a_double_reference_rejects_nothing(bench: Bench) -> None:
     wide = EagerRuntime(replace(bench.spec, module=copy.deepcopy(bench.spec.module)), double=True)
     exact = {name: run(wide.run, inputs, size(name)) for name, inputs in bench.asked.items()}
     double = replace(bench, answers=exact)
     verdict = judged(double, compared(double, bench.exported.SerializeToString()))
+    assert verdict.status == "verified", verdict.reasons
+
+
+def test_a_sound_int8_graph_is_not_rejected_within_its_limits(bench: Bench, tmp_path: Path) -> None:
+    onnx.save(Graph(bench.exported).model, tmp_path / "fp32.onnx")
+    quantize_dynamic(tmp_path / "fp32.onnx", tmp_path / "int8.onnx", op_types_to_quantize=["MatMul"], per_channel=True)
+    verdict = judged(bench, compared(bench, (tmp_path / "int8.onnx").read_bytes()), INT8)
     assert verdict.status == "verified", verdict.reasons

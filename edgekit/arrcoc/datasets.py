@@ -30,7 +30,7 @@ EVALUATION = 0xE0000000
 """First seed of the evaluation set."""
 
 CALIBRATION_SIZE = 300
-CALIBRATION_SHA256 = ""
+CALIBRATION_SHA256 = "f5e4c64d08ec8e6f03c43129636e90b5bab164f29688a2def59d2ffa38e6b722"
 """Of the 300 images' bytes and the queries' texts, one a line."""
 
 _BATCH = 16
@@ -123,7 +123,8 @@ def _rendered(first: int, count: int) -> Iterator[tuple[scenes.Scenes, asking.Qu
 def as_textures(make: Callable[[], Evaluation], width: int) -> Evaluation:
     """A set for ARR-COC 0.1: texture arrays [n, 13, 32, 32] of its images, and queries [n, width].
 
-    The queries are projected by a fixed matrix of signs, which stands in for a language model's token embeddings.
+    The queries are projected by a fixed matrix of signs, which stands in for a language model's token embeddings; the
+    divisor keeps them within the declared [-1, 1].
     """
     from edgekit.arrcoc.chance import Chance
     from edgekit.arrcoc.texture import texture_array
@@ -132,7 +133,7 @@ def as_textures(make: Callable[[], Evaluation], width: int) -> Evaluation:
     images = torch.from_numpy(np.array(base.inputs["images"]))
     textures = torch.cat([texture_array(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)])
     signs = 2 * Chance(torch.arange(width)).below(2, base.inputs["queries"].shape[1]) - 1
-    projected = base.inputs["queries"] @ (signs.numpy().T.astype(np.float32) / np.float32(28.0))
+    projected = base.inputs["queries"] @ (signs.numpy().T.astype(np.float32) / np.float32(80.0))
     return Evaluation(
         {"textures": textures.numpy(), "queries": projected.astype(np.float32)}, base.names, base.captions
     )

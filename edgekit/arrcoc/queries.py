@@ -3,7 +3,7 @@ r"""Queries: words -> a vector that the model reads.
 Lower-case words are rows of a table that is 768 wide; a query is the mean of its words' rows. The whole encoder, for a
 platform that copies it::
 
-    words = json.load(open("vocabulary.json"))["words"]
+    words = json.loads(pathlib.Path("vocabulary.json").read_text())["words"]
     table = numpy.fromfile("embeddings.bin", "<f4").reshape(len(words), 768)
     row = {word: table[index] for index, word in enumerate(words)}
     query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower()) if word in row], 0)

@@ -85,12 +85,13 @@ def _chosen(
 
 
 def _unfit(manifest: Manifest) -> str:
-    """Why an artifact may not enter an app; empty where it may."""
+    """Why an artifact may not enter an app; empty where it may: no place rejected it, and one at least verified it."""
     for verdict in manifest.verdicts:
-        if verdict.status != "verified":
-            because = f" ({verdict.reason})" if verdict.reason else ""
-            return f"was {verdict.status} in '{verdict.place}'{because}"
-    return "" if manifest.verdicts else "was never judged"
+        if verdict.status == "rejected":
+            return f"was rejected in '{verdict.place}'" + (f" ({verdict.reason})" if verdict.reason else "")
+    if not any(verdict.status == "verified" for verdict in manifest.verdicts):
+        return "was not verified" if manifest.verdicts else "was never judged"
+    return ""
 
 
 def _entry_files(manifest: Manifest, folder: Path) -> dict[str, Content]:

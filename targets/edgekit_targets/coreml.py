@@ -2,8 +2,8 @@
 
 It comes from torch.export through coremltools. Shapes are fixed unless asked otherwise, since flexible ones leave the
 Neural Engine; top-K, the one operator that leaves the accelerator, can be cut off. In an fp16 package the scores' own
-arithmetic, after the features, stays in fp32. On Linux the saved package is proved by edgekit's interpreter; on macOS by
-Core ML itself as well.
+arithmetic, after the features, stays in fp32. On Linux the saved package is proved by edgekit's interpreter; on macOS
+by Core ML itself as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from edgekit.spec import Input, ModelSpec
 from edgekit.target import Exported, Job, Need, Option, Target
 from edgekit.tolerance import FP16
 from edgekit_targets._shared.coreml import BATCH, Wishes, batches, convert
-
-if TYPE_CHECKING:
-    import torch
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
 TOPK_LEAVES = "top-K leaves the accelerator: -O coreml.topk=cut gives the scores alone"

@@ -138,7 +138,8 @@ def resized(rgb: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[
     down = weights(rgb.shape[0], height) @ rgb.astype(np.float64).reshape(rgb.shape[0], -1)
     down = down.reshape(height, rgb.shape[1], 3)
     across = np.einsum("ow,hwc->hoc", weights(rgb.shape[1], width), down)
-    return np.floor(across + 0.5).clip(0, 255).astype(np.uint8)
+    rounded: npt.NDArray[np.uint8] = np.floor(across + 0.5).clip(0, 255).astype(np.uint8)
+    return rounded
 
 
 def weights(size: int, wanted: int) -> npt.NDArray[np.float64]:

@@ -1,4 +1,5 @@
 import base64
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -7,20 +8,26 @@ from edgekit.errors import NotVerifiedHere
 from edgekit.runtime import browser
 
 
+def launch() -> None:
+    """In a thread of its own: Playwright refuses a second start beside a browser that another test keeps open."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(browser.launch).result()
+
+
 def test_no_chromium_is_a_sentence_that_tells_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("playwright")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "/nowhere")
     monkeypatch.delenv(browser.VARIABLE, raising=False)
     with pytest.raises(NotVerifiedHere, match=r"there is no Chromium: install it .* or name one in EDGEKIT_CHROMIUM"):
-        browser.launch()
+        launch()
 
 
 def test_a_chromium_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("playwright")
     monkeypatch.setenv(browser.VARIABLE, "/bin/false")
     with pytest.raises(NotVerifiedHere, match=r"Chromium does not start .* is '/bin/false' whole"):
-        browser.launch()
+        launch()
 
 
 def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:

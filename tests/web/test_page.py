@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import zlib
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 DEVICES = pytest.mark.parametrize("device", [DESKTOP, PHONE], ids=["desktop", "phone"])
 STALL = 50  # ms that the main thread may be held, on a machine with nothing else to do
-NOISE = 150  # ms more that this test forgives: continuous integration shares its cores
+NOISE = 100  # ms more that this test forgives for each process that waits for a core: machines are shared
 
 
 def ready(page: Page) -> None:
@@ -249,7 +250,8 @@ def test_the_main_thread_is_never_held(open_page: Opener, capsys: pytest.Capture
     with capsys.disabled():
         over = sum(h > STALL for h in held)
         print(f"\n  main thread: longest task {max(held, default=0):.0f} ms, {over} over {STALL} ms")
-    assert max(held, default=0) < STALL + NOISE
+    waiting = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert max(held, default=0) < STALL + NOISE * waiting
 
 
 def test_nothing_is_fetched_from_elsewhere(open_page: Opener, url: str) -> None:

@@ -71,7 +71,7 @@ function heat(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
   context.restore();
   overlay(context, map, box, (share) => {
     const at = 3 * Math.round(255 * share);
-    return [RAMP[at] ?? 0, RAMP[at + 1] ?? 0, RAMP[at + 2] ?? 0, 0.5 + 0.3 * share];
+    return [RAMP[at] ?? 0, RAMP[at + 1] ?? 0, RAMP[at + 2] ?? 0, 0.4 + 0.4 * share];
   });
 }
 

@@ -57,7 +57,7 @@ export class Pictures {
   }
 
   private tile(sample: Sample, base: string): HTMLElement {
-    const image = make("img", "", { src: new URL(sample.file, base).href, alt: "", width: "72", height: "72", decoding: "async" });
+    const image = make("img", "", { src: new URL(sample.file, base).href, alt: "", width: "72", height: "72", decoding: "async", loading: "lazy", fetchpriority: "low" });
     const tile = make("button", [image], { type: "button", class: "tile", "aria-label": `Sample: ${sample.title}`, "aria-pressed": "false", "data-sample": sampleName(sample) });
     tile.addEventListener("click", () => void this.pick(sample, base));
     return tile;

@@ -5,11 +5,10 @@
  */
 import { Attempt } from "./attempt";
 import type { Bundle } from "./bundle";
-import type { Capabilities } from "./device";
+import { type Capabilities, threadCount } from "./device";
 import { AssetError, BackendError, EdgekitError, SelfTestError, sentence } from "./errors";
 import type { SelfTestReport } from "./golden";
 import { type DeviceOption, type DtypeOption, type Rung, type Stage, firstDevice, plan, remaining } from "./plan";
-import { threadCount } from "./device";
 import type { Progress } from "./progress";
 import { RUNTIME_FILES } from "./session";
 import type { Device, Started } from "./wire";
@@ -139,6 +138,8 @@ async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage
     })
     .finally(() => (fetched = performance.now() - before));
   download.catch(() => undefined); // awaited below, unless the start fails first
+  const golden = how.selfTest && bundle.manifest.golden ? fetchGolden(bundle, signal) : undefined;
+  golden?.catch(() => undefined); // likewise
   const started = await begun.started;
   progress.at(wasm, wasmSize, false);
   stage.at = "fetch";
@@ -153,13 +154,19 @@ async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage
   const open = performance.now() - opening;
   stage.at = "selfTest";
   const testing = performance.now();
-  const report = how.selfTest && bundle.manifest.golden ? await examine(bundle, rung, attempt, how) : null;
+  const report = golden ? await examine(bundle, rung, attempt, how, golden) : null;
   const timings = { start: begun.took, fetch: fetched, open, selfTest: performance.now() - testing };
   return { rung, attempt, started, report, fromCache, timings };
 }
 
-async function examine(bundle: Bundle, rung: Rung, attempt: Attempt, how: Climb): Promise<SelfTestReport> {
-  const report = await selfTest(bundle, rung, attempt, how);
+async function examine(
+  bundle: Bundle,
+  rung: Rung,
+  attempt: Attempt,
+  how: Climb,
+  files: Promise<GoldenFiles>,
+): Promise<SelfTestReport> {
+  const report = await selfTest(bundle, rung, attempt, how, files);
   const bad = report.cases.find((c) => !c.pass);
   if (bad) {
     throw new SelfTestError(
@@ -169,22 +176,28 @@ async function examine(bundle: Bundle, rung: Rung, attempt: Attempt, how: Climb)
   return report;
 }
 
+/** The golden vectors as they lie in the bundle: golden.json and golden.bin. */
+export type GoldenFiles = readonly [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>];
+
+/** Fetch the golden vectors; early, so that they are there when the model is open. */
+export function fetchGolden(bundle: Bundle, signal: AbortSignal | undefined): Promise<GoldenFiles> {
+  const { golden } = bundle.manifest;
+  return Promise.all([bundle.fetch(golden, { signal }), bundle.fetch(golden.replace(/\.json$/, ".bin"), { signal })]);
+}
+
 /** Run the golden vectors on an attempt. */
 export async function selfTest(
   bundle: Bundle,
   rung: Rung,
   attempt: Attempt,
   how: Pick<Climb, "signal" | "timeout">,
+  files: Promise<GoldenFiles> = fetchGolden(bundle, how.signal),
 ): Promise<SelfTestReport> {
-  const { golden } = bundle.manifest;
-  const [json, binary] = await Promise.all([
-    bundle.fetch(golden, { signal: how.signal }),
-    bundle.fetch(golden.replace(/\.json$/, ".bin"), { signal: how.signal }),
-  ]);
+  const [json, binary] = await files;
   const allowed = bundle.variant(rung.dtype)?.max_abs ?? 0;
   const limit = rung.device === "webgpu" ? Math.max(allowed, WEBGPU_MAX_ABS) : allowed;
   const report = await attempt.ask(
-    { op: "selfTest", json, binary, limit, url: bundle.at(golden) },
+    { op: "selfTest", json, binary, limit, url: bundle.at(bundle.manifest.golden) },
     { limit: how.timeout, what: `the self-test of ${rung.dtype} on ${rung.device}`, signal: how.signal },
   );
   return { ...report, device: rung.device, dtype: rung.dtype };

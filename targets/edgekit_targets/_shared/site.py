@@ -10,9 +10,12 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from filelock import FileLock
 
 from edgekit import artifact
 from edgekit.errors import ExportError
@@ -45,9 +48,11 @@ def find() -> Path:
         raise ExportError("this installation lacks the page of the target 'web': reinstall edgekit from a wheel")
     stamp = CHECKOUT / "dist" / STAMP
     wanted = digest(CHECKOUT)
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        build(CHECKOUT)
-        stamp.write_text(wanted)
+    # Two exports at once must not empty the folder under each other.
+    with FileLock(Path(tempfile.gettempdir()) / f"edgekit-{artifact.digest_text(str(CHECKOUT))[:12]}.lock"):
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            build(CHECKOUT)
+            stamp.write_text(wanted)
     return CHECKOUT / "dist"
 
 
@@ -71,8 +76,10 @@ def build(web: Path) -> None:
         raise ExportError(
             f"the page in '{web}' is not built, and npm is not installed: install Node 20 and export again"
         )
+    installed = web / "node_modules" / ".package-lock.json"
+    current = installed.is_file() and installed.stat().st_mtime >= (web / "package-lock.json").stat().st_mtime
     for command in (("npm", "ci", "--ignore-scripts"), ("npm", "run", "build")):
-        if command[1] == "ci" and (web / "node_modules" / ".package-lock.json").is_file():
+        if command[1] == "ci" and current:
             continue
         done = subprocess.run(command, cwd=web, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:

@@ -1,0 +1,6 @@
+package android.view;
+
+public class View {
+  public interface OnClickListener { void onClick(View view); }
+  public void setOnClickListener(OnClickListener listener) {}
+}

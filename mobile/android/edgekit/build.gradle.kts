@@ -1,0 +1,37 @@
+plugins {
+    alias(libs.plugins.android.library)
+    alias(libs.plugins.kotlin.android)
+}
+
+android {
+    namespace = "org.edgekit"
+    compileSdk = 35
+
+    defaultConfig {
+        minSdk = 26
+        consumerProguardFiles("consumer-rules.pro")
+    }
+
+    compileOptions {
+        sourceCompatibility = JavaVersion.VERSION_17
+        targetCompatibility = JavaVersion.VERSION_17
+    }
+
+    testOptions {
+        unitTests.all { it.systemProperty("edgekit.golden", rootDir.resolve("../../tests/golden").path) }
+    }
+}
+
+kotlin {
+    jvmToolchain(17)
+}
+
+dependencies {
+    // An app links the runtimes that it uses, and pays for no other.
+    compileOnly(libs.executorch)
+    compileOnly(libs.onnxruntime)
+    compileOnly(libs.pytorch.lite)
+
+    testImplementation(libs.junit)
+    testImplementation(libs.kotlin.test.junit)
+}

@@ -1,0 +1,54 @@
+plugins {
+    alias(libs.plugins.android.application)
+    alias(libs.plugins.kotlin.android)
+}
+
+// Written by `edgekit assets android build/arr-coc-tiny --into mobile/android/sample`.
+apply(from = "edgekit/edgekit.gradle")
+
+android {
+    namespace = "org.edgekit.sample"
+    compileSdk = 35
+
+    defaultConfig {
+        applicationId = "org.edgekit.sample"
+        minSdk = 26
+        targetSdk = 35
+        versionCode = 1
+        versionName = "0.1.0"
+        ndk {
+            abiFilters += listOf("arm64-v8a", "x86_64")
+        }
+    }
+
+    buildTypes {
+        release {
+            isMinifyEnabled = true
+            isShrinkResources = true
+            proguardFiles(getDefaultProguardFile("proguard-android-optimize.txt"))
+        }
+    }
+
+    compileOptions {
+        sourceCompatibility = JavaVersion.VERSION_17
+        targetCompatibility = JavaVersion.VERSION_17
+    }
+
+    packaging {
+        // PyTorch Mobile and ExecuTorch both bring fbjni and the C++ library.
+        jniLibs.pickFirsts += listOf("**/libc++_shared.so", "**/libfbjni.so")
+    }
+}
+
+kotlin {
+    jvmToolchain(17)
+}
+
+dependencies {
+    implementation(project(":edgekit"))
+    implementation(libs.androidx.activity)
+    implementation(libs.androidx.appcompat)
+    implementation(libs.executorch)
+    implementation(libs.onnxruntime)
+    implementation(libs.pytorch.lite)
+}

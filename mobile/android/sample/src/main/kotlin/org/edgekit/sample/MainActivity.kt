@@ -1,0 +1,145 @@
+package org.edgekit.sample
+
+import android.graphics.Bitmap
+import android.graphics.ImageDecoder
+import android.net.Uri
+import android.os.Build
+import android.os.Bundle
+import android.view.View
+import android.widget.AdapterView
+import android.widget.ArrayAdapter
+import android.widget.Button
+import android.widget.EditText
+import android.widget.ImageView
+import android.widget.Spinner
+import android.widget.TextView
+import androidx.activity.result.PickVisualMediaRequest
+import androidx.activity.result.contract.ActivityResultContracts
+import androidx.appcompat.app.AppCompatActivity
+import edgekit.generated.ArrCocTiny
+import java.io.File
+import java.util.concurrent.ExecutorService
+import java.util.concurrent.Executors
+import org.edgekit.Answer
+import org.edgekit.Bench
+import org.edgekit.EdgekitException
+import org.edgekit.Picture
+import org.edgekit.Runner
+import org.edgekit.android.Runners
+import org.edgekit.android.toPicture
+import org.edgekit.answer
+import org.edgekit.inputs
+import org.edgekit.resultJson
+import org.edgekit.selfTest
+
+/** Shows a picture with the relevance of its patches, and checks this device against the recorded reference. */
+class MainActivity : AppCompatActivity() {
+    // A runner belongs to one thread: everything that touches it goes through here.
+    private val worker: ExecutorService = Executors.newSingleThreadExecutor()
+    private val bundle: org.edgekit.Bundle by lazy { ArrCocTiny.open(applicationContext).also { it.verify() } }
+    private var runner: Runner? = null
+    private var bitmap: Bitmap? = null
+
+    private val pick = registerForActivityResult(ActivityResultContracts.PickVisualMedia()) { uri: Uri? ->
+        if (uri != null) inWorker { bitmap = decode(uri).also { show(it) }; look() }
+    }
+
+    override fun onCreate(state: Bundle?) {
+        super.onCreate(state)
+        setContentView(R.layout.activity_main)
+        val models = ArrCocTiny.Models.entries
+        val spinner = findViewById<Spinner>(R.id.model)
+        spinner.adapter = ArrayAdapter(this, android.R.layout.simple_spinner_dropdown_item, models.map { "${it.target}, ${it.precision}" })
+        spinner.onItemSelectedListener = object : AdapterView.OnItemSelectedListener {
+            override fun onItemSelected(parent: AdapterView<*>?, view: View?, position: Int, id: Long) = open(models[position].target)
+
+            override fun onNothingSelected(parent: AdapterView<*>?) = Unit
+        }
+        findViewById<Button>(R.id.pick).setOnClickListener {
+            pick.launch(PickVisualMediaRequest(ActivityResultContracts.PickVisualMedia.ImageOnly))
+        }
+        findViewById<Button>(R.id.check).setOnClickListener { inWorker(::check) }
+        findViewById<EditText>(R.id.query).setOnEditorActionListener { _, _, _ -> inWorker(::look); false }
+        say(getString(R.string.checking))
+    }
+
+    override fun onDestroy() {
+        worker.execute { runner?.close() }
+        worker.shutdown()
+        super.onDestroy()
+    }
+
+    private fun open(target: String) = inWorker {
+        runner?.close()
+        runner = Runners.open(bundle, target).also { say(getString(R.string.ready, target, it.device)) }
+        look()
+    }
+
+    private fun look() {
+        val runner = runner ?: return
+        val shown = bitmap ?: return
+        val encoder = bundle.encoder ?: throw EdgekitException("the bundle has no query encoder")
+        val query = encoder.encode(findViewById<EditText>(R.id.query).text.toString())
+        val start = System.nanoTime()
+        val answer = runner.answer(shown.toPicture(), query.vector)
+        val spent = (System.nanoTime() - start) / 1e6
+        val unknown = if (query.unknown.isEmpty()) "" else getString(R.string.unknown, query.unknown.joinToString())
+        show(paint(shown, answer))
+        val best = answer.indices[0].toInt()
+        say(getString(R.string.answer, spent, best, answer.relevance[best], unknown))
+    }
+
+    private fun check() {
+        val runner = runner ?: return
+        val cases = runner.selfTest(bundle)
+        val case = bundle.golden.firstOrNull() ?: throw EdgekitException("the bundle has no golden vectors")
+        val timing = Bench().time(runner, runner.model.inputs(case.picture, case.query))
+        val host = mapOf(
+            "device" to "${Build.MANUFACTURER} ${Build.MODEL}",
+            "system" to "Android ${Build.VERSION.RELEASE}",
+            "processor" to Build.SUPPORTED_ABIS.firstOrNull().orEmpty(),
+        )
+        val folder = File(getExternalFilesDir(null), "edgekit/${runner.model.manifest.target}").apply { mkdirs() }
+        val file = File(folder, "result.json")
+        file.writeText(resultJson(bundle, runner, cases, timing, "android", host))
+        val verdict = cases.firstOrNull { !it.passed }?.reason ?: "verified"
+        say(getString(R.string.checked, verdict, timing.percentile(50.0), file.path))
+    }
+
+    private fun decode(uri: Uri): Bitmap = ImageDecoder.decodeBitmap(ImageDecoder.createSource(contentResolver, uri)) { decoder, info, _ ->
+        decoder.setAllocator(ImageDecoder.ALLOCATOR_SOFTWARE)
+        // 1024 pixels are plenty for a model that sees 224, and twelve megapixels take 48 MB.
+        decoder.setTargetSampleSize(maxOf(1, maxOf(info.size.width, info.size.height) / 1024))
+    }
+
+    /** The picture in the model's size, patches brighter where they are relevant. */
+    private fun paint(shown: Bitmap, answer: Answer): Bitmap {
+        val picture: Picture = shown.toPicture().resized(ArrCocTiny.Images.HEIGHT, ArrCocTiny.Images.WIDTH)
+        val rows = gridRows(answer.relevance.size, picture)
+        val columns = answer.relevance.size / rows
+        val pixels = IntArray(picture.width * picture.height) { i ->
+            val patch = (i / picture.width) * rows / picture.height * columns + (i % picture.width) * columns / picture.width
+            val light = 0.25f + 0.75f * answer.relevance[patch]
+            val rgb = (0 until 3).map { c -> ((picture.rgb[3 * i + c].toInt() and 255) * light).toInt() }
+            (255 shl 24) or (rgb[0] shl 16) or (rgb[1] shl 8) or rgb[2]
+        }
+        return Bitmap.createBitmap(picture.width, picture.height, Bitmap.Config.ARGB_8888).apply {
+            setPixels(pixels, 0, picture.width, 0, 0, picture.width, picture.height)
+        }
+    }
+
+    private fun gridRows(patches: Int, picture: Picture): Int =
+        Math.round(Math.sqrt(patches.toDouble() * picture.height / picture.width)).toInt()
+
+    private fun show(shown: Bitmap) = runOnUiThread { findViewById<ImageView>(R.id.picture).setImageBitmap(shown) }
+
+    private fun say(text: String) = runOnUiThread { findViewById<TextView>(R.id.said).text = text }
+
+    private fun inWorker(work: () -> Unit) = worker.execute {
+        try {
+            work()
+        } catch (error: Exception) {
+            say(error.message ?: error.toString())
+        }
+    }
+}

@@ -1,0 +1,106 @@
+import CoreGraphics
+import Edgekit
+import EdgekitCoreML
+import Foundation
+import UIKit
+
+/// What the screen shows, and the one place that touches the runner.
+@MainActor
+final class Search: ObservableObject {
+    @Published var target = ArrCocTiny.Models.allCases[0]
+    @Published var words = "red circle"
+    @Published private(set) var shown: CGImage?
+    @Published private(set) var said = "Checking the files …"
+    @Published private(set) var result: URL?
+
+    private var bundle: Edgekit.Bundle?
+    private var runner: CoreMLRunner?
+    private var picture: Picture?
+
+    /// Open the bundle and the chosen model; the first start of an app version checks every hash.
+    func open() async {
+        await trying {
+            let bundle = try self.bundle ?? ArrCocTiny.open()
+            if self.bundle == nil { try await Task.detached { try bundle.verify() }.value }
+            self.bundle = bundle
+            let runner = try await CoreMLRunner(bundle, target.rawValue)
+            self.runner = runner
+            said = "\(target.rawValue) is ready on \(runner.device)"
+        }
+        await look()
+    }
+
+    func take(_ image: CGImage) async {
+        shown = image
+        await trying { self.picture = try Picture(image) }
+        await look()
+    }
+
+    func look() async {
+        guard let bundle, let runner, let picture else { return }
+        await trying {
+            guard let query = try bundle.encoder()?.encode(words) else { throw EdgekitError("the bundle has no query encoder") }
+            let start = ContinuousClock.now
+            let answer = try runner.answer(picture, query: query.vector, k: 1)
+            let spent = ContinuousClock.now - start
+            shown = try heat(picture, answer)
+            let best = Int(answer.indices[0])
+            let unknown = query.unknown.isEmpty ? "" : " Not in the vocabulary: \(query.unknown.joined(separator: ", "))."
+            said = "\(spent). Most relevant patch: \(best), with \(answer.relevance[best]).\(unknown)"
+        }
+    }
+
+    /// Run the golden vectors and the bench, and write the result.json that `edgekit report` reads.
+    func check() async {
+        guard let bundle, let runner else { return }
+        await trying {
+            let cases = try runner.selfTest(bundle)
+            guard let first = try bundle.golden().first else { throw EdgekitError("the bundle has no golden vectors") }
+            let timing = try Bench().time(runner, runner.model.inputs(first.picture, query: first.query))
+            let system = UIDevice.current
+            let found = DeviceResult(
+                bundle: bundle, runner: runner, cases: cases, timing: timing, place: "ios",
+                host: ["device": system.model, "system": "\(system.systemName) \(system.systemVersion)"])
+            let folder = FileManager.default.temporaryDirectory.appendingPathComponent(target.rawValue, isDirectory: true)
+            try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+            let file = folder.appendingPathComponent("result.json")
+            try found.json().write(to: file, options: .atomic)
+            result = file
+            said = "\(cases.first { !$0.passed }?.reason ?? "verified"). Median \(timing.p50) ms."
+        }
+    }
+
+    private func trying(_ work: () async throws -> Void) async {
+        do {
+            try await work()
+        } catch {
+            said = error.localizedDescription
+        }
+    }
+
+    /// The picture in the model's size, patches brighter where they are relevant.
+    private func heat(_ picture: Picture, _ answer: Answer) throws -> CGImage {
+        let small = picture.resized(height: ArrCocTiny.Images.height, width: ArrCocTiny.Images.width)
+        let patches = Double(answer.relevance.count) * Double(small.height) / Double(small.width)
+        let rows = Int(patches.squareRoot().rounded())
+        let columns = answer.relevance.count / rows
+        var rgba = [UInt8](repeating: 255, count: 4 * small.height * small.width)
+        for y in 0..<small.height {
+            for x in 0..<small.width {
+                let light = 0.25 + 0.75 * answer.relevance[y * rows / small.height * columns + x * columns / small.width]
+                for c in 0..<3 {
+                    let i = y * small.width + x
+                    rgba[4 * i + c] = UInt8(Float(small.rgb[3 * i + c]) * light)
+                }
+            }
+        }
+        guard let provider = CGDataProvider(data: Data(rgba) as CFData),
+            let image = CGImage(
+                width: small.width, height: small.height, bitsPerComponent: 8, bitsPerPixel: 32,
+                bytesPerRow: 4 * small.width, space: CGColorSpaceCreateDeviceRGB(),
+                bitmapInfo: CGBitmapInfo(rawValue: CGImageAlphaInfo.noneSkipLast.rawValue), provider: provider,
+                decode: nil, shouldInterpolate: false, intent: .defaultIntent)
+        else { throw EdgekitError("the picture cannot be shown") }
+        return image
+    }
+}

@@ -1,0 +1,65 @@
+import Foundation
+
+/// Latency in milliseconds, as edgekit's reports have it.
+public struct Timing: Encodable, Sendable {
+    public let device: String
+    public let runs: Int
+    public let p50: Double
+    public let p90: Double
+    public let p95: Double
+    public let p99: Double
+    public let mean: Double
+    public let std: Double
+
+    public init(device: String, milliseconds: [Double]) {
+        let sorted = milliseconds.sorted()
+        let average = sorted.reduce(0, +) / Double(sorted.count)
+        self.device = device
+        runs = sorted.count
+        p50 = Timing.percentile(sorted, 50)
+        p90 = Timing.percentile(sorted, 90)
+        p95 = Timing.percentile(sorted, 95)
+        p99 = Timing.percentile(sorted, 99)
+        mean = average
+        std = (sorted.reduce(0) { $0 + ($1 - average) * ($1 - average) } / Double(sorted.count)).squareRoot()
+    }
+
+    /// A percentile of sorted numbers, linear between neighbours as NumPy's; `share` is 50 for the median.
+    public static func percentile(_ sorted: [Double], _ share: Double) -> Double {
+        let at = share / 100 * Double(sorted.count - 1)
+        let low = sorted[Int(at.rounded(.down))]
+        return low + (sorted[Int(at.rounded(.up))] - low) * (at - at.rounded(.down))
+    }
+}
+
+/// How long a run takes here, by the protocol of edgekit's reports: warm-ups, then at least so many runs and so long.
+public struct Bench: Sendable {
+    public var warmUps = 10
+    public var runs = 100
+    public var seconds = 2.0
+    /// On a slow device this many seconds end it earlier.
+    public var mostSeconds = 60.0
+
+    public init() {}
+
+    /// Time a runner without preprocessing.
+    public func time(_ runner: any Runner, _ inputs: [String: Tensor]) throws -> Timing {
+        let clock = ContinuousClock()
+        let begun = clock.now
+        for _ in 0..<warmUps where spent(clock, begun) < mostSeconds / 4 { _ = try runner.run(inputs) }
+        var times: [Double] = []
+        let timed = clock.now
+        while times.count < runs || spent(clock, timed) < seconds {
+            if spent(clock, begun) > mostSeconds && times.count >= 3 { break }
+            let start = clock.now
+            _ = try runner.run(inputs)
+            times.append(1000 * spent(clock, start))
+        }
+        return Timing(device: runner.device, milliseconds: times)
+    }
+
+    private func spent(_ clock: ContinuousClock, _ since: ContinuousClock.Instant) -> Double {
+        let (whole, parts) = since.duration(to: clock.now).components
+        return Double(whole) + Double(parts) / 1e18
+    }
+}

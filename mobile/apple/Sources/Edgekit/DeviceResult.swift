@@ -1,0 +1,109 @@
+import Foundation
+
+/// The `result.json` that `edgekit report` reads: what this device found, in the words of edgekit's result.py.
+///
+/// Put it at `build/<model>/imported/<device>-<target>/result.json`; the report shows it beside the other places.
+public struct DeviceResult: Encodable, Sendable {
+    public struct Measure: Encodable, Sendable {
+        let batch = "golden"
+        let output: String
+        let metric: String
+        let value: Double?
+        let limit: Double
+        let passed: Bool
+        let image: String
+
+        enum CodingKeys: String, CodingKey {
+            case batch, output, metric, value, limit, passed, image
+        }
+
+        public func encode(to encoder: Encoder) throws {
+            var row = encoder.container(keyedBy: CodingKeys.self)
+            try row.encode(batch, forKey: .batch)
+            try row.encode(output, forKey: .output)
+            try row.encode(metric, forKey: .metric)
+            try row.encode(value, forKey: .value)  // null where it is not finite; the synthesised code would leave it out
+            try row.encode(limit, forKey: .limit)
+            try row.encode(passed, forKey: .passed)
+            try row.encode(image, forKey: .image)
+        }
+    }
+
+    public struct Place: Encodable, Sendable {
+        let place: String
+        let device: String
+        let status: String
+        let reasons: [String]
+        let notes: [String]
+        let measures: [Measure]
+        let timings: [String: Timing]
+    }
+
+    enum CodingKeys: String, CodingKey {
+        case name, target, precision, size, host, places
+        case schemaVersion = "schema_version"
+        case artifactSHA256 = "artifact_sha256"
+        case referenceSHA256 = "reference_sha256"
+        case referenceDevice = "reference_device"
+    }
+
+    let schemaVersion = 1
+    let name: String
+    let target: String
+    let precision: String
+    let artifactSHA256: String
+    let referenceSHA256: String
+    let referenceDevice: String
+    let size: Int
+    let host: [String: String]
+    let places: [Place]
+
+    public init(
+        bundle: Bundle, runner: any Runner, cases: [CaseReport], timing: Timing?, place: String, host: [String: String]
+    ) {
+        let model = runner.model
+        let failed = cases.filter { !$0.passed }
+        name = model.manifest.name
+        target = model.manifest.target
+        precision = model.manifest.precision
+        artifactSHA256 = model.artifactSHA256
+        referenceSHA256 = bundle.referenceSHA256
+        referenceDevice = bundle.referenceDevice
+        let own = bundle.files.filter { $0.path == model.path || $0.path.hasPrefix(model.path + "/") }
+        size = own.reduce(0) { $0 + $1.size }
+        self.host = host
+        places = [
+            Place(
+                place: place,
+                device: runner.device,
+                status: cases.isEmpty ? "not verified here" : failed.isEmpty ? "verified" : "rejected",
+                reasons: cases.isEmpty ? ["the bundle has no golden vectors"] : failed.map { "\($0.name): \($0.reason)" },
+                notes: ["judged on \(cases.count) golden vectors"],
+                measures: DeviceResult.measures(model.manifest, cases),
+                timings: timing.map { ["candidate": $0] } ?? [:]
+            )
+        ]
+    }
+
+    /// The file's bytes.
+    public func json() throws -> Data {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+        return try encoder.encode(self)
+    }
+
+    private static func measures(_ manifest: Manifest, _ cases: [CaseReport]) -> [Measure] {
+        guard let worst = cases.max(by: { $0.maxAbs < $1.maxAbs }),
+            let missed = cases.max(by: { $0.lostMass < $1.lostMass })
+        else { return [] }
+        return [
+            Measure(
+                output: manifest.output("scores")?.name ?? "", metric: "max abs",
+                value: worst.maxAbs.isFinite ? worst.maxAbs : nil, limit: worst.limit,
+                passed: worst.maxAbs <= worst.limit, image: worst.name),
+            Measure(
+                output: manifest.output("ranking")?.name ?? "", metric: "lost mass", value: missed.lostMass,
+                limit: GoldenCase.lostMassLimit, passed: missed.lostMass <= GoldenCase.lostMassLimit, image: missed.name),
+        ]
+    }
+}

@@ -1,0 +1,85 @@
+/// RGB bytes, row by row; what any image becomes before it becomes a tensor.
+///
+/// The steps and the filter are those of edgekit's tests/golden/README.md, on every platform.
+public struct Picture: Sendable {
+    public let height: Int
+    public let width: Int
+    public let rgb: [UInt8]
+
+    public init(height: Int, width: Int, rgb: [UInt8]) {
+        precondition(rgb.count == 3 * height * width, "\(rgb.count) bytes do not fill \(height) x \(width)")
+        self.height = height
+        self.width = width
+        self.rgb = rgb
+    }
+
+    /// Lay pixels on white: RGBA bytes, not premultiplied.
+    public init(height: Int, width: Int, rgba: [UInt8]) {
+        precondition(rgba.count == 4 * height * width, "\(rgba.count) bytes do not fill \(height) x \(width)")
+        var laid = [UInt8](repeating: 0, count: 3 * height * width)
+        for i in 0..<height * width {
+            let alpha = Int(rgba[4 * i + 3])
+            for c in 0..<3 {
+                let value = Int(rgba[4 * i + c])
+                laid[3 * i + c] = UInt8((2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510)
+            }
+        }
+        self.init(height: height, width: width, rgb: laid)
+    }
+
+    /// Scaled, each side on its own, by a triangle filter that widens where it shrinks.
+    public func resized(height: Int, width: Int) -> Picture {
+        if height == self.height && width == self.width { return self }
+        let rows = Weights.all(size: self.height, wanted: height)
+        let columns = Weights.all(size: self.width, wanted: width)
+        var made = [UInt8](repeating: 0, count: 3 * height * width)
+        var line = [Double](repeating: 0, count: 3 * self.width)
+        for y in 0..<height {
+            for i in line.indices { line[i] = 0 }
+            for (offset, weight) in rows[y].values.enumerated() {
+                let start = 3 * self.width * (rows[y].first + offset)
+                for i in line.indices { line[i] += weight * Double(rgb[start + i]) }
+            }
+            for x in 0..<width {
+                for c in 0..<3 {
+                    var sum = 0.0
+                    for (offset, weight) in columns[x].values.enumerated() {
+                        sum += weight * line[3 * (columns[x].first + offset) + c]
+                    }
+                    made[3 * (width * y + x) + c] = UInt8(min(255, max(0, (sum + 0.5).rounded(.down))))
+                }
+            }
+        }
+        return Picture(height: height, width: width, rgb: made)
+    }
+
+    /// `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width].
+    public func tensor(low: Double, high: Double) -> Tensor {
+        let scale = (0..<256).map { Float(low + (high - low) * Double($0) / 255) }
+        let plane = height * width
+        var data = [Float](repeating: 0, count: 3 * plane)
+        for i in 0..<plane {
+            for c in 0..<3 { data[c * plane + i] = scale[Int(rgb[3 * i + c])] }
+        }
+        return Tensor(shape: [1, 3, height, width], floats: data)
+    }
+}
+
+/// What each old pixel from `first` on counts for one new pixel.
+private struct Weights {
+    let first: Int
+    let values: [Double]
+
+    static func all(size: Int, wanted: Int) -> [Weights] {
+        let scale = Double(size) / Double(wanted)
+        let reach = max(scale, 1)
+        return (0..<wanted).map { place in
+            let centre = (Double(place) + 0.5) * scale
+            let first = max(0, Int((centre - reach).rounded(.down)))
+            let last = min(size - 1, Int((centre + reach).rounded(.down)))
+            let raw = (first...last).map { max(0, 1 - abs(Double($0) + 0.5 - centre) / reach) }
+            let sum = raw.reduce(0, +)
+            return Weights(first: first, values: raw.map { $0 / sum })
+        }
+    }
+}

@@ -1,0 +1,45 @@
+/// Numbers with a shape, row-major.
+public struct Tensor: Sendable {
+    public enum Numbers: Sendable {
+        case floats([Float])
+        case integers([Int64])
+    }
+
+    public let shape: [Int]
+    public let numbers: Numbers
+
+    public init(shape: [Int], floats: [Float]) {
+        precondition(floats.count == shape.reduce(1, *), "\(floats.count) numbers do not fill \(shape)")
+        self.shape = shape
+        numbers = .floats(floats)
+    }
+
+    public init(shape: [Int], integers: [Int64]) {
+        precondition(integers.count == shape.reduce(1, *), "\(integers.count) numbers do not fill \(shape)")
+        self.shape = shape
+        numbers = .integers(integers)
+    }
+
+    /// The numbers as float32.
+    public var floats: [Float] {
+        switch numbers {
+        case .floats(let values): return values
+        case .integers(let values): return values.map(Float.init)
+        }
+    }
+
+    /// The numbers as integers.
+    public var integers: [Int64] {
+        switch numbers {
+        case .floats(let values): return values.map { Int64($0.rounded()) }
+        case .integers(let values): return values
+        }
+    }
+}
+
+/// The K largest scores' places, largest first; of equal scores the lower place comes first, on every platform.
+public func topK(_ scores: [Float], _ k: Int) -> [Int] {
+    precondition((0...scores.count).contains(k), "there are \(scores.count) scores, not \(k)")
+    let places = scores.indices.sorted { scores[$0] != scores[$1] ? scores[$0] > scores[$1] : $0 < $1 }
+    return Array(places.prefix(k))
+}

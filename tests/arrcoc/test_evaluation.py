@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+
+from edgekit.arrcoc import evaluation
+
+
+def test_auroc_counts_pairs_and_ties_by_half() -> None:
+    draw = np.random.default_rng(2)
+    scores, positive = np.round(draw.random(60), 1), draw.random(60) < 0.3
+    pairs = scores[positive][:, None] - scores[~positive][None]
+    assert evaluation.auroc(scores, positive) == pytest.approx(float(((pairs > 0) + 0.5 * (pairs == 0)).mean()))
+
+
+def test_coverage_is_relative_to_the_best_choice() -> None:
+    truth = np.array([[0.5, 1.0, 0.25, 0.0], [0.0, 0.0, 0.0, 0.0]], np.float32)
+    chosen = np.array([[1, 2], [0, 3]])
+    assert evaluation.covered(chosen, truth).tolist() == pytest.approx([1.25 / 1.5, 1.0])
+    assert evaluation.coverage({"indices": chosen, "relevance": truth}, truth).dtype == np.float64
+
+
+def test_perfect_and_reversed_relevance() -> None:
+    truth = np.zeros((3, 100))
+    truth[:, 10:20] = np.linspace(0.1, 1.0, 10)
+    good, bad = evaluation.measure(truth, truth), evaluation.measure(1 - truth, truth)
+    assert (good.auroc, good.pooled, good.pointing, good.coverage, good.error) == (1.0, 1.0, 1.0, 1.0, 0.0)
+    assert (bad.auroc, bad.pointing) == (0.0, 0.0)
+    assert bad.coverage == 0.0
+
+
+def test_taking_a_weight_away_scales_the_others_up() -> None:
+    maps = np.random.default_rng(1).random((2, 3, 5))
+    weights = np.array([[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
+    without = evaluation.ablate(maps, weights, 0, "weight")
+    assert np.allclose(without[0], (maps[0, 1] + maps[0, 2]) / 2)
+    assert np.allclose(without[1], maps[1, 2])
+    # Nothing is left of the second.
+    assert np.allclose(evaluation.ablate(maps, weights, 2, "weight")[1], 0.0)
+
+
+def test_a_map_replaced_by_its_mean_keeps_its_weight() -> None:
+    maps = np.random.default_rng(1).random((1, 3, 5))
+    weights = np.array([[0.5, 0.25, 0.25]])
+    whole = (weights[:, :, None] * maps).sum(1)
+    flat = evaluation.ablate(maps, weights, 0, "map")
+    assert np.allclose(flat - whole, 0.5 * (maps[:, 0].mean(1, keepdims=True) - maps[:, 0]))

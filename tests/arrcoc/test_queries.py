@@ -1,0 +1,104 @@
+import json
+import pathlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.arrcoc import presets, queries
+from edgekit.errors import CheckpointError, UsageError
+
+VOCABULARY = queries.vocabulary()
+
+
+def test_a_query_is_the_mean_of_its_words() -> None:
+    rows = {word: VOCABULARY.table[index] for index, word in enumerate(VOCABULARY.words)}
+    made = VOCABULARY.encode("Red, striped CIRCLE!")
+    assert made.known == ("red", "striped", "circle")
+    assert made.unknown == ()
+    assert made.vector.dtype == np.float32
+    assert np.array_equal(made.vector, (rows["red"] + rows["striped"] + rows["circle"]) / np.float32(3))
+
+
+def test_unknown_words_are_named_and_do_not_count() -> None:
+    made = VOCABULARY.encode("the red zeppelin")
+    assert made.unknown == ("the", "zeppelin")
+    assert np.array_equal(made.vector, VOCABULARY.encode("red").vector)
+
+
+@pytest.mark.parametrize("text", ["zeppelin", "", "123 ?"])
+def test_a_query_without_a_known_word_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"'{text}'")):
+        VOCABULARY.encode(text)
+
+
+def test_a_misspelt_word_gets_a_suggestion() -> None:
+    with pytest.raises(UsageError, match="did you mean 'triangle'"):
+        VOCABULARY.encode("triangel")
+
+
+def test_synonyms_share_a_row_and_concepts_do_not() -> None:
+    assert np.array_equal(VOCABULARY.encode("big discs").vector, VOCABULARY.encode("large circle").vector)
+    concepts = np.stack([VOCABULARY.encode(concept).vector for concept in queries.CONCEPTS])
+    products = concepts @ concepts.T / (np.linalg.norm(concepts, axis=1)[:, None] * np.linalg.norm(concepts, axis=1))
+    assert np.abs(products - np.eye(len(concepts))).max() < 0.2
+    assert len(set(VOCABULARY.words)) == len(VOCABULARY.words)
+
+
+def test_the_shipped_files_are_this_vocabulary(tmp_path: Path) -> None:
+    queries.save(VOCABULARY, tmp_path)
+    for name in ("vocabulary.json", "embeddings.bin"):
+        assert (presets.HOME / name).read_bytes() == (tmp_path / name).read_bytes()
+    loaded = queries.load(presets.HOME)
+    assert loaded.words == VOCABULARY.words
+    assert np.array_equal(loaded.table, VOCABULARY.table)
+
+
+def test_the_ten_lines_of_the_docstring_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert queries.__doc__ is not None
+    lines = [line.strip() for line in queries.__doc__.splitlines() if line.startswith("    ")]
+    assert 3 < len(lines) <= 10
+    monkeypatch.chdir(presets.HOME)
+    names: dict[str, Any] = {
+        "json": json,
+        "numpy": np,
+        "re": re,
+        "pathlib": pathlib,
+        "text": "small turquoise moon or what",
+    }
+    exec("\n".join(lines), names)  # noqa: S102 - the text is our own docstring
+    assert np.array_equal(names["query"], VOCABULARY.encode(names["text"]).vector)
+
+
+def test_it_agrees_with_the_other_platforms_golden_vectors() -> None:
+    golden = Path(__file__).parents[1] / "golden"
+    record = json.loads((golden / "query_encoding.json").read_text())
+    binary = (golden / record["binary"]).read_bytes()
+    vocabulary = queries.load(golden)
+    for case in record["cases"]:
+        if "vector" not in case:
+            with pytest.raises(UsageError):
+                vocabulary.encode(case["text"])
+            continue
+        made = vocabulary.encode(case["text"])
+        assert [list(made.known), list(made.unknown)] == [case["known"], case["unknown"]]
+        vector = np.frombuffer(binary, "<f4", case["vector"]["shape"][0], case["vector"]["offset"])
+        assert np.allclose(made.vector, vector, atol=record["tolerance"])
+
+
+@pytest.mark.parametrize("damage", ["words", "bytes", "json", "missing"])
+def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
+    queries.save(VOCABULARY, tmp_path)
+    words, table = tmp_path / "vocabulary.json", tmp_path / "embeddings.bin"
+    if damage == "words":
+        words.write_text(words.read_text().replace('"red",', ""))
+    elif damage == "bytes":
+        table.write_bytes(table.read_bytes()[:-4])
+    elif damage == "json":
+        words.write_text("[")
+    else:
+        table.unlink()
+    with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
+        queries.load(tmp_path)

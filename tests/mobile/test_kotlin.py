@@ -1,0 +1,88 @@
+"""The Kotlin library compiles against stubs of the Android SDK, and its SDK-free part passes its tests on the JVM."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edgekit import result
+
+ROOT = Path(__file__).parents[2]
+ANDROID = ROOT / "mobile" / "android"
+CHECK = ANDROID / "check"
+LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
+TESTS = ("org.edgekit.GoldenVectorsTest", "org.edgekit.ManifestTest", "org.edgekit.BundleTest")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for tool in ("java", "javac"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no '{tool}' on PATH: install a JDK, 17 or newer")
+    if not LIBRARIES.is_dir():
+        pytest.skip("no Kotlin compiler: run `npm install` in mobile/android/check")
+    out = tmp_path_factory.mktemp("kotlin")
+    junit = CHECK / "stubs" / "org" / "junit" / "Test.java"
+    _run("javac", "-d", out, junit, CHECK / "runner" / "RunTests.java")
+    sources = [ANDROID / "edgekit" / "src" / kind / "kotlin" for kind in ("main", "test")]
+    run = _kotlinc(out, *sources, CHECK / "stubs")
+    assert run.returncode == 0, run.stderr
+    return out
+
+
+def test_the_tests_of_the_library_pass_on_the_jvm(compiled: Path, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [
+            "java",
+            f"-Dedgekit.golden={ROOT / 'tests' / 'golden'}",
+            f"-Dedgekit.result={tmp_path / 'result.json'}",
+            "-cp",
+            f"{compiled}:{LIBRARIES / 'kotlin-stdlib.jar'}:{LIBRARIES / 'kotlin-test.jar'}",
+            "RunTests",
+            *TESTS,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    assert "12 passed, 0 failed" in run.stdout
+    _reads_as_a_result(tmp_path)
+
+
+def _reads_as_a_result(folder: Path) -> None:
+    """What the phone writes, edgekit reads: the same record, with a verdict, measures and a timing."""
+    found = result.read(folder)
+    assert found is not None
+    assert found.status == "verified"
+    (place,) = found.places
+    assert {m.metric for m in place.measures} == {"max abs", "lost mass"}
+    assert place.timings["candidate"].runs == 5
+
+
+def test_sdk_free_files_import_no_sdk() -> None:
+    for path in (ANDROID / "edgekit" / "src" / "main" / "kotlin" / "org" / "edgekit").glob("*.kt"):
+        imported = [line for line in path.read_text().splitlines() if line.startswith("import ")]
+        assert all(line.startswith(("import java.", "import kotlin.")) for line in imported), path.name
+
+
+def _kotlinc(out: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
+    """Compile with the npm package's own jars; warnings are errors."""
+    on_path = [LIBRARIES / f"{name}.jar" for name in ("kotlin-stdlib", "kotlin-test", "kotlin-test-junit")]
+    return subprocess.run(
+        [
+            *("java", "-cp", f"{LIBRARIES}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"),
+            *("-no-stdlib", "-no-reflect", "-Werror", "-classpath", ":".join(map(str, [*on_path, out]))),
+            *("-d", str(out), *map(str, sources)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run([str(part) for part in command], check=True, capture_output=True)

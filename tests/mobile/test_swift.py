@@ -1,0 +1,119 @@
+"""Swift parses cleanly, and the Xcode project and property lists are well-formed. There is no Swift compiler here."""
+
+from __future__ import annotations
+
+import plistlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+APPLE = Path(__file__).parents[2] / "mobile" / "apple"
+SOURCES = sorted(p for p in APPLE.rglob("*.swift") if ".build" not in p.parts and "Sample/Edgekit" not in p.as_posix())
+FREE = {"Foundation", "CryptoKit"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.name)
+def test_swift_parses_without_an_error(path: Path) -> None:
+    assert errors(path.read_bytes()) == []
+
+
+def test_the_parser_sees_mistakes() -> None:
+    whole = (APPLE / "Sources" / "Edgekit" / "Runner.swift").read_bytes()
+    assert errors(whole.replace(b"guard ", b"guard guard (", 1))
+    assert errors(whole.rstrip().removesuffix(b"}"))
+
+
+def test_sdk_free_files_import_no_device_sdk() -> None:
+    files = list((APPLE / "Sources" / "Edgekit").glob("*.swift"))
+    assert len(files) > 8
+    for path in files:
+        assert set(re.findall(r"^import (\w+)", path.read_text(), re.MULTILINE)) <= FREE, path.name
+
+
+def test_the_privacy_manifest_says_that_nothing_is_collected() -> None:
+    said = plistlib.loads((APPLE / "Sources" / "EdgekitCoreML" / "PrivacyInfo.xcprivacy").read_bytes())
+    assert said == {
+        "NSPrivacyTracking": False,
+        "NSPrivacyTrackingDomains": [],
+        "NSPrivacyCollectedDataTypes": [],
+        "NSPrivacyAccessedAPITypes": [],
+    }
+    assert 'copy("PrivacyInfo.xcprivacy")' in (APPLE / "Package.swift").read_text()
+
+
+def test_the_xcode_project_is_well_formed() -> None:
+    project = openstep((APPLE / "Sample" / "EdgekitSample.xcodeproj" / "project.pbxproj").read_text())
+    objects = project["objects"]
+    assert project["rootObject"] in objects
+    for name, item in objects.items():
+        for value in _texts(item):
+            assert not re.fullmatch(r"ED6E[0-9A-F]{20}", value) or value in objects, f"{name} names {value}"
+    groups = [o for o in objects.values() if o["isa"] == "PBXFileSystemSynchronizedRootGroup"]
+    assert {g["path"] for g in groups} == {"Sources", "Edgekit"}
+    assert ["edgekit"] in [g.get("explicitFolders") for g in groups]
+
+
+def errors(source: bytes) -> list[str]:
+    """Where tree-sitter's Swift grammar finds no sense."""
+    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install tree-sitter-swift")
+    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install tree-sitter")
+    tree = tree_sitter.Parser(tree_sitter.Language(swift.language())).parse(source)
+
+    def walk(node: object) -> Iterator[str]:
+        if node.type == "ERROR" or node.is_missing:  # type: ignore[attr-defined]  # tree-sitter's node
+            yield f"line {node.start_point[0] + 1}"  # type: ignore[attr-defined]
+        for child in node.children:  # type: ignore[attr-defined]
+            yield from walk(child)
+
+    return list(walk(tree.root_node))
+
+
+def openstep(text: str) -> dict[str, Any]:
+    """Parse an OpenStep property list: what Xcode's project files are, and plistlib does not read."""
+    text = re.sub(r"/\*.*?\*/|^//.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+    tokens: list[str] = re.findall(r'"(?:[^"\\]|\\.)*"|[{}();=,]|[\w$./:-]+|\S', text)
+    position = 0
+
+    def take(wanted: str = "") -> str:
+        nonlocal position
+        word = tokens[position]
+        position += 1
+        assert wanted in ("", word), f"'{wanted}' expected, not '{word}' (token {position})"
+        return word
+
+    def value() -> Any:
+        word = take()
+        if word == "{":
+            table: dict[str, Any] = {}
+            while tokens[position] != "}":
+                key = take().strip('"')
+                take("=")
+                table[key] = value()
+                take(";")
+            take("}")
+            return table
+        if word == "(":
+            items: list[Any] = []
+            while tokens[position] != ")":
+                items.append(value())
+                take(",")
+            take(")")
+            return items
+        assert re.fullmatch(r'"(?:[^"\\]|\\.)*"|[\w$./:-]+', word), word
+        return word.strip('"')
+
+    whole = value()
+    assert position == len(tokens)
+    assert isinstance(whole, dict)
+    return whole
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    else:
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
