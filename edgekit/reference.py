@@ -112,15 +112,14 @@ def write(folder: Path, batches: tuple[Batch, ...], info: Mapping[str, object], 
     """Write a reference folder atomically; `info` gains the hashes and the list of batches."""
     from safetensors.numpy import save
 
-    outputs = {f"{b.name}/{name}": array for b in batches for name, array in b.outputs.items()}
+    outputs = _named({b.name: b.outputs for b in batches})
     with artifact.staging(folder) as staged:
         (staged / OUTPUTS).write_bytes(save(outputs))
         described = [{"name": b.name, "sizes": dict(b.sizes), "names": list(b.names)} for b in batches]
         own = {"batches": described, "inputs_sha256": digest(batches)}
         own["outputs_sha256"] = artifact.digest_file(staged / OUTPUTS)
         if with_inputs:
-            inputs = {f"{b.name}/{name}": array for b in batches for name, array in b.inputs.items()}
-            (staged / INPUTS).write_bytes(save({k: np.ascontiguousarray(v) for k, v in inputs.items()}))
+            (staged / INPUTS).write_bytes(save(_named({b.name: b.inputs for b in batches})))
         artifact.write_text(staged / INFO, artifact.dump_json({**info, **own}))
 
 
@@ -161,6 +160,15 @@ def describe(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RecordError(f"'{path}' is damaged ({error}): run `edgekit reference` again") from error
     return info
+
+
+def _named(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
+    """Arrays by `<batch>/<tensor>`; contiguous, since safetensors writes the memory of others as it lies."""
+    return {
+        f"{batch}/{name}": np.ascontiguousarray(array)
+        for batch, arrays in batches.items()
+        for name, array in arrays.items()
+    }
 
 
 def _stress(spec: ModelSpec) -> Batch:

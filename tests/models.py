@@ -105,7 +105,14 @@ def mobilevit() -> ModelSpec:
     from transformers import MobileViTConfig, MobileViTModel
 
     config = MobileViTConfig(hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 24, 32])
-    return _vision("mobilevit", MobileViTModel(config))
+    dynamic = _vision("mobilevit", MobileViTModel(config))
+    # It chooses by size whether to resize its patches, and would be refused with dynamic height and width.
+    fixed = (Input("images", ("batch", 3, 64, 64), kind="image"),)
+    return dataclasses.replace(dynamic, inputs=fixed, axes={"batch": AXES["batch"]})
+
+
+def mobilevit_of_any_size() -> ModelSpec:
+    return dataclasses.replace(mobilevit(), inputs=IMAGES, axes=AXES)
 
 
 def vit() -> ModelSpec:

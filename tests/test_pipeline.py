@@ -145,6 +145,11 @@ def test_a_killed_export_leaves_old_or_none_and_the_next_run_finishes(build: Pat
     assert not list(build.glob(".*.tmp"))
 
 
+def test_a_public_architecture_that_chooses_by_size_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(EdgekitError, match=r"'mobilevit' .*modeling_mobilevit\.py:\d+"):
+        export(tmp_path, "onnx", model="tests.models:mobilevit_of_any_size")
+
+
 @pytest.mark.parametrize("name", ["resnet", "convnext", "mobilevit", "vit"])
 def test_public_architectures_are_exported_and_proved(name: str, tmp_path: Path) -> None:
     rows = export(tmp_path, "onnx", model=f"tests.models:{name}")

@@ -87,3 +87,12 @@ def test_no_gpu_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no CUDA device is visible"):
         recording.record(model.resolve(SMALL), tmp_path / "reference", device="cuda")
     assert not list(tmp_path.iterdir())
+
+
+def test_answers_in_another_memory_layout_are_kept_as_they_are(tmp_path: Path) -> None:
+    turned = np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(0, 2, 1)
+    batch = reference.Batch("evaluation", {"x": turned}, {"y": turned}, {}, ("one", "two"))
+    reference.write(tmp_path / "reference", (batch,), {"noise": {}}, with_inputs=True)
+    found = reference.read(tmp_path / "reference").batches[0]
+    assert np.array_equal(found.inputs["x"], turned)
+    assert np.array_equal(found.outputs["y"], turned)

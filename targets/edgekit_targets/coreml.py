@@ -23,9 +23,10 @@ from edgekit.runtime.coreml.runtime import PLACES, load
 from edgekit.spec import Input, ModelSpec
 from edgekit.target import Exported, Job, Need, Option, Target
 from edgekit.tolerance import FP16
-from edgekit_targets._shared.coreml import BATCH, Wishes, batches, convert
+from edgekit_targets._shared.coreml import BATCH, DECIDING, Wishes, batches, convert
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
+HEAD_IN_FP32 = "weights and features are fp16; the scores' own arithmetic is fp32, since sure scores are equal in fp16"
 TOPK_LEAVES = "top-K leaves the accelerator: -O coreml.topk=cut gives the scores alone"
 VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version Xcode shows
 
@@ -149,6 +150,8 @@ def _notes(spec: ModelSpec, description: Any, options: Mapping[str, str]) -> Ite
         yield TOPK_LEAVES
     if options["topk"] == "cut":
         yield SCORES_ONLY
+    if options["precision"] == "fp16" and any(o.role in DECIDING for o in spec.outputs):
+        yield HEAD_IN_FP32
 
 
 TARGET = Target(

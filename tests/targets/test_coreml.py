@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(folder: Path, **options: str) -> Path:
     """An artifact of the small model with some options."""
-    import phone_models
+    from tests.targets import phone_models
 
     spec = replace(small_model(), factory=SMALL)
     path: Path = phone_models.made(coreml.TARGET, "-".join(("coreml", *options.values())), spec, folder, **options)
@@ -185,7 +185,7 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["mobilevit", "vit"])
 def test_architectures_that_are_not_ours(name: str, tmp_path: Path) -> None:
-    import phone_models
+    from tests.targets import phone_models
 
     spec: ModelSpec = getattr(phone_models, name)()
     inputs, right = asked(spec)
@@ -199,7 +199,7 @@ def test_architectures_that_are_not_ours(name: str, tmp_path: Path) -> None:
 
 
 def test_the_shipped_model(tmp_path: Path) -> None:
-    import phone_models
+    from tests.targets import phone_models
 
     spec = model.resolve("arr-coc-tiny")
     if spec.evaluation is None:

@@ -13,6 +13,7 @@ from edgekit.runtime.coreml.operators import OPERATORS
 from edgekit.runtime.coreml.records import Block, Constant, Operation, Package, Result, Value
 from edgekit.runtime.coreml.step import Step, called, damaged, listed
 
+_OPSETS = ("CoreML5", "CoreML6", "CoreML7")  # iOS 15, 16 and 17: what the operators' parameters are those of
 CONTROL = frozenset({"cond", "while_loop"})
 _CONSTANT = "const"
 _VARIADIC = frozenset({"values", "loop_vars", "ref_tensors", "begins", "ends", "end_masks"})  # always tuples
@@ -41,12 +42,13 @@ def prepare(package: Package) -> Plan:
         raise NotVerifiedHere(
             f"{where} uses the operators {listed(unknown)}, which the Core ML interpreter does not have"
         )
-    return _Planner(where).plan(package.main, frozenset(a.name for a in package.arguments), {})
+    return _Planner(where, package.opset).plan(package.main, frozenset(a.name for a in package.arguments), {})
 
 
 @dataclass(frozen=True)
 class _Planner:
     where: str
+    opset: str
 
     def plan(self, block: Block, outer: frozenset[str], constants: Mapping[str, Value]) -> Plan:
         """Plan a block that sees the computed values `outer` and some constants."""
@@ -103,6 +105,10 @@ class _Planner:
         if unknown:
             raise NotVerifiedHere(f"{called(operation, self.where)} has {listed(unknown)}, which is not supported here")
         missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in given]
+        if missing and self.opset not in _OPSETS:  # iOS 18 has some operators under the same name in another form
+            raise NotVerifiedHere(
+                f"{called(operation, self.where)} lacks {listed(missing)} in the opset {self.opset!r}"
+            )
         if missing:
             raise damaged(operation, self.where, f"lacks {listed(missing)}")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.errors import ArtifactError
+from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.spec import Array
 
 DTYPES = pytest.mark.parametrize("dtype", ["fp32", "fp16"])
@@ -105,6 +105,19 @@ def test_sparse(saved: Any, dtype: str, shape: list[int], seed: int) -> None:
 
     if np.any(dense):
         np.testing.assert_array_equal(plus(saved, make, tuple(shape), dtype), dense.astype(np.float32))
+
+
+def test_the_table_of_ios_18_is_not_misread(saved: Any) -> None:
+    table = np.arange(256, dtype=np.float32).reshape(1, 1, 256, 1)
+    chosen = np.arange(6, dtype=np.uint8).reshape(2, 3)
+
+    def make() -> Any:
+        return builder().constexpr_lut_to_dense(indices=chosen, lut=table)
+
+    with pytest.raises(
+        NotVerifiedHere, match=r"operator 'constexpr_lut_to_dense' .* lacks 'shape' in the opset 'CoreML8'"
+    ):
+        plus(saved, make, (2, 3), "fp32", ios=18)
 
 
 def test_constexpr_cast(saved: Any) -> None:
