@@ -2,31 +2,34 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
-.PHONY: setup export test lint bench clean
+.PHONY: setup setup-test export test lint clean
 
-setup: $(VENV)/.done
+setup: $(VENV)/.export
+setup-test: $(VENV)/.test
 
-$(VENV)/.done: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,web,test,dev]'
+$(VENV)/.export: pyproject.toml
+	$(PYTHON) -c '$(NEW_ENOUGH)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[cpu]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.export
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,test,dev]'
 	touch $@
 
 export: setup
 	$(BIN)/edgekit export
 
-test: setup lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: setup-test lint
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-lint: setup
+lint: setup-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-bench: setup
-	$(BIN)/python -m pytest tests/bench --override-ini testpaths=tests/bench -m bench -s
 
 clean:
 	rm -rf $(VENV) build

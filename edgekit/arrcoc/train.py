@@ -37,7 +37,7 @@ WHOLE = 70
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does; the defaults made the shipped model.
+    """What a run does. The defaults train from nothing; the model card lists the stages of the shipped model.
 
     Attributes:
         steps: Optimizer steps.

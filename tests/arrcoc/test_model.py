@@ -139,6 +139,9 @@ def test_torchscript_keeps_batch_height_and_width_dynamic(model: ArrCoc) -> None
 def test_onnx_keeps_batch_height_and_width_dynamic(model: ArrCoc, tmp_path: Path) -> None:
     import onnxruntime
 
+    # All blocks are alike: two of them have every operator, and export sooner.
+    model = copy.deepcopy(model)
+    model.texture.blocks = model.texture.blocks[:2]
     auto = torch.export.Dim.AUTO
     dynamic = ({0: auto, 2: auto, 3: auto}, {0: auto})
     program = torch.export.export(model, pair(2, 224, 160), dynamic_shapes=dynamic)
