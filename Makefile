@@ -16,7 +16,7 @@ $(VENV)/.export: pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,test,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,web,test,dev]'
 	touch $@
 
 export: setup
