@@ -96,7 +96,7 @@ def kept(spec: ModelSpec, folder: Path) -> Reference | None:
     except RecordError:
         return None
     same = found.info["weights_sha256"] == weights_digest(spec)
-    return found if same and found.info["inputs_sha256"] == reference.digest(_asked(spec)) else None
+    return found if same and reference.same_inputs(found.batches, _asked(spec)) else None
 
 
 def host() -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from edgekit.artifact import digest_file
+from edgekit.artifact import digest_file, digest_text
 from edgekit.errors import DependencyError, UsageError
 from edgekit.target import Need, Target
 
@@ -73,9 +73,13 @@ def find(name: str) -> Target:
 
 
 def code_digest(name: str) -> str:
-    """sha256 of the source file that declares a target: part of an artifact's key."""
+    """sha256 of the source that declares a target, with what targets share: part of an artifact's key."""
     found = util.find_spec(available()[name].module)
-    return digest_file(Path(found.origin)) if found and found.origin else ""
+    if not found or not found.origin:
+        return ""
+    own = Path(found.origin)
+    shared = sorted((own.parent / "_shared").glob("*.py"))
+    return digest_text("\n".join(digest_file(path) for path in (own, *shared)))
 
 
 def loadable() -> tuple[dict[str, Target], dict[str, str]]:
