@@ -2,8 +2,9 @@
 
 PyTorch Mobile is no longer developed; it is for apps that ship it already. New apps: choose `executorch`.
 
-The weights stay attributes of the module: `torch.jit.freeze` turns them into constants, which the backport writes twice
-and names by their addresses in memory. The lite interpreter runs both equally fast.
+Where this PyTorch has XNNPACK, `optimize_for_mobile` packs the weights for it. Version 7 is made from the module before
+that, whose weights are attributes: freezing and packing turn them into constants, which the backport writes twice and
+names by their addresses in memory.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """Model folder -> model.ptl, model.v7.ptl and operators.yaml."""
     spec = model.load(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    made = torchscript.compiled(spec, _finish)
+    made = torchscript.compiled(spec, _folded)
     job.progress(0.7, "writing bytecode")
     with torchscript.quiet():
-        saved = made.module._save_to_buffer_for_lite_interpreter()
-    (out / ENTRY).write_bytes(archive.rewrite(saved, code=False))
+        plain = made.module._save_to_buffer_for_lite_interpreter()
+        packed = _packed(made.module)._save_to_buffer_for_lite_interpreter() if _xnnpack() else plain
+    (out / ENTRY).write_bytes(archive.rewrite(packed, code=False))
     version = _prove(made, out / ENTRY)
-    (out / OLDER).write_bytes(archive.rewrite(_backported(spec, saved), code=False))
+    (out / OLDER).write_bytes(archive.rewrite(_backported(spec, plain), code=False))
     job.progress(0.9, "proving version 7")
     _prove(made, out / OLDER)
     operators = _operators(out / ENTRY)
@@ -61,22 +63,22 @@ def load(artifact: Path, place: str) -> Runtime:
     return TorchScriptRuntime(artifact, ENTRY, lite=True)
 
 
-def _finish(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """The passes of mobile_optimizer: all of them where this torch has XNNPACK, else those that need none.
-
-    `optimize_for_mobile` asserts without XNNPACK, whatever passes are asked for.
-    """
+def _folded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """The passes of mobile_optimizer that need no XNNPACK: batch norms into convolutions, dropout away."""
     import torch
-    from torch.utils.mobile_optimizer import optimize_for_mobile
 
-    module.eval()
-    if _xnnpack():
-        optimized: torch.jit.ScriptModule = optimize_for_mobile(module)
-        return optimized
-    folded = torch._C._jit_pass_fold_convbn(module._c)
+    folded = torch._C._jit_pass_fold_convbn(module.eval()._c)
     torch._C._jit_pass_remove_dropout(folded)
     wrapped: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(folded)  # type: ignore[no-untyped-call]
     return wrapped
+
+
+def _packed(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """All passes of mobile_optimizer; without XNNPACK it asserts, whatever passes are asked for."""
+    from torch.utils.mobile_optimizer import optimize_for_mobile
+
+    optimized: torch.jit.ScriptModule = optimize_for_mobile(module)
+    return optimized
 
 
 def _xnnpack() -> bool:

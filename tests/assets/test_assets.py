@@ -7,7 +7,6 @@ import mmap
 import re
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -15,9 +14,7 @@ import pytest
 
 from edgekit import artifact, assets
 from edgekit.errors import ArtifactError, UsageError
-
-sys.path.insert(0, str(Path(__file__).parent))
-import toy  # type: ignore[import-not-found]  # beside this file
+from tests.assets import toy
 
 SAMPLE = Path(__file__).parents[2] / "mobile"
 HOME = "src/main/assets/edgekit/toy"
@@ -25,8 +22,7 @@ HOME = "src/main/assets/edgekit/toy"
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made: Path = toy.build(tmp_path_factory.mktemp("build") / "toy")
-    return made
+    return toy.build(tmp_path_factory.mktemp("build") / "toy")
 
 
 @pytest.fixture
@@ -37,8 +33,7 @@ def own(build: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    made: Path = toy.android_app(tmp_path / "app")
-    return made
+    return toy.android_app(tmp_path / "app")
 
 
 def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> None:

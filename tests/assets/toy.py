@@ -21,7 +21,7 @@ FILES = {
 }
 
 
-def spec(shift: float = 0.0) -> ModelSpec:
+def spec(shift: float = 0.0, name: str = "toy") -> ModelSpec:
     """Scores are how red each of 16 patches is, tilted by the query."""
     import torch
 
@@ -37,7 +37,7 @@ def spec(shift: float = 0.0) -> ModelSpec:
             return scores, torch.floor(64 + 336 * scores + 0.5).long(), torch.topk(scores, 4)[1]
 
     return ModelSpec(
-        name="toy",
+        name=name,
         module=Toy().eval(),
         inputs=(
             Input("images", ("batch", 3, "height", "width"), kind="image"),
@@ -49,7 +49,7 @@ def spec(shift: float = 0.0) -> ModelSpec:
             Output("indices", "ranking", "relevance", "int64"),
         ),
         axes={"batch": Axis(1, 1, 2), "height": Axis(16, 16, 16, 4), "width": Axis(16, 16, 16, 4)},
-        factory="toy:spec",
+        factory=f"{__name__}:spec",
         evaluation=evaluation,
         files={name: GOLDEN / name for name in ("vocabulary.json", "embeddings.bin")},
     )
@@ -63,9 +63,9 @@ def evaluation() -> Evaluation:
     return Evaluation(inputs={"images": images, "queries": queries}, names=("one", "two", "three"))
 
 
-def build(folder: Path, shift: float = 0.0) -> Path:
+def build(folder: Path, shift: float = 0.0, name: str = "toy") -> Path:
     """Write a build folder; `shift` makes another model of the same name."""
-    made = spec(shift)
+    made = spec(shift, name)
     model.save(made, folder / "model")
     runtime = EagerRuntime(spec(shift))
     batches = tuple(
@@ -74,22 +74,22 @@ def build(folder: Path, shift: float = 0.0) -> Path:
     info: dict[str, object] = {"device": 'NVIDIA H200 "$1"', "noise": {}}
     reference.write(folder / "reference", batches, info, with_inputs=True)
     for target, files in FILES.items():
-        commit(folder / target, target, {n: data + f"{shift}".encode() for n, data in files.items()})
-    commit(folder / "onnx", "onnx", {"model.onnx": onnx_model(shift)})
+        commit(folder / target, target, {n: data + f"{shift}".encode() for n, data in files.items()}, name=name)
+    commit(folder / "onnx", "onnx", {"model.onnx": onnx_model(shift)}, name=name)
     return folder
 
 
-def commit(folder: Path, target: str, files: dict[str, bytes], status: str = "verified") -> None:
+def commit(folder: Path, target: str, files: dict[str, bytes], status: str = "verified", name: str = "toy") -> None:
     """Write one artifact."""
     entry = next(iter(files)).partition("/")[0]
     precision = "int8" if target.endswith("int8") else "fp16" if target == "coreml" else "fp32"
     declared = spec()
     with artifact.staging(folder) as staged:
-        for name, data in files.items():
-            (staged / name).parent.mkdir(parents=True, exist_ok=True)
-            (staged / name).write_bytes(data)
+        for path, data in files.items():
+            (staged / path).parent.mkdir(parents=True, exist_ok=True)
+            (staged / path).write_bytes(data)
         manifest = Manifest(
-            name="toy",
+            name=name,
             target=target,
             precision=precision,
             entry=entry,
@@ -113,14 +113,14 @@ def commit(folder: Path, target: str, files: dict[str, bytes], status: str = "ve
                 for o in declared.outputs
             ),
             axes={
-                name: AxisInfo(
+                axis: AxisInfo(
                     default=a.default,
                     minimum=a.minimum,
                     maximum=a.maximum,
                     multiple_of=a.multiple_of,
-                    dynamic=name == "batch",
+                    dynamic=axis == "batch",
                 )
-                for name, a in declared.axes.items()
+                for axis, a in declared.axes.items()
             },
             files=(),
         )

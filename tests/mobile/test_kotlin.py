@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from edgekit import result
+from edgekit import assets, result
+from tests.assets import toy
 
 ROOT = Path(__file__).parents[2]
 ANDROID = ROOT / "mobile" / "android"
@@ -25,10 +27,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not LIBRARIES.is_dir():
         pytest.skip("no Kotlin compiler: run `npm install` in mobile/android/check")
     out = tmp_path_factory.mktemp("kotlin")
+    sample = _filled_sample(tmp_path_factory.mktemp("sample"))
     junit = CHECK / "stubs" / "org" / "junit" / "Test.java"
     _run("javac", "-d", out, junit, CHECK / "runner" / "RunTests.java")
     sources = [ANDROID / "edgekit" / "src" / kind / "kotlin" for kind in ("main", "test")]
-    run = _kotlinc(out, *sources, CHECK / "stubs")
+    run = _kotlinc(out, *sources, sample / "src" / "main" / "kotlin", CHECK / "stubs")
     assert run.returncode == 0, run.stderr
     return out
 
@@ -63,10 +66,26 @@ def _reads_as_a_result(folder: Path) -> None:
     assert place.timings["candidate"].runs == 5
 
 
+def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
+    assert (compiled / "org" / "edgekit" / "sample" / "MainActivity.class").is_file()
+    assert (compiled / "edgekit" / "generated" / "ArrCocTiny.class").is_file()
+    assert (compiled / "org" / "edgekit" / "android" / "ExecuTorchRunner.class").is_file()
+
+
 def test_sdk_free_files_import_no_sdk() -> None:
     for path in (ANDROID / "edgekit" / "src" / "main" / "kotlin" / "org" / "edgekit").glob("*.kt"):
         imported = [line for line in path.read_text().splitlines() if line.startswith("import ")]
         assert all(line.startswith(("import java.", "import kotlin.")) for line in imported), path.name
+
+
+def _filled_sample(folder: Path) -> Path:
+    """The sample app with the assets of a build of the same name."""
+    sample = Path(shutil.copytree(ANDROID / "sample", folder / "sample", ignore=shutil.ignore_patterns("edgekit")))
+    assets.write("android", toy.build(folder / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample)
+    applied = re.findall(r'apply\(from = "(.+)"\)', (sample / "build.gradle.kts").read_text())
+    assert applied
+    assert all((sample / path).is_file() for path in applied)
+    return sample
 
 
 def _kotlinc(out: Path, *sources: Path) -> subprocess.CompletedProcess[str]:

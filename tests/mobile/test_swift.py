@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import plistlib
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from edgekit import assets
+from tests.assets import toy
 
 APPLE = Path(__file__).parents[2] / "mobile" / "apple"
 SOURCES = sorted(p for p in APPLE.rglob("*.swift") if ".build" not in p.parts and "Sample/Edgekit" not in p.as_posix())
@@ -54,6 +58,17 @@ def test_the_xcode_project_is_well_formed() -> None:
     groups = [o for o in objects.values() if o["isa"] == "PBXFileSystemSynchronizedRootGroup"]
     assert {g["path"] for g in groups} == {"Sources", "Edgekit"}
     assert ["edgekit"] in [g.get("explicitFolders") for g in groups]
+
+
+def test_the_sample_finds_what_assets_wrote(tmp_path: Path) -> None:
+    sample = Path(shutil.copytree(APPLE / "Sample", tmp_path / "Sample", ignore=shutil.ignore_patterns("Edgekit")))
+    assets.write("ios", toy.build(tmp_path / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample)
+    made = (sample / "Edgekit" / "ArrCocTiny.swift").read_text()
+    named = {n for p in (sample / "Sources").glob("*.swift") for n in re.findall(r"ArrCocTiny\.(\w+)", p.read_text())}
+    assert named == {"Models", "open", "Images"}
+    assert all(re.search(rf"\b(?:enum|func|let) {name}\b", made) for name in named)
+    assert errors(made.encode()) == []
+    assert (sample / "Edgekit" / "edgekit" / "arr-coc-tiny" / "bundle.json").is_file()
 
 
 def errors(source: bytes) -> list[str]:

@@ -248,7 +248,7 @@ REFUSED = [
 @pytest.mark.parametrize(("kind", "dynamic"), RIGHT)
 def test_is_right_for_both_branches_and_every_advertised_size(kind: type[nn.Module], dynamic: bool) -> None:
     spec = made(kind)
-    compiled = torchscript.compiled(spec, torch_mobile._finish)
+    compiled = torchscript.compiled(spec, torch_mobile._folded)
     assert compiled.dynamic == (("batch",) if dynamic else ())
     for batch in range(1, 9) if dynamic else (2,):
         for x in (torch.full((batch, 4), 0.5), torch.full((batch, 4), -0.5), torch.linspace(-1, 1, 4).repeat(batch, 1)):
@@ -259,13 +259,13 @@ def test_is_right_for_both_branches_and_every_advertised_size(kind: type[nn.Modu
 @pytest.mark.parametrize(("kind", "named"), REFUSED)
 def test_is_refused_with_its_cause(kind: type[nn.Module], named: str) -> None:
     with pytest.raises(CaptureError, match=named) as refusal:
-        torchscript.compiled(made(kind), torch_mobile._finish)
+        torchscript.compiled(made(kind), torch_mobile._folded)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_refusal_names_file_and_line() -> None:
     with pytest.raises(CaptureError, match=rf"{__file__}:\d+ \(return torch.mul"):
-        torchscript.compiled(made(Itemized), torch_mobile._finish)
+        torchscript.compiled(made(Itemized), torch_mobile._folded)
 
 
 def made(kind: type[nn.Module]) -> ModelSpec:

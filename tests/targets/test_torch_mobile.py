@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -13,21 +11,23 @@ from edgekit import artifact, program
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model import ModelSpec
 from edgekit.target import Target
+from edgekit.testing import TargetContract
 from edgekit_targets import torch_mobile, torchscript
+from tests.targets import phone_models
 
-HERE = str(Path(__file__).parent)
 TARGETS = {"torch-mobile": torch_mobile.TARGET, "torchscript": torchscript.TARGET}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def importable() -> None:
-    sys.path.insert(0, HERE)
+class TestTorchMobile(TargetContract):
+    name = "torch-mobile"
+
+
+class TestTorchscript(TargetContract):
+    name = "torchscript"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import phone_models  # type: ignore[import-not-found]  # beside this file
-
     folder = tmp_path_factory.mktemp("arr-coc-small")
     for name, target in TARGETS.items():
         phone_models.made(target, name, phone_models.arr_coc(), folder)
@@ -37,8 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("sizes", [(1, 96, 96), (2, 96, 96), (3, 64, 160), (8, 112, 80)])
 def test_answers_like_the_module_at_every_advertised_size(name: str, sizes: tuple[int, int, int], folder: Path) -> None:
-    import phone_models
-
     spec = phone_models.arr_coc()
     runtime = TARGETS[name].load(folder / name, "cpu")
     assert_same(spec, TARGETS[name], folder / name, dict(zip(("batch", "height", "width"), sizes, strict=True)))
@@ -48,8 +46,6 @@ def test_answers_like_the_module_at_every_advertised_size(name: str, sizes: tupl
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_takes_no_more_than_the_weights(name: str, folder: Path) -> None:
-    import phone_models
-
     weights = sum(4 * p.numel() for p in phone_models.arr_coc().module.parameters())
     whole = artifact.read(folder / name)
     models = [f for f in whole.files if f.path.endswith((".ptl", ".pt"))]
@@ -58,7 +54,6 @@ def test_takes_no_more_than_the_weights(name: str, folder: Path) -> None:
 
 
 def test_version_7_lies_beside_and_answers_the_same(folder: Path) -> None:
-    import phone_models
     import torch
     from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
 
@@ -96,39 +91,9 @@ def test_holds_no_path_of_this_machine_and_is_aligned(name: str, folder: Path) -
                 assert entry.compress_type == zipfile.ZIP_STORED
 
 
-EXPORT = """
-import sys, pathlib, hashlib
-sys.path.insert(0, sys.argv[1])
-import phone_models
-from edgekit_targets import torch_mobile, torchscript
-out = pathlib.Path(sys.argv[2])
-for name, module in (("torch-mobile", torch_mobile), ("torchscript", torchscript)):
-    made = phone_models.made(module.TARGET, name, phone_models.arr_coc(), out)
-    for path in sorted(made.rglob("*.pt*")):
-        print(path.name, hashlib.sha256(path.read_bytes()).hexdigest())
-"""
-
-
-def test_the_same_bytes_from_another_process_and_folder(tmp_path: Path) -> None:
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", EXPORT, HERE, str(tmp_path / f"some where {seed}")],
-            check=True,
-            capture_output=True,
-            text=True,
-            env={"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(sys.path)},
-        ).stdout
-        for seed in (1, 2)
-    ]
-    assert runs[0].count("\n") == 3
-    assert runs[0] == runs[1]
-
-
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("architecture", ["mobilevit", "vit"])
 def test_takes_architectures_that_are_not_ours(name: str, architecture: str, tmp_path: Path) -> None:
-    import phone_models
-
     spec: ModelSpec = getattr(phone_models, architecture)()
     made = phone_models.made(TARGETS[name], name, spec, tmp_path)
     assert artifact.read(made).axes["batch"].dynamic
@@ -153,8 +118,6 @@ def test_refuses_a_damaged_file_with_a_sentence(name: str, folder: Path, tmp_pat
 
 
 def test_refuses_a_size_that_is_fixed(tmp_path: Path) -> None:
-    import phone_models
-
     made = phone_models.made(torch_mobile.TARGET, "torch-mobile", phone_models.vit(), tmp_path)
     runtime = torch_mobile.TARGET.load(made, "cpu")
     with pytest.raises(UsageError, match=r"takes 'images' as \[any, 3, 64, 64\], not \[1, 3, 32, 64\]"):
@@ -162,8 +125,6 @@ def test_refuses_a_size_that_is_fixed(tmp_path: Path) -> None:
 
 
 def test_leaves_the_callers_arrays_alone(folder: Path) -> None:
-    import phone_models
-
     runtime = torch_mobile.TARGET.load(folder / "torch-mobile", "cpu")
     inputs = phone_models.arr_coc_inputs(0)
     before = hashlib.sha256(inputs["images"].tobytes()).digest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from edgekit.spec import Array, Input, Output
 INPUTS_KEY = "edgekit.inputs"
 OUTPUTS_KEY = "edgekit.outputs"
 DERIVED_KEY = "edgekit.derived"
+LARGEST_BYTE = 255.0  # of a pixel
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,23 @@ class Derived:
 
 @dataclass(frozen=True)
 class Contract:
-    """What a package's metadata declare; empty for packages that edgekit did not make."""
+    """What a package's metadata declare; empty for packages that edgekit did not make.
 
+    Attributes:
+        spans: Smallest and largest value of an input, by name.
+        outputs: What the package gives.
+        derived: What an app computes from that.
+    """
+
+    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     derived: tuple[Derived, ...] = ()
+
+    def pixels(self, name: str, image: Array) -> Array:
+        """An image's values as the bytes of a pixel buffer, float32 in [0, 255]; values between two are rounded."""
+        low, high = self.spans.get(name, (0.0, 1.0))
+        scaled = (image - np.float32(low)) * np.float32(LARGEST_BYTE / (high - low))
+        return np.asarray(np.clip(np.round(scaled), 0, LARGEST_BYTE), dtype=np.float32)
 
     def complete(self, answers: Mapping[str, Array]) -> dict[str, Array]:
         """The package's answers in the model's dtypes, with the derived outputs.
@@ -75,9 +89,13 @@ def declared(package: Package) -> Contract:
         ArtifactError: If the metadata are damaged.
     """
     try:
-        outputs = [_output(e) for e in json.loads(package.metadata.get(OUTPUTS_KEY, "[]"))]
-        follows = json.loads(package.metadata.get(DERIVED_KEY, "[]"))
-        return Contract(tuple(outputs), tuple(Derived(_output(e), int(e["count"])) for e in follows))
+        keys = (INPUTS_KEY, OUTPUTS_KEY, DERIVED_KEY)
+        takes, gives, follows = (json.loads(package.metadata.get(key, "[]")) for key in keys)
+        return Contract(
+            spans={str(e["name"]): _span(e) for e in takes},
+            outputs=tuple(_output(e) for e in gives),
+            derived=tuple(Derived(_output(e), int(e["count"])) for e in follows),
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"the metadata in '{package.path}' are damaged ({error!r}): export again") from error
 
@@ -91,6 +109,13 @@ def _entry(output: Output) -> dict[str, object]:
         "low": output.low,
         "high": output.high,
     }
+
+
+def _span(entry: Mapping[str, object]) -> tuple[float, float]:
+    low, high = float(str(entry["low"])), float(str(entry["high"]))
+    if not low < high:
+        raise ValueError(f"no values between {low} and {high}")
+    return low, high
 
 
 def _output(entry: Mapping[str, object]) -> Output:

@@ -64,7 +64,7 @@ def read(path: Path) -> Package:
         raise ArtifactError(f"the model '{model_file}' is damaged ({error}): export again") from error
     if model.WhichOneof("Type") != "mlProgram":
         raise NotVerifiedHere(f"the interpreter runs ML Programs; '{path}' holds {model.WhichOneof('Type')!r}")
-    main = model.mlProgram.functions.get("main") if "main" in model.mlProgram.functions else None
+    main = model.mlProgram.functions.get("main")
     if main is None or main.opset not in main.block_specializations:
         raise ArtifactError(f"the program in '{path}' has no function 'main' for its opset: export again")
     decoder = Decoder(model_file.parent)

@@ -1,6 +1,6 @@
 """Runs a `.mlpackage`: the interpreter anywhere, Core ML itself on macOS; both give what the model declares.
 
-An image input takes 8-bit pixels, as a pixel buffer does: values in [0, 1] are rounded to them.
+An image input takes 8-bit pixels, as a pixel buffer does: values between two of them are rounded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import NotVerifiedHere, UsageError
-from edgekit.runtime.coreml.contract import declared
+from edgekit.runtime.coreml.contract import Contract, declared
 from edgekit.runtime.coreml.interpreter import Interpreter
 from edgekit.runtime.coreml.package import find, read
 from edgekit.runtime.coreml.records import WORKING_DTYPES, Feature
@@ -25,6 +25,7 @@ from edgekit.target import Runtime
 INTERPRETER = "interpreter"
 CORE_ML = "coreml"
 PLACES = (INTERPRETER, CORE_ML)
+_CHANNELS = {"RGB": 3, "GRAYSCALE": 1}
 
 
 def load(artifact: Path, place: str) -> Runtime:
@@ -69,7 +70,7 @@ class InterpreterRuntime:
         """
         if self._interpreter is None:
             raise UsageError("this runtime was closed: load the artifact again")
-        given = {f.name: _given(f, inputs) for f in self._package.inputs}
+        given = {f.name: _given(f, inputs, self._contract) for f in self._package.inputs}
         with _one_blas_thread():
             answers = self._interpreter.run(given)
         return self._contract.complete({f.name: answers[f.name] for f in self._package.outputs})
@@ -98,7 +99,7 @@ class CoreMLRuntime:
         """
         given: dict[str, object] = {}
         for feature in self._package.inputs:
-            array = _given(feature, inputs)
+            array = _given(feature, inputs, self._contract)
             given[feature.name] = _picture(array) if feature.kind == "image" else array
         answers = self._model.predict(given)
         return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self._package.outputs})
@@ -125,16 +126,20 @@ def _one_blas_thread() -> contextlib.AbstractContextManager[object]:
     return limits
 
 
-def _given(feature: Feature, inputs: Mapping[str, Array]) -> Array:
+def _given(feature: Feature, inputs: Mapping[str, Array], contract: Contract) -> Array:
     """One input as the package takes it: an image as 8-bit pixel values, a tensor in its dtype."""
     if feature.name not in inputs:
         raise UsageError(f"the input '{feature.name}' is missing: the package takes it")
     array = inputs[feature.name]
     if feature.kind == "image":
-        wanted: tuple[int, ...] = (1, 1 if feature.colours.startswith("GRAY") else 3, *feature.shape)
+        if feature.colours not in _CHANNELS:
+            raise NotVerifiedHere(
+                f"the image '{feature.name}' is {feature.colours}: RGB and GRAYSCALE are supported here"
+            )
+        wanted: tuple[int, ...] = (1, _CHANNELS[feature.colours], *feature.shape)
         if array.shape != wanted:
             raise UsageError(f"the image '{feature.name}' has the shape {array.shape}, the package takes {wanted}")
-        return np.asarray(np.clip(np.round(array * np.float32(255)), 0, 255), dtype=np.float32)
+        return contract.pixels(feature.name, array)
     if feature.kind != "tensor" or feature.dtype not in WORKING_DTYPES:
         raise NotVerifiedHere(f"the interpreter does not take inputs of the kind of '{feature.name}'")
     if not feature.accepts(array.shape):
@@ -146,4 +151,5 @@ def _given(feature: Feature, inputs: Mapping[str, Array]) -> Array:
 def _picture(pixels: Array) -> object:
     from PIL import Image
 
-    return Image.fromarray(np.ascontiguousarray(pixels[0].transpose(1, 2, 0)).astype(np.uint8))
+    layout = pixels[0, 0] if pixels.shape[1] == 1 else pixels[0].transpose(1, 2, 0)
+    return Image.fromarray(np.ascontiguousarray(layout).astype(np.uint8))

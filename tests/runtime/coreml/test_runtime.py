@@ -65,7 +65,7 @@ def test_a_package_of_others_answers_in_its_own_dtypes(artifact: Path) -> None:
 
 
 def test_what_was_cut_off_is_derived_from_the_scores() -> None:
-    contract = Contract((SCORES,), (Derived(COUNTS), Derived(RANKING, 3)))
+    contract = Contract(outputs=(SCORES,), derived=(Derived(COUNTS), Derived(RANKING, 3)))
     answers = contract.complete({"scores": X})
     np.testing.assert_array_equal(answers["counts"], [[148, 232, 316, 232]])
     np.testing.assert_array_equal(answers["ranking"], [[2, 1, 3]])  # of equal scores the lower index first
@@ -145,6 +145,9 @@ def test_images_become_pixels(saved: Any, tmp_path: Path) -> None:
     opened = load(tmp_path, "interpreter")
     given = np.linspace(0, 1, 12, dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(next(iter(opened.run({"x": given}).values())), np.round(given * 255))
+    annotate(tmp_path / "Image.mlpackage", entries([Input("x", shape, low=-1.0, high=1.0, kind="image")], [], []))
+    shifted = load(tmp_path, "interpreter").run({"x": given * 2 - 1})
+    np.testing.assert_allclose(next(iter(shifted.values())), np.round(given * 255), atol=1)
     with pytest.raises(UsageError, match="the image 'x' has the shape"):
         opened.run({"x": np.zeros((2, 3, 2, 2), np.float32)})
 

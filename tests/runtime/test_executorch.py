@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit import artifact
+from edgekit.errors import ArtifactError
+from edgekit.manifest import Manifest, Source
+from edgekit.runtime.executorch import ExecutorchRuntime
+
+
+@pytest.mark.parametrize("content", [b"", b"ET12", b"\0\0\0\0PK12" + b"\0" * 64, b"no program"])
+def test_refuses_what_has_no_identifier_of_a_program(content: bytes, tmp_path: Path) -> None:
+    """Before the runtime sees a byte: it may end the process."""
+    manifest = Manifest(
+        name="toy",
+        target="executorch",
+        precision="fp32",
+        entry="model.pte",
+        key="",
+        source=Source(name="program", sha256=""),
+        model_sha256="",
+        files=(),
+    )
+    with artifact.staging(tmp_path / "made") as staged:
+        (staged / "model.pte").write_bytes(content)
+        artifact.commit(staged, manifest)
+    with pytest.raises(ArtifactError, match="is no ExecuTorch program"):
+        ExecutorchRuntime(tmp_path / "made", "model.pte")

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit import artifact, isolate, program
+from edgekit.errors import CalibrationError, EdgekitError, ExportError, UsageError
+from edgekit.model import Array, Evaluation, ModelSpec
+from edgekit.target import Target
+from edgekit.testing import TargetContract
+from edgekit_targets import executorch, executorch_int8
+from edgekit_targets._shared import executorch as shared
+from tests.targets import phone_models
+
+TARGETS = {"executorch": executorch.TARGET, "executorch-int8": executorch_int8.TARGET}
+CLOSE = {"executorch": 1e-4, "executorch-int8": 0.1}
+"""Largest difference of an output, as a share of its peak: INT8 here has random weights and random calibration."""
+
+pytest.importorskip("executorch", reason="no ExecuTorch: pip install 'edgekit[executorch]'")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:executorch.*", "ignore::DeprecationWarning:torchao.*"
+)
+
+
+class TestExecutorch(TargetContract):
+    name = "executorch"
+
+
+class TestExecutorchInt8(TargetContract):
+    name = "executorch-int8"
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pooled")
+    for name, target in TARGETS.items():
+        phone_models.made(target, name, phone_models.pooled(), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_answers_like_the_module_for_every_batch(name: str, pooled: Path) -> None:
+    for batch in (1, 2, 3, 8):
+        assert_close(phone_models.pooled(), name, pooled / name, {"batch": batch})
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_refuses_a_size_that_is_fixed(name: str, pooled: Path) -> None:
+    runtime = TARGETS[name].load(pooled / name, "cpu")
+    with pytest.raises(UsageError, match=r"takes 'images' as \[any, 3, 16, 16\]"):
+        runtime.run({"images": np.zeros((1, 3, 32, 16), np.float32)})
+    runtime.close()
+
+
+def test_all_axes_stay_dynamic_where_asked(tmp_path: Path) -> None:
+    spec = phone_models.pooled()
+    made = phone_models.made(executorch.TARGET, "executorch", spec, tmp_path, dynamic="all")
+    assert all(axis.dynamic for axis in artifact.read(made).axes.values())
+    for sizes in ((1, 8, 32), (8, 32, 8), (3, 12, 20)):
+        assert_close(spec, "executorch", made, dict(zip(("batch", "height", "width"), sizes, strict=True)))
+
+
+def test_no_axis_stays_dynamic_where_asked(tmp_path: Path) -> None:
+    made = phone_models.made(executorch.TARGET, "executorch", phone_models.pooled(), tmp_path, dynamic="none")
+    assert artifact.read(made).static
+    assert_close(phone_models.pooled(), "executorch", made, {})
+
+
+def test_says_what_the_delegate_took(pooled: Path) -> None:
+    note = artifact.read(pooled / "executorch").notes[0]
+    took, all_of = map(int, re.findall(r"XNNPACK took (\d+) of (\d+) operators", note)[0])
+    assert 0 < took <= all_of
+    assert "INT8 weights in 2 linear and convolution layers" in artifact.read(pooled / "executorch-int8").notes[0]
+
+
+def test_modules_that_shall_stay_float_do(pooled: Path, tmp_path: Path) -> None:
+    spec = phone_models.pooled()
+    made = phone_models.made(executorch_int8.TARGET, "int8", spec, tmp_path, float="convolution")
+    notes = artifact.read(made).notes
+    assert "INT8 weights in 1 linear and convolution layers, all else in fp32; kept in fp32: convolution" in notes
+    with pytest.raises(ExportError, match="no linear or convolution layer that could be quantized"):
+        phone_models.made(executorch_int8.TARGET, "none", spec, tmp_path, float="convolution,linear")
+
+
+def test_an_answer_outlives_the_next_run(pooled: Path) -> None:
+    runtime = executorch.TARGET.load(pooled / "executorch", "cpu")
+    first = runtime.run(phone_models.pooled().random(1))["logits"]
+    kept = first.copy()
+    runtime.run(phone_models.pooled().random(2))
+    assert np.array_equal(first, kept)
+    runtime.close()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "vit",
+        pytest.param(
+            "mobilevit",
+            marks=pytest.mark.skipif(
+                "EDGEKIT_SLOW" not in os.environ, reason="95 subgraphs take two minutes: set EDGEKIT_SLOW=1"
+            ),
+        ),
+    ],
+)
+def test_takes_architectures_that_are_not_ours(name: str, architecture: str, tmp_path: Path) -> None:
+    spec: ModelSpec = getattr(phone_models, architecture)()
+    made = phone_models.made(TARGETS[name], name, spec, tmp_path)
+    for batch in (1, 3, 8):
+        assert_close(spec, name, made, {"batch": batch})
+
+
+@pytest.mark.parametrize("damage", ["cut", "torn", "text", "empty"])
+def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, pooled: Path, tmp_path: Path) -> None:
+    whole = (pooled / "executorch" / executorch.ENTRY).read_bytes()
+    torn = whole[:8] + bytes(byte ^ 0x5A for byte in whole[8:400]) + whole[400:]
+    broken = {"cut": whole[: len(whole) // 2], "torn": torn, "text": b"no program at all", "empty": b""}
+    (tmp_path / executorch.ENTRY).write_bytes(broken[damage])
+    (tmp_path / artifact.MANIFEST).write_bytes((pooled / "executorch" / artifact.MANIFEST).read_bytes())
+    with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
+        isolate.call("tests.targets.phone_models:answer_of", {"folder": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("calibration", "sentence"),
+    [
+        (None, "has no calibration data"),
+        (lambda n: Evaluation(inputs={}, names=("a",)), "have nothing for 'images'"),
+        (lambda n: Evaluation(inputs={"images": np.zeros((0, 3, 16, 16), np.float32)}, names=()), r"have \[0, 3"),
+        (lambda n: Evaluation(inputs={"images": np.zeros((2, 3, 8, 16), np.float32)}, names=("a", "b")), r"\[2, 3, 8"),
+        (lambda n: Evaluation(inputs={"images": np.full((1, 3, 16, 16), np.nan)}, names=("a",)), "NaN or Inf"),
+    ],
+)
+def test_bad_calibration_is_refused(calibration: Callable[[int], Evaluation] | None, sentence: str) -> None:
+    spec = replace(phone_models.pooled(), calibration=calibration)
+    with pytest.raises(CalibrationError, match=sentence):
+        executorch_int8._samples(spec)
+
+
+def test_attention_is_written_out_only_where_nothing_masks_it() -> None:
+    import torch
+
+    class Attends(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            free = torch.nn.functional.scaled_dot_product_attention(x, x.flip(-2), x * 2)
+            scaled = torch.nn.functional.scaled_dot_product_attention(x, x, x, scale=0.3)
+            masked = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+            causal = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+            return free + scaled + masked + causal
+
+    x, mask = torch.rand(2, 3, 5, 4, generator=torch.Generator().manual_seed(0)), torch.ones(5, 5).tril().bool()
+    graph = torch.export.export(Attends(), (x, mask), strict=False).module()
+    assert isinstance(graph, torch.fx.GraphModule)
+    shared._write_out_attention(graph)
+    left = [n for n in graph.graph.nodes if n.target is torch.ops.aten.scaled_dot_product_attention.default]
+    assert len(left) == 2
+    torch.testing.assert_close(graph(x, mask), Attends()(x, mask))
+
+
+def _module_answer(spec: ModelSpec, inputs: dict[str, Array]) -> tuple[ModelSpec, object]:
+    import torch
+
+    with torch.no_grad():
+        return spec, spec.module(*program.tensors(spec, inputs))
+
+
+def assert_close(spec: ModelSpec, name: str, folder: Path, sizes: dict[str, int]) -> None:
+    target: Target = TARGETS[name]
+    runtime = target.load(folder, "cpu")
+    inputs = spec.random(5, sizes)
+    wanted, got = program.named(*_module_answer(spec, inputs)), runtime.run(inputs)
+    for output, array in wanted.items():
+        peak = float(np.abs(array).max())
+        np.testing.assert_allclose(got[output] / peak, array / peak, rtol=0, atol=CLOSE[name], err_msg=output)
+    runtime.close()
