@@ -2,12 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CHECK := mobile/android/check
+KOTLIN := $(CHECK)/node_modules/.package-lock.json
+JVM := $(and $(shell command -v npm),$(shell command -v javac))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
 .PHONY: setup setup-test export test lint clean
 
 setup: $(VENV)/.export
-setup-test: $(VENV)/.test
+setup-test: $(VENV)/.test $(if $(JVM),$(KOTLIN))
 
 $(VENV)/.export: pyproject.toml
 	$(PYTHON) -c '$(NEW_ENOUGH)'
@@ -18,6 +21,10 @@ $(VENV)/.export: pyproject.toml
 $(VENV)/.test: $(VENV)/.export
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,web,test,dev]'
 	touch $@
+
+# Kotlin's compiler: without it, its tests say why they are skipped.
+$(KOTLIN): $(CHECK)/package-lock.json
+	-cd $(CHECK) && npm ci --ignore-scripts --no-audit --no-fund --silent
 
 export: setup
 	$(BIN)/edgekit export

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 ANDROID = ROOT / "mobile" / "android"
 CHECK = ANDROID / "check"
 LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
+pytestmark = pytest.mark.xdist_group("kotlin")  # compiled once
 TESTS = ("org.edgekit.GoldenVectorsTest", "org.edgekit.ManifestTest", "org.edgekit.BundleTest")
 
 
@@ -25,7 +26,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if shutil.which(tool) is None:
             pytest.skip(f"no '{tool}' on PATH: install a JDK, 17 or newer")
     if not LIBRARIES.is_dir():
-        pytest.skip("no Kotlin compiler: run `npm install` in mobile/android/check")
+        pytest.skip("no Kotlin compiler: run `npm ci --ignore-scripts` in mobile/android/check")
     out = tmp_path_factory.mktemp("kotlin")
     sample = _filled_sample(tmp_path_factory.mktemp("sample"))
     junit = CHECK / "stubs" / "org" / "junit" / "Test.java"
@@ -80,12 +81,19 @@ def test_sdk_free_files_import_no_sdk() -> None:
 
 def _filled_sample(folder: Path) -> Path:
     """The sample app with the assets of a build of the same name."""
-    sample = Path(shutil.copytree(ANDROID / "sample", folder / "sample", ignore=shutil.ignore_patterns("edgekit")))
+    sample = Path(shutil.copytree(ANDROID / "sample", folder / "sample", ignore=_written_by_assets))
     assets.write("android", toy.build(folder / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample)
     applied = re.findall(r'apply\(from = "(.+)"\)', (sample / "build.gradle.kts").read_text())
     assert applied
     assert all((sample / path).is_file() for path in applied)
     return sample
+
+
+def _written_by_assets(folder: str, names: list[str]) -> set[str]:
+    """What an earlier `edgekit assets` left in the sample, as .gitignore lists it."""
+    here = Path(folder).relative_to(ANDROID).as_posix()
+    listed = (ANDROID / ".gitignore").read_text().splitlines()
+    return {name for name in names if f"{here}/{name}/" in listed}
 
 
 def _kotlinc(out: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
