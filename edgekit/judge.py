@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from edgekit.build import MODEL, REFERENCE, WORKER_TIMEOUT, Build
 from edgekit.compare import Comparison
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
 from edgekit.manifest import Manifest, VerdictInfo
-from edgekit.reference import EVALUATION, STRESS, Batch
+from edgekit.reference import EVALUATION, STRESS, Batch, Reference
 from edgekit.reference import of as arrays_of
 from edgekit.result import Place, Ratio, Result, Timing
 from edgekit.spec import Array, Output
@@ -29,17 +29,49 @@ JUDGES = ("compare.py", "verdict.py", "tolerance.py", "judge.py", "latency.py")
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in one place: the record, the score maps of the evaluation images, the proved shapes."""
+    """What was found in one place: the record, the score maps of the evaluation images, the proved shapes.
+
+    `made_by` is the target of the variant that was judged; empty where the artifact is no bundle.
+    """
 
     place: Place
     scores: Mapping[str, Array]
     proof: tuple[Mapping[str, int], ...]
+    made_by: str = ""
 
 
 def judge(build: Build, name: str, made: Manifest) -> Result:
     """Judge an artifact in every place; writes result.json, the score maps and the manifest's verdicts."""
-    target, folder = build.targets[name], build.folder(name)
-    findings = [_find(build, name, made, place, number) for number, place in enumerate(target.places)]
+    return conclude(build, name, made, find(build, name, made))
+
+
+def find(build: Build, name: str, made: Manifest, before: Sequence[Finding] = ()) -> list[Finding]:
+    """Judge in every place; what was found before counts where the same variant is still there, or none is."""
+    findings = []
+    for number, place in enumerate(build.targets[name].places):
+        known = next((f for f in before if f.place.place == place), None)
+        made_by = _made_by(made, place)
+        if known is not None and made_by in ("", known.made_by):
+            findings.append(known)
+            continue
+        finding = replace(_find(build, name, made, place, number), made_by=made_by)
+        if known is not None:
+            note = f"'{known.made_by}' was rejected here and left out: {'; '.join(known.place.reasons[:1])}"
+            noted = finding.place.model_copy(update={"notes": (note, *finding.place.notes)})
+            finding = replace(finding, place=noted)
+        findings.append(finding)
+    return findings
+
+
+def unfit(made: Manifest, findings: Sequence[Finding]) -> list[str]:
+    """The targets of variants that were rejected and that the bundle can do without: all but the first."""
+    spare = {variant.target for variant in made.variants[1:]}
+    return sorted({f.made_by for f in findings if f.place.status == "rejected"} & spare)
+
+
+def conclude(build: Build, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
+    """Write down what was found: result.json, the score maps and the manifest's verdicts."""
+    folder = build.folder(name)
     found = Result(
         name=build.spec.name,
         target=name,
@@ -47,7 +79,7 @@ def judge(build: Build, name: str, made: Manifest) -> Result:
         artifact_sha256=made.sha256,
         reference_sha256=build.recorded.sha256,
         reference_device=build.recorded.device,
-        judge_sha256=_code(name),
+        judge_sha256=_code(name, made),
         size=sum(f.size for f in made.files if f.path == made.entry or f.path.startswith(f"{made.entry}/")),
         host=recording.host(),
         places=tuple(finding.place for finding in findings),
@@ -56,9 +88,20 @@ def judge(build: Build, name: str, made: Manifest) -> Result:
     for finding in findings:
         _write_scores(folder, finding)
     result.write(folder, found)
-    infos = [VerdictInfo(place=p.place, status=p.status, reason="; ".join(p.reasons)) for p in found.places]
-    artifact.amend(folder, infos, found.proof)
+    artifact.amend(folder, [_info(made, finding) for finding in findings], found.proof)
     return found
+
+
+def _made_by(made: Manifest, place: str) -> str:
+    return next((v.target for v in made.variants if v.name == place.rpartition("-")[2]), "")
+
+
+def _info(made: Manifest, finding: Finding) -> VerdictInfo:
+    """The manifest's verdict: what is not in a bundle does not make the bundle a rejected one."""
+    place, reason = finding.place, "; ".join(finding.place.reasons)
+    if finding.made_by in made.left_out:
+        return VerdictInfo(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
+    return VerdictInfo(place=place.place, status=place.status, reason=reason)
 
 
 def before(build: Build, name: str, made: Manifest) -> Result | None:
@@ -70,7 +113,7 @@ def before(build: Build, name: str, made: Manifest) -> Result | None:
     if found is None:
         return None
     then = (found.artifact_sha256, found.reference_sha256, found.judge_sha256)
-    return found if then == (made.sha256, build.recorded.sha256, _code(name)) else None
+    return found if then == (made.sha256, build.recorded.sha256, _code(name, made)) else None
 
 
 def _find(build: Build, name: str, made: Manifest, place: str, number: int) -> Finding:
@@ -81,7 +124,9 @@ def _find(build: Build, name: str, made: Manifest, place: str, number: int) -> F
 
     with tempfile.TemporaryDirectory(prefix="edgekit-") as out:
         try:
-            answer = isolate.call("edgekit.work:measure", _question(build, name, place, out), progress, WORKER_TIMEOUT)
+            answer = isolate.call(
+                "edgekit.work:measure", _question(build, name, made, place, out), progress, WORKER_TIMEOUT
+            )
         except NotVerifiedHere as missing:
             return Finding(_place(place, "", verdict.not_verified(str(missing)), {}), {}, ())
         except EdgekitError as error:
@@ -94,7 +139,7 @@ def _find(build: Build, name: str, made: Manifest, place: str, number: int) -> F
     return Finding(_place(place, str(answer["device"]), passed, answer), scores, passed.proved)
 
 
-def _question(build: Build, name: str, place: str, out: str) -> dict[str, object]:
+def _question(build: Build, name: str, made: Manifest, place: str, out: str) -> dict[str, object]:
     target = build.targets[name]
     source = build.targets.get(target.source)
     comparable = source is not None and source.timed and place == "cpu" and "cpu" in source.places
@@ -107,7 +152,13 @@ def _question(build: Build, name: str, place: str, out: str) -> dict[str, object
         "baseline": [target.source, str(build.folder(target.source))] if comparable else None,
         "model_folder": str(build.folder(MODEL)),
         "timed": target.timed,
+        "images": _images(target, made, place),
     }
+
+
+def _images(target: Target, made: Manifest, place: str) -> int | None:
+    """How many evaluation images are judged in a place; None for all."""
+    return None if made.options.get("images") == "all" else target.sampled.get(place)
 
 
 def _verdict(
@@ -117,7 +168,9 @@ def _verdict(
     evaluation: list[Comparison] = []
     stress: list[Comparison] = []
     grid: list[tuple[Mapping[str, int], Comparison]] = []
-    for batch in askable(build.recorded, made.axes):
+    images = _images(target, made, place)
+    batches = askable(build.recorded, made.axes, images)
+    for batch in batches:
         if batch.name in failures:
             found = [compare.failed(batch.names, f"{batch.name}: {failures[batch.name]}")]
         else:
@@ -130,8 +183,25 @@ def _verdict(
             grid += [(batch.sizes, one) for one in found]
     judged = build.spec.evaluation() if build.spec.evaluation is not None else None
     name = judged.metric_name if judged is not None else "task metric"
-    return verdict.judge(
+    passed = verdict.judge(
         tolerance, build.recorded.noise, evaluation=evaluation, stress=stress, grid=grid, metric_name=name
+    )
+    if images is None:
+        return passed
+    return replace(passed, notes=(_sample(made, batches, build.recorded), *passed.notes))
+
+
+def _sample(made: Manifest, judged: tuple[Batch, ...], recorded: Reference) -> str:
+    """What was judged of what there is, in words."""
+
+    def count(batches: tuple[Batch, ...]) -> tuple[int, int]:
+        images = sum(len(b.names) for b in batches if b.name == EVALUATION)
+        return images, sum(bool(b.sizes) for b in batches)
+
+    (images, shapes), (all_images, all_shapes) = count(judged), count(askable(recorded, made.axes))
+    return (
+        f"slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} shapes:"
+        f" `-O {made.target}.images=all` judges on all"
     )
 
 
@@ -151,7 +221,7 @@ def _compared(build: Build, batch: Batch, answers: Mapping[str, Array], toleranc
             batch.names[:first],
             score_tolerance=limit,
             metric=real.metric if real is not None and task else None,
-            truth=real.truth if real is not None and task else None,
+            truth=real.truth[:first] if real is not None and real.truth is not None and task else None,
         )
 
     whole = one(tuple(o for o in outputs if o.name not in partly), rows, task=True)
@@ -210,8 +280,8 @@ def _write_scores(folder: Path, finding: Finding) -> None:
         artifact.write_bytes(folder / f"scores-{finding.place.place}.safetensors", data)
 
 
-def _code(name: str) -> str:
-    """Hash of the code that judges: an edited limit judges again."""
+def _code(name: str, made: Manifest) -> str:
+    """Hash of the code that judges, and of the artifact's options: an edited limit judges again."""
     here = Path(__file__).parent
     parts = [artifact.digest_file(here / file) for file in JUDGES]
-    return artifact.digest_text("\n".join([*parts, registry.code_digest(name)]))
+    return artifact.digest_text("\n".join([*parts, registry.code_digest(name), str(sorted(made.options.items()))]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,32 @@ from edgekit.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.target import Exported, Target
 
 
-def make(build: Build, name: str, options: Mapping[str, str]) -> Manifest:
-    """The artifact as it is, if nothing that goes into it changed; else a new one."""
+def make(build: Build, name: str, options: Mapping[str, str], without: Collection[str] = ()) -> Manifest:
+    """The artifact as it is, if nothing that goes into it changed; else a new one.
+
+    Args:
+        build: The run.
+        name: Of the target.
+        options: Its options.
+        without: Targets whose artifacts do not go in: they were rejected in the artifact itself. It is made anew.
+    """
     target, folder = build.targets[name], build.folder(name)
     also = {n: build.folder(n) for n in target.also if _good(build.folder(n))}
     source = _source(build, target.source)
     tools = _tools(target)
-    key = _key(name, source, options, tools, {n: artifact.read(f, check=False).sha256 for n, f in also.items()})
-    if not build.fresh:
+    hashes = {n: artifact.read(f, check=False).sha256 for n, f in also.items()}
+
+    def key(left_out: Collection[str]) -> str:
+        return _key(name, source, options, tools, {n: h for n, h in hashes.items() if n not in left_out})
+
+    if not build.fresh and not without:
         try:
             made = artifact.read(folder)
-            if made.key == key:
+            if made.key == key([n for n, then in made.left_out.items() if hashes.get(n) == then]):
                 return made
         except ArtifactError:
             pass  # none yet, or damaged: make it again
+    left_out = {n: hashes.pop(n) for n in without}
     with artifact.staging(folder) as staged:
         arguments = {
             "target": name,
@@ -37,7 +49,7 @@ def make(build: Build, name: str, options: Mapping[str, str]) -> Manifest:
             "out": str(staged),
             "model_folder": str(build.root / MODEL),
             "reference_folder": str(build.root / REFERENCE),
-            "artifacts": {n: str(f) for n, f in also.items()},
+            "artifacts": {n: str(f) for n, f in also.items() if n in hashes},
             "options": dict(options),
         }
 
@@ -49,7 +61,7 @@ def make(build: Build, name: str, options: Mapping[str, str]) -> Manifest:
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")
-        return artifact.commit(staged, _manifest(build, name, exported, source, key, options, tools))
+        return artifact.commit(staged, _manifest(build, name, exported, source, key(()), options, tools, left_out))
 
 
 def _exported(answer: Mapping[str, Any]) -> Exported:
@@ -72,6 +84,7 @@ def _manifest(
     key: str,
     options: Mapping[str, str],
     tools: Mapping[str, str],
+    left_out: Mapping[str, str],
 ) -> Manifest:
     spec = build.spec
     answers = build.recorded.batches[0].outputs
@@ -115,6 +128,7 @@ def _manifest(
         files=(),
         variants=exported.variants,
         golden=exported.golden,
+        left_out=dict(left_out),
     )
 
 

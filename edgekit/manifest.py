@@ -107,6 +107,7 @@ class Manifest(_Record):
         files: Every file but the manifest and the result.
         variants: The models of a bundle.
         golden: Path of the golden vectors in a bundle.
+        left_out: What would have been a variant and was rejected in this bundle: target and its artifact's sha256.
         proof: Shapes at which it was proved, one dictionary of axis sizes each.
         verdicts: One a place; empty before it was judged.
     """
@@ -128,6 +129,7 @@ class Manifest(_Record):
     files: tuple[File, ...]
     variants: tuple[Variant, ...] = ()
     golden: str = ""
+    left_out: dict[str, str] = {}
     proof: tuple[dict[str, int], ...] = ()
     verdicts: tuple[VerdictInfo, ...] = ()
 

@@ -7,13 +7,14 @@ whose result is there and whose inputs did not change does no work; one failing 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from edgekit import artifact, judge, making, model, program, recording, reference, registry, report
 from edgekit.build import MODEL, PROGRAM, REFERENCE, Build, Events
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.manifest import Manifest
 from edgekit.reference import Reference
 from edgekit.result import Result
 from edgekit.spec import ModelSpec
@@ -177,9 +178,20 @@ def _one(build: Build, name: str, options: Mapping[str, str], rows: Mapping[str,
         registry.require(name, build.targets[name])
         made = making.make(build, name, options)
         before = None if build.fresh else judge.before(build, name, made)
-        return _row(name, before or judge.judge(build, name, made), folder, reused=before is not None)
+        if before is None and made.left_out:  # another judge or reference: what was left out gets another chance
+            made = making.make(replace(build, fresh=True), name, options)
+        return _row(name, before or _judged(build, name, made, options), folder, reused=before is not None)
     except EdgekitError as error:
         return Row(name, "failed", (str(error),), folder)
+
+
+def _judged(build: Build, name: str, made: Manifest, options: Mapping[str, str]) -> Result:
+    """Judge an artifact; a variant that is rejected where a bundle lives leaves it, and what replaces it is judged."""
+    findings = judge.find(build, name, made)
+    while unfit := judge.unfit(made, findings):
+        made = making.make(build, name, options, (*made.left_out, *unfit))
+        findings = judge.find(build, name, made, findings)
+    return judge.conclude(build, name, made, findings)
 
 
 def _row(name: str, found: Result, folder: Path, reused: bool = False) -> Row:

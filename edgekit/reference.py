@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,12 @@ class Batch:
     def single(self) -> bool:
         """Whether its rows are run one at a time, as an edge device would."""
         return not self.sizes
+
+    def first(self, rows: int) -> Batch:
+        """The same with its first rows only."""
+        inputs = {name: array[:rows] for name, array in self.inputs.items()}
+        outputs = {name: array[:rows] for name, array in self.outputs.items()}
+        return replace(self, inputs=inputs, outputs=outputs, names=self.names[:rows])
 
     def rows(self) -> Iterator[dict[str, Array]]:
         """The inputs of one run each."""

@@ -149,7 +149,9 @@ class Target:
         also: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
         needs: Libraries that must be importable.
         groups: Names under which `-t` selects it besides its own and "all".
-        places: Where an artifact is run and judged; one verdict each.
+        places: Where an artifact is run and judged; one verdict each. "<where>-<variant>" for a variant of a bundle.
+        sampled: Places that are too slow for everything, and how many evaluation images are judged there unless the
+            option `images` is "all". The verdict says so.
         options: What the user may set.
         timed: Whether latency is measured here (a simulator's is meaningless).
     """
@@ -163,5 +165,6 @@ class Target:
     needs: tuple[Need, ...] = ()
     groups: tuple[str, ...] = ()
     places: tuple[str, ...] = ("cpu",)
+    sampled: Mapping[str, int] = field(default_factory=dict)
     options: tuple[Option, ...] = ()
     timed: bool = True

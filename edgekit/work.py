@@ -6,6 +6,7 @@ and answers come back as paths; committing and judging is done by whoever asked.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -21,6 +22,7 @@ from edgekit.spec import Array
 from edgekit.target import Job, Runtime
 
 ANSWERS = "answers.safetensors"
+SAMPLED_SHAPE = 2  # times the pixels of one image of default size
 SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
 
 
@@ -55,6 +57,7 @@ def measure(
     baseline: tuple[str, str] | None,
     model_folder: str,
     timed: bool,
+    images: int | None,
     progress: Callable[[float, str], None],
 ) -> dict[str, object]:
     """Answer every batch that an artifact can take, and time it against its baselines.
@@ -68,6 +71,7 @@ def measure(
         baseline: Name and folder of the target it was made from, where that can be timed too.
         model_folder: The model, for the PyTorch baseline.
         timed: Whether to measure latency.
+        images: How many evaluation images to run; None for all (see `askable`).
         progress: Told what is going on.
 
     Returns:
@@ -78,7 +82,7 @@ def measure(
     try:
         answers: dict[str, Array] = {}
         failures: dict[str, str] = {}
-        batches = askable(recorded, artifact.read(Path(folder), check=False).axes)
+        batches = askable(recorded, artifact.read(Path(folder), check=False).axes, images)
         for number, batch in enumerate(batches):
             progress(0.8 * number / len(batches), f"running {batch.name} in {runtime.device}")
             try:
@@ -95,13 +99,21 @@ def measure(
         runtime.close()
 
 
-def askable(recorded: Reference, axes: Mapping[str, AxisInfo]) -> tuple[Batch, ...]:
-    """The batches whose sizes an artifact takes: a fixed axis takes its default only."""
-    return tuple(
+def askable(recorded: Reference, axes: Mapping[str, AxisInfo], images: int | None = None) -> tuple[Batch, ...]:
+    """The batches whose sizes an artifact takes: a fixed axis takes its default only.
+
+    Where only so many evaluation images are asked for, shapes larger than SAMPLED_SHAPE images are left out too.
+    """
+    found = tuple(
         batch
         for batch in recorded.batches
         if all(axes[name].dynamic or axes[name].default == size for name, size in batch.sizes.items())
     )
+    if images is None:
+        return found
+    largest = SAMPLED_SHAPE * math.prod(axis.default for axis in axes.values())
+    small = (b for b in found if not b.sizes or math.prod(b.sizes.values()) <= largest)
+    return tuple(b.first(images) if b.name == EVALUATION else b for b in small)
 
 
 def _answer(runtime: Runtime, batch: Batch) -> dict[str, Array]:

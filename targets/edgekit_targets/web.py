@@ -34,6 +34,7 @@ LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "q8": 2e-2}
 """Largest difference of a score on the golden vectors that a device may show, at least."""
 MARGIN = 2.0  # and at least so many times what ONNX Runtime shows here
 SAMPLES = 8
+SOFTWARE_IMAGES = 8  # of the evaluation set: SwiftShader takes about two seconds for each
 QUALITY = 90  # of the samples' WebP: 20 KB instead of 60
 PLACEHOLDER = "EDGEKIT_BUNDLE"
 
@@ -170,9 +171,11 @@ TARGET = Target(
     needs=(Need("playwright", "web"), Need("brotli", "web")),
     groups=("web",),
     places=("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32"),
+    sampled={"webgpu-fp32": SOFTWARE_IMAGES},
     tolerance={"wasm-fp32": FP32, "wasm-fp16": FP16, "wasm-q8": INT8, "webgpu-fp32": FP32_DELEGATED},
     options=(
         Option(name="variants", default="", help="Comma-separated: fp32, fp16, q8; default all that were proved."),
+        Option(name="images", default="some", help="Images judged on WebGPU in software.", choices=("some", "all")),
         Option(name="int8", default="auto", help="Which INT8 artifact.", choices=("auto", "static", "dynamic")),
     ),
     timed=False,
