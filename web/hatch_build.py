@@ -1,7 +1,7 @@
-"""Puts the built page into wheels, so that an installation needs no Node: `web/dist` -> `edgekit_targets/_web`.
+"""Puts the built page into what is distributed, so that an installation needs no Node.
 
-A wheel from a checkout builds the page with npm; a wheel from a source distribution takes the page that lies in it.
-Editable installations build on demand (targets/edgekit_targets/_shared/site.py).
+A source distribution carries `web/dist`, a wheel the same as `edgekit_targets/_web`. In a checkout npm builds the page;
+a source distribution has it. Editable installations build on demand (targets/edgekit_targets/_shared/site.py).
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class WebBuildHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         web = Path(self.root) / "web"
-        if shutil.which("npm"):
+        if shutil.which("npm") and not (Path(self.root) / "PKG-INFO").is_file():  # a source distribution has its page
             for command in (("npm", "ci", "--ignore-scripts"), ("npm", "run", "build")):
                 subprocess.run(command, cwd=web, check=True, timeout=900)
-        elif not (web / "dist" / "index.html").is_file():
+        if not (web / "dist" / "index.html").is_file():
             raise RuntimeError(f"the page in '{web}' is not built, and npm is not installed: install Node 20")
-        build_data["force_include"][str(web / "dist")] = PACKAGED
+        if self.target_name == "wheel":
+            build_data["force_include"][str(web / "dist")] = PACKAGED
