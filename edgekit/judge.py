@@ -238,7 +238,7 @@ def _place(place: str, device: str, passed: Verdict, answer: Mapping[str, Any]) 
         device=device,
         status=passed.status,
         reasons=tuple(str(reason) for reason in passed.reasons),
-        notes=(*passed.notes, *slower),
+        notes=(*passed.notes, *answer.get("notes", ()), *slower),
         measures=tuple(_measure(check) for check in passed.checks),
         timings={name: Timing(**timing) for name, timing in answer.get("timings", {}).items()},
         ratios=ratios,

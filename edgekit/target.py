@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from edgekit.manifest import Variant
 from edgekit.spec import Array
@@ -42,6 +42,22 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Free everything. A closed runtime is not used again."""
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """What a runtime measured of itself: every timed run, in order, and facts to tell, one sentence each."""
+
+    milliseconds: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class SelfTimed(Protocol):
+    """A runtime that measures itself where it lives: a clock here would time the way there too."""
+
+    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Clocked:
+        """Time one batch for at least so many seconds; no runs where its latency means nothing."""
 
 
 def silent(done: float, text: str) -> None:

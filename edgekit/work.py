@@ -19,7 +19,7 @@ from edgekit.manifest import AxisInfo
 from edgekit.reference import EVALUATION, Batch, Reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.spec import Array
-from edgekit.target import Job, Runtime
+from edgekit.target import Job, Runtime, SelfTimed
 
 ANSWERS = "answers.safetensors"
 SAMPLED_SHAPE = 2  # times the pixels of one image of default size
@@ -91,7 +91,10 @@ def measure(
                 failures[batch.name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         _save(answers, Path(out) / ANSWERS)
         found: dict[str, object] = {"device": runtime.device, "failures": failures}
-        if timed and not failures:
+        if timed and not failures and isinstance(runtime, SelfTimed):
+            progress(0.8, "measuring latency")
+            found |= _ask_time(runtime, recorded, runtime.device)
+        elif timed and not failures:
             progress(0.8, "measuring latency")
             found |= _time(runtime, recorded, baseline, Path(model_folder))
         return found
@@ -127,18 +130,29 @@ def _save(answers: Mapping[str, Array], path: Path) -> None:
     save_file({name: np.ascontiguousarray(array) for name, array in answers.items()}, path)
 
 
+def _ask_time(runtime: SelfTimed, recorded: Reference, device: str) -> dict[str, object]:
+    clocked = runtime.clock(_one_image(recorded), _seconds())
+    timed = {"candidate": latency.Latency(device, clocked.milliseconds).as_record()} if clocked.milliseconds else {}
+    return {"timings": timed, "notes": list(clocked.notes)}
+
+
+def _one_image(recorded: Reference) -> dict[str, Array]:
+    return next(next((b for b in recorded.batches if b.name == EVALUATION), recorded.batches[0]).rows())
+
+
+def _seconds() -> float:
+    return float(os.environ.get(SECONDS_VARIABLE, latency.SECONDS))
+
+
 def _time(
     runtime: Runtime, recorded: Reference, baseline: tuple[str, str] | None, model_folder: Path
 ) -> dict[str, object]:
-    batch = next((b for b in recorded.batches if b.name == EVALUATION), recorded.batches[0])
-    inputs = next(batch.rows())
     runtimes: dict[str, Runtime] = {"candidate": runtime}
     if baseline is not None:
         name, folder = baseline
         runtimes[name] = registry.find(name).load(Path(folder), "cpu")
     runtimes["pytorch"] = EagerRuntime(model.load(model_folder))
-    seconds = float(os.environ.get(SECONDS_VARIABLE, latency.SECONDS))
-    timed = latency.measure(runtimes, inputs, seconds=seconds)
+    timed = latency.measure(runtimes, _one_image(recorded), seconds=_seconds())
     for name, other in runtimes.items():
         if name != "candidate":
             other.close()

@@ -4,7 +4,10 @@ import { defineConfig, type Plugin } from "vite";
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** The files of onnxruntime-web that a bundle needs: the plain WASM build and the JSPI build (WebGPU and WASM). */
+/**
+ * The files of onnxruntime-web that a bundle needs: the plain WASM build and the JSPI build (WebGPU and WASM). The last
+ * three, the asyncify build, go into a bundle by option only.
+ */
 const RUNTIME = [
   "ort.wasm.min.mjs",
   "ort-wasm-simd-threaded.mjs",
@@ -12,6 +15,9 @@ const RUNTIME = [
   "ort.jspi.min.mjs",
   "ort-wasm-simd-threaded.jspi.mjs",
   "ort-wasm-simd-threaded.jspi.wasm",
+  "ort.webgpu.min.mjs",
+  "ort-wasm-simd-threaded.asyncify.mjs",
+  "ort-wasm-simd-threaded.asyncify.wasm",
 ];
 
 /** Copies the runtime beside the page, unbundled, with its licence. */

@@ -9,6 +9,7 @@ import base64
 import os
 import shutil
 from collections.abc import Mapping
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,10 @@ from edgekit import artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.serve import Server
 from edgekit.spec import Array
+from edgekit.target import Clocked
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Playwright
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
 VARIABLE = "EDGEKIT_CHROMIUM"
@@ -33,6 +35,7 @@ QUIET = (
     "--disable-quic",
 )
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader")
+NO_PLAYWRIGHT = "Playwright is not installed: pip install 'edgekit[web]'"
 PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
 
 _LOAD = """async ([device, dtype, timeout]) => {
@@ -45,21 +48,23 @@ _LOAD = """async ([device, dtype, timeout]) => {
   }
 }"""
 
-_RUN = """async (inputs) => {
+_DECODE = """
+globalThis.decode = (inputs) => {
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const types = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array };
+  const made = ({ dtype, shape, data }) => ({ dtype, shape, data: new types[dtype](bytes(data).buffer) });
+  return Object.fromEntries(Object.entries(inputs).map(([name, tensor]) => [name, made(tensor)]));
+};"""
+
+_RUN = """async (inputs) => {
   const text = (view) => {
     const raw = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
     let made = "";
     for (let at = 0; at < raw.length; at += 32768) made += String.fromCharCode(...raw.subarray(at, at + 32768));
     return btoa(made);
   };
-  const feeds = {};
-  for (const [name, { dtype, shape, data }] of Object.entries(inputs)) {
-    feeds[name] = { dtype, shape, data: new types[dtype](bytes(data).buffer) };
-  }
   try {
-    const outputs = await globalThis.runner.feed(feeds);
+    const outputs = await globalThis.runner.feed(globalThis.decode(inputs));
     const { device, dtype } = globalThis.runner.info;
     const plain = ([name, { dtype, shape, data }]) => [name, { dtype, shape, data: text(data) }];
     return { device, dtype, outputs: Object.fromEntries(Object.entries(outputs).map(plain)) };
@@ -67,6 +72,29 @@ _RUN = """async (inputs) => {
     return { error: String(error) };
   }
 }"""
+
+_CLOCK = """async ([inputs, seconds, warmUps, runs]) => {
+  const feeds = globalThis.decode(inputs);
+  const time = async () => {
+    const start = performance.now();
+    await globalThis.runner.feed(feeds);
+    return performance.now() - start;
+  };
+  for (let i = 0; i < warmUps; i++) await time();
+  const taken = [];
+  const start = performance.now();
+  while (taken.length < runs || performance.now() - start < 1000 * seconds) taken.push(await time());
+  return taken;
+}"""
+
+_VISIT = """async ([device, dtype, timeout, inputs]) => {
+  const start = performance.now();
+  const { load } = await import(new URL("edgekit.js", location.href).href);
+  const runner = await load("./", { device, dtype, timeout });
+  await runner.feed(globalThis.decode(inputs));
+  return performance.now() - start;
+}"""
+WARM_UPS, RUNS = 10, 100
 
 
 class BrowserRuntime:
@@ -112,20 +140,29 @@ class BrowserRuntime:
         Raises:
             ArtifactError: The run failed, or the library had to leave the device that is judged.
         """
-        sent = {
-            name: {
-                "dtype": str(a.dtype),
-                "shape": list(a.shape),
-                "data": base64.b64encode(a.tobytes()).decode(),
-            }
-            for name, a in inputs.items()
-        }
-        answer = self._page.evaluate(_RUN, sent)
+        answer = self._page.evaluate(_RUN, _sent(inputs))
         if "error" in answer:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
         return {name: _array(tensor) for name, tensor in answer["outputs"].items()}
+
+    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Clocked:
+        """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
+        if self._info["device"] == "webgpu":
+            return Clocked(notes=("not timed: the GPU is a piece of software here",))
+        sent = _sent(inputs)
+        taken = self._page.evaluate(_CLOCK, [sent, seconds, WARM_UPS, RUNS])
+        context = self._browser.new_context()
+        visits = []
+        for _ in range(2):
+            page = open_page(context, self._server.url)
+            visits.append(page.evaluate(_VISIT, [self._info["device"], self._info["dtype"], PATIENCE, sent]))
+            page.close()
+        context.close()
+        first, second = visits
+        note = f"from local disk to the first answer: {first:.0f} ms at the first visit, {second:.0f} ms at the second"
+        return Clocked(tuple(taken), (note,))
 
     def close(self) -> None:
         """End the browser and the server."""
@@ -146,6 +183,20 @@ class BrowserRuntime:
         return info
 
 
+def require() -> None:
+    """See that there is a browser to drive.
+
+    Raises:
+        NotVerifiedHere: There is no Playwright or no Chromium, with what to install.
+    """
+    if util.find_spec("playwright") is None:
+        raise NotVerifiedHere(NO_PLAYWRIGHT)
+    if not find():
+        playwright, browser = launch()
+        browser.close()
+        playwright.stop()
+
+
 def launch(flags: tuple[str, ...] = ()) -> tuple[Playwright, Browser]:
     """Start headless Chromium.
 
@@ -155,7 +206,7 @@ def launch(flags: tuple[str, ...] = ()) -> tuple[Playwright, Browser]:
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
-        raise NotVerifiedHere("Playwright is not installed: pip install 'edgekit[web]'") from None
+        raise NotVerifiedHere(NO_PLAYWRIGHT) from None
     playwright = sync_playwright().start()
     try:
         path = find() or _own(playwright)
@@ -176,10 +227,11 @@ def find() -> str:
     return named or next((found for name in NAMES if (found := shutil.which(name))), "")
 
 
-def open_page(browser: Browser, url: str) -> Page:
+def open_page(browser: Browser | BrowserContext, url: str) -> Page:
     """A page of the bundle's origin that runs nothing by itself."""
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
+    page.add_init_script(_DECODE)
     page.goto(url + artifact.MANIFEST)
     return page
 
@@ -192,6 +244,14 @@ def _own(playwright: Playwright) -> str:
             f"`playwright install chromium`), or name one in {VARIABLE}"
         )
     return path
+
+
+def _sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+    def one(array: Array) -> dict[str, object]:
+        data = base64.b64encode(array.tobytes()).decode()
+        return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
+
+    return {name: one(array) for name, array in inputs.items()}
 
 
 def _array(tensor: Mapping[str, Any]) -> Array:

@@ -4,9 +4,9 @@ from types import MappingProxyType
 
 import pytest
 
-from edgekit import artifact, golden, serve
-from edgekit.errors import ExportError
-from edgekit.testing import TargetContract
+from edgekit import artifact, golden, isolate, pipeline, serve
+from edgekit.errors import ArtifactError, ExportError, NotVerifiedHere
+from edgekit.testing import SMALL, Silence, TargetContract
 from edgekit_targets._shared import site
 
 PAGE = Path(__file__).parents[2] / "web" / "index.html"
@@ -34,6 +34,35 @@ class TestWeb(TargetContract):
         assert [(v.name, v.target) for v in made.variants] == [("fp32", "onnx")]
         assert any("a first visit" in note for note in made.notes)
         assert "EDGEKIT_BUNDLE" not in (folder / "sw.js").read_text()
+
+    def test_a_variant_that_the_browser_rejects_leaves_the_bundle(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = isolate.call
+
+        def call(function: str, arguments: dict[str, object], *rest: object, **more: object) -> dict[str, object]:
+            if function == "edgekit.work:measure" and arguments["target"] == "web":
+                if arguments["place"] == "wasm-fp16":
+                    raise ArtifactError("the browser says nonsense")
+                raise NotVerifiedHere("no browser today")
+            return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(isolate, "call", call)
+        first, again = (
+            {row.target: row for row in pipeline.export(SMALL, ("onnx-fp16", "web"), tmp_path, {}, Silence()).rows}
+            for _ in range(2)
+        )
+        made = artifact.read(tmp_path / "small" / "web")
+        assert [v.name for v in made.variants] == ["fp32"]
+        assert not [file.path for file in made.files if "fp16" in file.path]
+        assert not made.rejected
+        assert list(made.left_out) == ["onnx-fp16"]
+        assert next(v for v in made.verdicts if v.place == "wasm-fp16").reason == (
+            "rejected and left out: the browser says nonsense"
+        )
+        assert first["web"].status == "rejected"
+        assert "wasm-fp16: the browser says nonsense" in first["web"].sentences
+        assert again["web"].reused
 
 
 def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ EDGE, TOP, WIDTH = 224, 32, 768
 def make(folder: Path) -> Path:
     """Write the bundle; returns its folder."""
     folder.mkdir(parents=True)
-    site.copy(site.find(), folder)
+    site.copy(site.find(), folder, asyncify=True)
     (folder / "onnx").mkdir()
     for dtype, rounding in {"fp32": None, "fp16": np.float16, "q8": np.float16}.items():
         onnx.save(_graph(rounding), folder / web.PATHS[dtype])

@@ -70,6 +70,14 @@ def test_answers(library: Page, device: str) -> None:
     assert answer["indices"][0] == int(relevance.argmax())
 
 
+def test_asyncify_brings_webgpu_to_browsers_without_jspi(library: Page) -> None:
+    library.evaluate("() => { delete WebAssembly.Suspending; }")
+    info = load(library, device="webgpu", dtype="fp32")
+    assert (info["device"], info["build"], info["fallbacks"]) == ("webgpu", "asyncify", [])
+    assert info["selfTest"]["pass"]
+    assert len(library.workers) == 1
+
+
 def test_auto_takes_int8_on_wasm(library: Page) -> None:
     info = load(library)
     assert (info["device"], info["dtype"]) == ("wasm", "q8")  # SwiftShader is an adapter, and no reason to use it

@@ -5,10 +5,11 @@ import { describe, element, make } from "./element";
 export const NAMES: Readonly<Record<string, string>> = { wasm: "WASM", webgpu: "WebGPU", q8: "int8", fp16: "fp16", fp32: "fp32" };
 
 /** Tell the switches what cannot be had here, and why. */
-export async function limitSwitches(): Promise<void> {
+export async function limitSwitches(manifest: Manifest | undefined): Promise<void> {
   const has = await capabilities();
+  const asyncify = manifest?.files.some((f) => f.path.includes("asyncify")) ?? false;
   if (!has.gpu) disable("device", "webgpu", "This browser gives no GPU");
-  else if (!has.jspi) disable("device", "webgpu", "This browser lacks JavaScript promise integration");
+  else if (!has.jspi && !asyncify) disable("device", "webgpu", "This browser lacks JavaScript promise integration");
 }
 
 /** Sizes beside the precisions, and off with those that the bundle lacks. */

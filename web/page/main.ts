@@ -65,7 +65,7 @@ async function start(): Promise<void> {
     question();
   }
   await ready;
-  await limitSwitches();
+  await limitSwitches(lanes[0].runner?.bundle.manifest);
   if (shown.compare) compare();
 }
 
@@ -90,9 +90,14 @@ function loadedFirst(runner: Runner): void {
   pill(label(runner.info), runner.info.fallbacks.length > 0 ? "warn" : "good");
   const runtime = runner.bundle.manifest.files
     .map((f) => f.path)
-    .filter((path) => path.startsWith("ort/") && path.includes("jspi") === (runner.info.build === "jspi") && !/\.(br|gz)$/.test(path))
+    .filter((path) => path.startsWith("ort/") && buildOf(path) === runner.info.build && !/\.(br|gz)$/.test(path))
     .map((path) => runner.bundle.at(path));
   void keepOffline(loaded(BASE, runtime));
+}
+
+/** Which build of the runtime a file belongs to. */
+function buildOf(path: string): string {
+  return path.includes("jspi") ? "jspi" : /asyncify|webgpu/.test(path) ? "asyncify" : "wasm";
 }
 
 function question(): void {

@@ -8,7 +8,7 @@ import type { Bundle } from "./bundle";
 import { type Capabilities, threadCount } from "./device";
 import { AssetError, BackendError, EdgekitError, SelfTestError, sentence } from "./errors";
 import type { SelfTestReport } from "./golden";
-import { type DeviceOption, type DtypeOption, type Rung, type Stage, firstDevice, plan, remaining } from "./plan";
+import { type DeviceOption, type DtypeOption, type Plan, type Rung, type Stage, firstDevice, plan, remaining } from "./plan";
 import type { Progress } from "./progress";
 import { RUNTIME_FILES } from "./session";
 import type { Device, Started } from "./wire";
@@ -93,11 +93,12 @@ export function early(how: Climb): Early {
  * @throws The last rung's error, where all failed.
  */
 export async function climb(bundle: Bundle, how: Climb, first: Early | undefined, fallbacks: Fallback[]): Promise<Standing> {
-  const { rungs, skipped } = plan(how.device, how.dtype, how.has, bundle.manifest.variants.map((v) => v.name));
+  const { rungs, skipped } = planned(bundle, how);
   fallbacks.push(...skipped.map((s) => ({ ...s, threads: 1 })));
   let left: readonly Rung[] = rungs;
   let spare = first;
   for (let rung = left[0]; rung; rung = left[0]) {
+    if (!spare?.fits(rung)) spare?.attempt.terminate();
     const begun: Early = spare?.fits(rung) ? spare : new Early(rung, how);
     spare = undefined;
     const stage: { at: Stage } = { at: "start" };
@@ -113,6 +114,12 @@ export async function climb(bundle: Bundle, how: Climb, first: Early | undefined
     }
   }
   throw new BackendError("there is no backend to try");
+}
+
+/** The rungs that this bundle allows. */
+export function planned(bundle: Bundle, how: Pick<Climb, "device" | "dtype" | "has">): Plan {
+  const asyncify = bundle.file(`ort/${RUNTIME_FILES.asyncify.wasm}`) !== undefined;
+  return plan(how.device, how.dtype, how.has, bundle.manifest.variants.map((v) => v.name), asyncify);
 }
 
 async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage: { at: Stage }): Promise<Standing> {

@@ -41,23 +41,33 @@ export function checkOptions(device: string, dtype: string): void {
 }
 
 /** The device of the first rung, known before the manifest is. @throws BackendError without WebAssembly. */
-export function firstDevice(device: DeviceOption, has: Capabilities): Device {
+export function firstDevice(device: DeviceOption, has: Capabilities, asyncify = false): Device {
   if (!has.wasm) throw new BackendError("this browser has no WebAssembly: it is switched off or too old");
-  if (device === "wasm" || !has.gpu || !has.jspi) return "wasm";
+  if (device === "wasm" || !has.gpu || !(has.jspi || asyncify)) return "wasm";
   // A software adapter is slower than WASM by far; it is for tests, by name.
   return device === "webgpu" || !has.gpu.software ? "webgpu" : "wasm";
 }
 
-/** @throws UsageError if the bundle has not the wanted precision. */
-export function plan(device: DeviceOption, dtype: DtypeOption, has: Capabilities, available: readonly Dtype[]): Plan {
+/**
+ * @param asyncify - Whether the bundle has the runtime's build for WebGPU without JSPI.
+ * @throws UsageError if the bundle has not the wanted precision.
+ */
+export function plan(
+  device: DeviceOption,
+  dtype: DtypeOption,
+  has: Capabilities,
+  available: readonly Dtype[],
+  asyncify = false,
+): Plan {
   if (dtype !== "auto" && !available.includes(dtype)) throw unknown("dtype", dtype, ["auto", ...available]);
   const skipped: Skipped[] = [];
   const rungs: Rung[] = [];
-  if (firstDevice(device, has) === "webgpu") {
+  if (firstDevice(device, has, asyncify) === "webgpu") {
+    const build = has.jspi ? "jspi" : "asyncify";
     const f16 = has.gpu?.f16 ?? false;
     if (dtype === "fp16" && !f16) skipped.push(skip("fp16", "the GPU has no 16-bit floats in shaders (shader-f16)"));
     for (const d of order(dtype === "auto" ? (f16 ? "fp16" : "fp32") : dtype, available)) {
-      if (d !== "fp16" || f16) rungs.push({ device: "webgpu", dtype: d, build: "jspi", threads: 1 });
+      if (d !== "fp16" || f16) rungs.push({ device: "webgpu", dtype: d, build, threads: 1 });
     }
   } else if (device === "webgpu") {
     skipped.push(skip(dtype, has.gpu ? "this browser lacks JavaScript promise integration (JSPI)" : "this browser gives no GPU adapter"));

@@ -8,10 +8,10 @@ import { Bundle, folder } from "./bundle";
 import { capabilities } from "./device";
 import { ShapeError, UsageError } from "./errors";
 import type { SelfTestReport } from "./golden";
-import { type Climb, type Fallback, type LoadTimings, type Standing, climb, early, selfTest } from "./ladder";
+import { type Climb, type Fallback, type LoadTimings, type Standing, climb, early, planned, selfTest } from "./ladder";
 import { type Dtype, type Tensor, sizeOf } from "./manifest";
 import { type ImageSource, isTensor, sendable } from "./picture";
-import { type DeviceOption, type DtypeOption, checkOptions, plan } from "./plan";
+import { type DeviceOption, type DtypeOption, checkOptions } from "./plan";
 import { Progress, type ProgressCallback } from "./progress";
 import { type Encoded, QueryEncoder } from "./query";
 import { RUNTIME_FILES } from "./session";
@@ -273,7 +273,7 @@ async function prepare(url: string | URL, options: LoadOptions): Promise<Climb> 
 
 async function choose(url: string | URL, options: LoadOptions): Promise<{ bundle: Bundle; path: string; build: Build }> {
   const [how, bundle] = await Promise.all([prepare(url, options), Bundle.open(url, options.signal)]);
-  const { rungs } = plan(how.device, how.dtype, how.has, bundle.manifest.variants.map((v) => v.name));
+  const { rungs } = planned(bundle, how);
   const [first] = rungs;
   const path = first && bundle.variant(first.dtype)?.path;
   if (!path) throw new UsageError("the bundle has no model for these options");

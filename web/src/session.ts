@@ -12,6 +12,11 @@ import type { Adapter, Build, Device, RawTensor, Started } from "./wire";
 export const RUNTIME_FILES: Record<Build, { readonly module: string; readonly glue: string; readonly wasm: string }> = {
   wasm: { module: "ort.wasm.min.mjs", glue: "ort-wasm-simd-threaded.mjs", wasm: "ort-wasm-simd-threaded.wasm" },
   jspi: { module: "ort.jspi.min.mjs", glue: "ort-wasm-simd-threaded.jspi.mjs", wasm: "ort-wasm-simd-threaded.jspi.wasm" },
+  asyncify: {
+    module: "ort.webgpu.min.mjs",
+    glue: "ort-wasm-simd-threaded.asyncify.mjs",
+    wasm: "ort-wasm-simd-threaded.asyncify.wasm",
+  },
 };
 
 /** A 67-byte model (y = Identity(x)): the runtime starts its backend only when a first session is made. */

@@ -4,8 +4,8 @@ import type { Expected, SelfTestReport } from "./golden";
 import type { Tensor } from "./manifest";
 import type { Sendable } from "./picture";
 
-/** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too. */
-export type Build = "wasm" | "jspi";
+/** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too, "asyncify" for browsers without JSPI. */
+export type Build = "wasm" | "jspi" | "asyncify";
 export type Device = "webgpu" | "wasm";
 
 export interface StartRequest {

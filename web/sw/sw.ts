@@ -21,7 +21,8 @@ worker.addEventListener("install", (event) => {
 });
 
 worker.addEventListener("activate", (event) => {
-  event.waitUntil(removeOld().then(() => worker.clients.claim()));
+  // The page is asked for while this worker starts.
+  event.waitUntil(Promise.all([removeOld(), worker.registration.navigationPreload.enable()]).then(() => worker.clients.claim()));
 });
 
 worker.addEventListener("message", (event) => {
@@ -33,7 +34,7 @@ worker.addEventListener("fetch", (event) => {
   const url = new URL(event.request.url);
   const ours = event.request.method === "GET" && url.href.startsWith(worker.registration.scope);
   if (!ours || url.pathname.endsWith(".onnx")) return;
-  event.respondWith(answer(event.request));
+  event.respondWith(answer(event));
 });
 
 async function install(): Promise<void> {
@@ -50,7 +51,8 @@ async function keepAll(urls: readonly string[]): Promise<void> {
     urls.map(async (url) => {
       if (url.endsWith(".onnx") || (await cache.match(url, { ignoreSearch: true }))) return;
       const response = await fetch(url).catch(() => undefined);
-      if (response?.ok) await cache.put(url, response);
+      // Kept with its headers, so that it goes out as it is: a response made anew has no part in the code cache.
+      if (response?.ok) await cache.put(url, isolated(response));
     }),
   );
 }
@@ -61,7 +63,8 @@ async function removeOld(): Promise<void> {
 }
 
 /** The network first for what can change (the page and the manifest), the cache first for the rest. */
-async function answer(request: Request): Promise<Response> {
+async function answer(event: FetchEvent): Promise<Response> {
+  const { request } = event;
   const fresh = request.mode === "navigate" || request.url.endsWith("/manifest.json");
   const cache = await caches.open(CACHE);
   const key = request.mode === "navigate" ? worker.registration.scope : request;
@@ -70,9 +73,9 @@ async function answer(request: Request): Promise<Response> {
     if (kept) return isolated(kept);
   }
   try {
-    const response = await fetch(request);
-    if (response.ok && fresh) await cache.put(key, response.clone());
-    return isolated(response);
+    const response = isolated(((await event.preloadResponse) as Response | undefined) ?? (await fetch(request)));
+    if (response.ok && fresh) event.waitUntil(cache.put(key, response.clone()));
+    return response;
   } catch (error) {
     const kept = await cache.match(key, { ignoreSearch: true });
     if (kept) return isolated(kept);

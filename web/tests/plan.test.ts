@@ -21,6 +21,13 @@ test.each([
   expect(tried.slice(0, expected.length).filter((r) => expected.includes(r as never))).toEqual(expected);
 });
 
+test("asyncify brings WebGPU to browsers without JSPI, in bundles that have it", () => {
+  const has = { ...gpu, jspi: false };
+  expect(plan("auto", "fp32", has, ["fp32"]).rungs.map((r) => r.build)).toEqual(["wasm"]);
+  expect(plan("auto", "fp32", has, ["fp32"], true).rungs.map((r) => r.build)).toEqual(["asyncify", "wasm"]);
+  expect(plan("auto", "fp32", gpu, ["fp32"], true).rungs[0]?.build).toBe("jspi");
+});
+
 test("threads are tried first, and none after", () => {
   const has = { ...plain, shared: true, cores: 4 };
   expect(names(plan("wasm", "fp32", has, ["fp32"]))).toEqual(["wasm fp32 3", "wasm fp32 1"]);

@@ -25,6 +25,7 @@ PACKAGED = Path(__file__).parents[1] / "_web"
 CHECKOUT = Path(__file__).parents[3] / "web"
 SOURCES = ("src", "page", "sw", "public", "licences", "index.html", "vite.config.ts", "package-lock.json")
 STAMP = ".sources"
+ASYNCIFY = ("*asyncify*", "ort.webgpu.*")
 
 QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
 MODEL_QUALITY = 9  # weights hardly compress, and quality 11 takes ten times as long for 1 %
@@ -44,8 +45,8 @@ def find() -> Path:
     """
     if (PACKAGED / "index.html").is_file():
         return PACKAGED
-    if not (CHECKOUT / "package.json").is_file():
-        raise ExportError("this installation lacks the page of the target 'web': reinstall edgekit from a wheel")
+    if said := obstacle():
+        raise ExportError(said)
     stamp = CHECKOUT / "dist" / STAMP
     wanted = digest(CHECKOUT)
     # Two exports at once must not empty the folder under each other.
@@ -54,6 +55,18 @@ def find() -> Path:
             build(CHECKOUT)
             stamp.write_text(wanted)
     return CHECKOUT / "dist"
+
+
+def obstacle() -> str:
+    """Why the page cannot be had here, in a sentence; empty where it can."""
+    if (PACKAGED / "index.html").is_file():
+        return ""
+    if not (CHECKOUT / "package.json").is_file():
+        return "this installation lacks the page of the target 'web': reinstall edgekit from a wheel"
+    stamp = CHECKOUT / "dist" / STAMP
+    if shutil.which("npm") or (stamp.is_file() and stamp.read_text() == digest(CHECKOUT)):
+        return ""
+    return f"the page in '{CHECKOUT}' is not built, and npm is not installed: install Node 20 and export again"
 
 
 def digest(web: Path) -> str:
@@ -70,12 +83,8 @@ def build(web: Path) -> None:
     """Build the page with npm.
 
     Raises:
-        ExportError: There is no npm, or the build fails.
+        ExportError: The build fails.
     """
-    if shutil.which("npm") is None:
-        raise ExportError(
-            f"the page in '{web}' is not built, and npm is not installed: install Node 20 and export again"
-        )
     installed = web / "node_modules" / ".package-lock.json"
     current = installed.is_file() and installed.stat().st_mtime >= (web / "package-lock.json").stat().st_mtime
     for command in (("npm", "ci", "--ignore-scripts"), ("npm", "run", "build")):
@@ -87,9 +96,9 @@ def build(web: Path) -> None:
             raise ExportError(f"`{' '.join(command)}` in '{web}' failed: {' '.join(last)}")
 
 
-def copy(site: Path, out: Path) -> None:
-    """Put the page, the runtime and the licences into a bundle."""
-    left_out = shutil.ignore_patterns("types", STAMP, "*.br", "*.gz")
+def copy(site: Path, out: Path, asyncify: bool = False) -> None:
+    """Put the page, the runtime and the licences into a bundle; the runtime's asyncify build only if it is wanted."""
+    left_out = shutil.ignore_patterns("types", STAMP, "*.br", "*.gz", *(() if asyncify else ASYNCIFY))
     shutil.copytree(site, out, ignore=left_out, dirs_exist_ok=True)
 
 
@@ -122,7 +131,7 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
     """
     files = [p for p in sorted(out.rglob("*")) if p.is_file() and p.suffix not in COMPRESSED]
     for path in files:
-        if path.stat().st_size > LARGEST:
+        if path.stat().st_size > LARGEST and "asyncify" not in path.name:  # that one was asked for, with a note
             size = path.stat().st_size / 2**20
             raise ExportError(f"'{path.name}' has {size:.1f} MiB, and common static hosts refuse more than 25 per file")
     files = [p for p in files if p.stat().st_size >= SMALLEST and p.suffix in SERVED]

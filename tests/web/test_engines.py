@@ -1,0 +1,150 @@
+"""The same page in other engines: Firefox, and WebKitGTK, which lacks what Safari lacks (JSPI, WebGPU, shared memory).
+
+They are started as a user would, with nothing to drive them: the page that this test serves tells it what became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from edgekit import serve
+
+PATIENCE = 120  # seconds until an engine must have told something
+
+TELL = """
+const text = (id) => document.querySelector(id).textContent;
+const tell = (found) => fetch("./told?" + encodeURIComponent(JSON.stringify(found)));
+const watch = setInterval(() => {
+  const notice = document.querySelector("#notice");
+  if (!text("#saved").includes("%") && notice.hidden) return;
+  clearInterval(watch);
+  void tell({
+    pill: text("#pill-text"), saved: text("#saved"), notice: notice.hidden ? "" : notice.textContent,
+    passed: document.querySelectorAll('#check [data-pass="true"]').length,
+    fallbacks: [...document.querySelectorAll("#fallbacks li")].map((li) => li.textContent),
+    facts: text("#facts"), jspi: "Suspending" in WebAssembly, shared: typeof SharedArrayBuffer !== "undefined",
+    agent: navigator.userAgent,
+  });
+}, 200);
+addEventListener("error", (event) => void tell({ error: event.message }));
+addEventListener("unhandledrejection", (event) => void tell({ error: String(event.reason) }));
+"""
+
+pytestmark = pytest.mark.engines
+
+
+class Listener:
+    """Serves a bundle whose page tells what became of it."""
+
+    def __init__(self, bundle: Path) -> None:
+        self.told: dict[str, Any] = {}
+        self.arrived = threading.Event()
+        listener = self
+
+        class Handler(serve._Handler):
+            files = serve.tabulate(bundle)
+
+            def do_GET(self) -> None:  # noqa: N802 - the library's name
+                path, _, query = self.path.partition("?")
+                if path == "/told":
+                    listener.told = json.loads(unquote(query))
+                    listener.arrived.set()
+                    self._send(b"", "text/plain")
+                elif path == "/":
+                    page = (bundle / "index.html").read_bytes()
+                    self._send(page.replace(b"</body>", b'<script src="./tell.js"></script></body>'), "text/html")
+                elif path == "/tell.js":
+                    self._send(TELL.encode(), "text/javascript")
+                else:
+                    super().do_GET()
+
+            def _send(self, data: bytes, kind: str) -> None:
+                self.send_response(HTTPStatus.OK)
+                for name, value in serve.HEADERS.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    def __enter__(self) -> Listener:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@contextmanager
+def running(command: list[str], home: Path) -> Iterator[None]:
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "MOZ_HEADLESS": "1", "LIBGL_ALWAYS_SOFTWARE": "1"}
+    environment |= {"WEBKIT_DISABLE_COMPOSITING_MODE": "1", "WEBKIT_FORCE_SANDBOX": "0", "NO_AT_BRIDGE": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        try:
+            yield
+        finally:
+            subprocess.run(["pkill", "-s", str(process.pid)], check=False)  # its session: an engine is many processes
+            process.wait(20)
+
+
+def ask(bundle: Path, command: list[str], home: Path, path: str = "") -> dict[str, Any]:
+    with Listener(bundle) as listener, running([*command, listener.url + path], home):
+        assert listener.arrived.wait(PATIENCE), f"'{command[0]}' told nothing"
+    return listener.told
+
+
+def firefox(home: Path) -> list[str]:
+    found = shutil.which("firefox-esr") or shutil.which("firefox")
+    if not found:
+        pytest.skip("there is no Firefox: apt-get install firefox-esr")
+    return [found, "--headless", "--no-remote", "--profile", str(home)]
+
+
+def webkit() -> list[str]:
+    found = next(iter(sorted(Path("/usr/lib").glob("*/webkit2gtk-4*/MiniBrowser"))), None)
+    if not found or not shutil.which("xvfb-run"):
+        pytest.skip("there is no WebKitGTK: apt-get install webkit2gtk-driver xvfb")
+    return ["xvfb-run", "--auto-servernum", str(found)]
+
+
+def test_firefox_runs_the_page(bundle: Path, tmp_path: Path) -> None:
+    told = ask(bundle, firefox(tmp_path), tmp_path)
+    assert told.get("notice") == "", told
+    assert "Firefox" in told["agent"]
+    assert told["pill"].startswith("WASM · int8 · ")
+    assert (told["passed"], told["fallbacks"]) == (2, [])
+
+
+def test_firefox_without_a_gpu_says_so(bundle: Path, tmp_path: Path) -> None:
+    told = ask(bundle, firefox(tmp_path), tmp_path, "?device=webgpu&dtype=fp32")
+    assert told["pill"].startswith("WASM · fp32 · ")
+    assert "this browser gives no GPU adapter" in told["fallbacks"][0]
+
+
+def test_webkit_runs_the_page_without_what_it_lacks(bundle: Path, tmp_path: Path) -> None:
+    told = ask(bundle, webkit(), tmp_path)
+    assert told.get("notice") == "", told
+    assert "AppleWebKit" in told["agent"]
+    assert "Chrome" not in told["agent"]
+    assert not told["jspi"]
+    assert told["pill"].startswith("WASM · int8 · ")
+    assert (told["passed"], told["fallbacks"]) == (2, [])
