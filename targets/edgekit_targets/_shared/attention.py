@@ -1,0 +1,42 @@
+"""Attention in ONNX as six plain operators, where PyTorch's exporter reshapes the keys three times.
+
+ONNX Runtime folds the scale and the transposition of the keys into its MatMul when a session starts, so that nothing
+that is only one runtime's has to be in the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """The `custom_translation_table` of `torch.onnx.export`."""
+    import torch
+
+    return {torch.ops.aten.scaled_dot_product_attention.default: _attention}
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(Q K^T / sqrt(d)) V (Vaswani et al., 2017), each [B, heads, N, d]; any other kind is the exporter's."""
+    from onnxscript import opset20
+    from onnxscript.function_libs.torch_lib.ops import nn
+
+    if attn_mask is not None or is_causal or enable_gqa or dropout_p or len(query.shape) != 4:
+        return nn.aten_scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        )
+    op: Any = opset20
+    factor = op.Constant(value_float=1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = op.Mul(op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2])), op.CastLike(factor, query))
+    return op.MatMul(op.Softmax(scores, axis=-1), value)

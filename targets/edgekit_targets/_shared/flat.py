@@ -1,0 +1,192 @@
+"""Linear layers on [B, N, D] become Gemm on [B * N, D]: the bias is added with the product, not in a second pass.
+
+Normalisation, activations and residual sums between them stay flat too, so that a transformer's trunk is reshaped once
+on its way in, and where attention or another operator wants its own shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import onnx_ir as ir
+
+UNARY = frozenset(("Gelu", "Relu", "Sigmoid", "Tanh", "Erf", "LayerNormalization"))
+"""Elementwise, or along the last axis."""
+BINARY = frozenset(("Add", "Sub", "Mul", "Div"))
+
+
+def flatten(model: ir.Model) -> None:
+    """Rewrite a model in place; only values whose sizes the exporter knows, if by symbols, are touched."""
+    import onnx_ir.passes.common as passes
+
+    flattening = _Flattening(model.graph)
+    for node in tuple(model.graph):
+        flattening.visit(node)
+    flattening.restore()
+    passes.RemoveUnusedNodesPass()(model)
+
+
+@dataclass
+class _Flattening:
+    """One graph on its way: nodes get flat twins, then whoever is left is served from them.
+
+    Attributes:
+        graph: Changed in place.
+        nodes: Those that have a twin.
+        twins: Flat value, by the value that it stands for.
+        sources: A value that is not flat, by its leading sizes.
+        shapes: Shape tensor, by all sizes.
+    """
+
+    graph: ir.Graph
+    nodes: list[ir.Node] = field(default_factory=list)
+    twins: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    sources: dict[tuple[str, ...], ir.Value] = field(default_factory=dict)
+    shapes: dict[tuple[str, ...], ir.Value] = field(default_factory=dict)
+
+    def visit(self, node: ir.Node) -> None:
+        """Put a twin before a node that can be flat and has reason to be."""
+        sizes = _sizes(node.outputs[0])
+        if sizes is None or len(sizes) < 3:
+            return
+        linear = _linear(node)
+        if linear is not None:
+            rows, weight, bias = linear
+            self._add("Gemm", [self._flat(rows, node), weight, bias], node)
+        elif any(value in self.twins for value in node.inputs) and _fits(node, sizes):
+            inputs = [self._flat(v, node) if v is not None and _sizes(v) == sizes else v for v in node.inputs]
+            self._add(node.op_type, inputs, node)
+
+    def restore(self) -> None:
+        """Serve the nodes and outputs that want the old shape, then drop what was replaced."""
+        replaced = set(self.nodes)
+        for node in self.nodes:
+            old = node.outputs[0]
+            uses = [use for use in old.uses() if use.node not in replaced]
+            for use in [u for u in uses if _reshapes_whatever(u.node, old)]:
+                use.node.replace_input_with(use.idx, self.twins[old])
+            rest = [u for u in uses if not _reshapes_whatever(u.node, old)]
+            if rest or old.is_graph_output():
+                self._unflatten(node, rest)
+        for node in reversed(self.nodes):
+            self.graph.remove(node, safe=True)
+
+    def _add(self, kind: str, inputs: Sequence[ir.Value | None], node: ir.Node) -> None:
+        import onnx_ir as ir
+
+        attributes = [a for a in node.attributes.values() if a.name != "axis"] if kind != "Gemm" else []
+        twin = ir.Node("", kind, inputs, attributes, metadata_props=dict(node.metadata_props))
+        self.graph.insert_before(node, twin)
+        self.twins[node.outputs[0]] = twin.outputs[0]
+        self.nodes.append(node)
+
+    def _flat(self, value: ir.Value, before: ir.Node) -> ir.Value:
+        if value not in self.twins:
+            sizes = _sizes(value) or ()
+            self.sources.setdefault(sizes[:-1], value)
+            producer = value.producer()
+            earlier = producer.inputs[0] if producer is not None and producer.op_type == "Reshape" else None
+            target = self._constant([-1, int(sizes[-1])])
+            self.twins[value] = self._node("Reshape", [earlier or value, target], before)
+        return self.twins[value]
+
+    def _unflatten(self, node: ir.Node, uses: Sequence[Any]) -> None:
+        old = node.outputs[0]
+        shape = self._shape(_sizes(old) or (), node)
+        new = self._node("Reshape", [self.twins[old], shape], node)
+        new.shape, new.type = old.shape, old.type
+        for use in uses:
+            use.node.replace_input_with(use.idx, new)
+        for position, output in enumerate(self.graph.outputs):
+            if output is old:
+                new.name, old.name = old.name, None
+                self.graph.outputs[position] = new
+
+    def _shape(self, sizes: tuple[str, ...], before: ir.Node) -> ir.Value:
+        if sizes not in self.shapes:
+            leading = self._node("Shape", [self.sources[sizes[:-1]]], before, start=0, end=-1)
+            self.shapes[sizes] = self._node("Concat", [leading, self._constant([int(sizes[-1])])], before, axis=0)
+        return self.shapes[sizes]
+
+    def _node(self, kind: str, inputs: Sequence[ir.Value], before: ir.Node, **attributes: int) -> ir.Value:
+        import onnx_ir as ir
+
+        made = ir.node(kind, inputs, attributes, metadata_props=dict(before.metadata_props))
+        self.graph.insert_before(before, made)
+        return made.outputs[0]
+
+    def _constant(self, values: list[int]) -> ir.Value:
+        import onnx_ir as ir
+
+        name = f"sizes_{'_'.join(map(str, values)).replace('-', 'm')}"
+        if name not in self.graph.initializers:
+            tensor = ir.tensor(np.array(values, np.int64), name=name)
+            self.graph.register_initializer(ir.Value(name=name, const_value=tensor))
+        return self.graph.initializers[name]
+
+
+def _linear(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
+    """Rows, weight and bias, where a node adds a constant vector to a product with a constant matrix."""
+    if node.op_type != "Add":
+        return None
+    for product, bias in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+        if product is None or bias is None or _rank(bias) != 1 or bias.const_value is None:
+            continue
+        made = product.producer()
+        if made is None or made.op_type != "MatMul":
+            continue
+        rows, weight = made.inputs
+        known = rows is not None and weight is not None and weight.const_value is not None and _rank(weight) == 2
+        if known and rows is not None and weight is not None and len(_sizes(rows) or ()) >= 3:
+            return rows, weight, bias
+    return None
+
+
+def _fits(node: ir.Node, sizes: tuple[str, ...]) -> bool:
+    """Whether a node says the same of rows: each input has the output's sizes, or is a constant of one row at most."""
+    if node.op_type not in UNARY | BINARY or len(node.outputs) != 1:
+        return False
+    axis = node.attributes.get("axis")
+    if axis is not None and axis.as_int() not in (-1, len(sizes) - 1):
+        return False
+    known = (v for v in node.inputs if v is not None)
+    return all(_sizes(v) == sizes or (v.const_value is not None and (_rank(v) or 0) <= 1) for v in known)
+
+
+def _reshapes_whatever(node: ir.Node, value: ir.Value) -> bool:
+    """Whether a node reshapes a value to sizes that it does not copy from the value."""
+    if node.op_type != "Reshape" or node.inputs[0] is not value or node.inputs[1] is None:
+        return False
+    return all(0 not in part for part in _parts(node.inputs[1]))
+
+
+def _parts(shape: ir.Value) -> Iterator[list[int]]:
+    """The constants of a shape tensor; [0] for what is not known to be free of zeros."""
+    producer = shape.producer()
+    if shape.const_value is not None:
+        yield [int(v) for v in shape.const_value.numpy().ravel()]
+    elif producer is None or producer.op_type != "Concat":
+        yield [0]
+    else:
+        yield from ([int(v) for v in i.const_value.numpy().ravel()] for i in producer.inputs if i and i.const_value)
+
+
+def _rank(value: ir.Value) -> int | None:
+    return None if value.shape is None else len(value.shape)
+
+
+def _sizes(value: ir.Value) -> tuple[str, ...] | None:
+    """The sizes as text, the last one a number; None where one is unknown."""
+    import onnx_ir as ir
+
+    if value.shape is None or not value.shape or not isinstance(value.shape[-1], int):
+        return None
+    if any(isinstance(size, ir.SymbolicDim) and size.value is None for size in value.shape):
+        return None
+    return tuple(str(size) for size in value.shape)
