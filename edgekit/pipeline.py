@@ -196,4 +196,6 @@ def _judged(build: Build, name: str, made: Manifest, options: Mapping[str, str])
 
 def _row(name: str, found: Result, folder: Path, reused: bool = False) -> Row:
     sentences = tuple(f"{p.place}: {s}" for p in found.places for s in (*p.reasons, *p.notes))
+    if len(found.places) > 1:  # the status is that of all places
+        sentences = (*(f"{p.place}: verified ({p.device})" for p in found.places if p.status == "verified"), *sentences)
     return Row(name, found.status, sentences, folder, reused)
