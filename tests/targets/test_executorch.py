@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -88,6 +87,20 @@ def test_modules_that_shall_stay_float_do(pooled: Path, tmp_path: Path) -> None:
         phone_models.made(executorch_int8.TARGET, "none", spec, tmp_path, float="convolution,linear")
 
 
+def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
+    spec = phone_models.arr_coc()
+    graph = program.capture(spec, dynamic=False).exported.module()
+    assert set(executorch_int8._last_layers(spec, graph)) == {
+        "balancing.weigh.2",
+        "information.code",
+        "query_content.content",
+        "query_content.question.2",
+        "salience.channel",
+    }
+    plain = replace(spec, outputs=tuple(replace(o, role="tensor", of="") for o in spec.outputs))
+    assert executorch_int8._last_layers(plain, graph) == ()
+
+
 def test_an_answer_outlives_the_next_run(pooled: Path) -> None:
     runtime = executorch.TARGET.load(pooled / "executorch", "cpu")
     first = runtime.run(phone_models.pooled().random(1))["logits"]
@@ -95,26 +108,6 @@ def test_an_answer_outlives_the_next_run(pooled: Path) -> None:
     runtime.run(phone_models.pooled().random(2))
     assert np.array_equal(first, kept)
     runtime.close()
-
-
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize(
-    "architecture",
-    [
-        "vit",
-        pytest.param(
-            "mobilevit",
-            marks=pytest.mark.skipif(
-                "EDGEKIT_SLOW" not in os.environ, reason="95 subgraphs take two minutes: set EDGEKIT_SLOW=1"
-            ),
-        ),
-    ],
-)
-def test_takes_architectures_that_are_not_ours(name: str, architecture: str, tmp_path: Path) -> None:
-    spec: ModelSpec = getattr(phone_models, architecture)()
-    made = phone_models.made(TARGETS[name], name, spec, tmp_path)
-    for batch in (1, 3, 8):
-        assert_close(spec, name, made, {"batch": batch})
 
 
 @pytest.mark.parametrize("damage", ["cut", "torn", "text", "empty"])

@@ -1,0 +1,113 @@
+"""The phone targets through the whole pipeline on architectures that are not ours, and what the judge says of damage.
+
+MobileViT's 95 subgraphs take ExecuTorch minutes: EDGEKIT_SLOW=1 exports it to all six.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit import artifact, pipeline
+from edgekit.pipeline import Row
+from edgekit.runtime.coreml import package
+from edgekit.runtime.coreml.proto import parse
+from edgekit.testing import Silence
+
+SIX = ("coreml", "coreml-int8", "torch-mobile", "torchscript", "executorch", "executorch-int8")
+QUICK = tuple(name for name in SIX if not name.startswith("executorch"))
+MODEL = Path("Data/com.apple.CoreML/model.mlmodel")
+WEIGHTS = Path("Data/com.apple.CoreML/weights/weight.bin")
+CHANGED = 1.2  # times a weight
+
+pytestmark = pytest.mark.xdist_group("phones")  # one build
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("phones")
+
+
+def exported(name: str, targets: tuple[str, ...], builds: Path) -> dict[str, Row]:
+    done = pipeline.export(f"tests.targets.phone_models:{name}", targets, builds, {}, Silence())
+    return {row.target: row for row in done.rows}
+
+
+def verified(folder: Path) -> bool:
+    """Whether every place that this host has verified it."""
+    verdicts = {v.place: v.status for v in artifact.read(folder).verdicts}
+    return {status for place, status in verdicts.items() if place != "coreml"} == {"verified"}
+
+
+def test_all_six_are_verified_on_a_vit(builds: Path) -> None:
+    rows = exported("vit", SIX, builds)
+    assert {name: row.sentences for name, row in rows.items() if not verified(row.folder)} == {}
+    assert rows.keys() == set(SIX)
+
+
+def test_all_six_are_verified_on_a_mobilevit(builds: Path) -> None:
+    rows = exported("mobilevit", SIX if "EDGEKIT_SLOW" in os.environ else QUICK, builds)
+    assert {name: row.sentences for name, row in rows.items() if not verified(row.folder)} == {}
+
+
+def perturbed(package_folder: Path) -> None:
+    """The first linear layer's weights, changed in the blob on disk."""
+    main = opened(package_folder)[1]
+    at = constant(main, "linear", "weight").blobFileValue.offset
+    file = package_folder / WEIGHTS
+    data = bytearray(file.read_bytes())
+    _, _, size, start = struct.unpack_from("<IIQQ", data, at)
+    values = np.frombuffer(bytes(data[start : start + size]), np.float16)
+    data[start : start + size] = (values * np.float16(CHANGED)).tobytes()
+    file.write_bytes(data)
+
+
+def turned(package_folder: Path) -> None:
+    """The first softmax goes over the queries instead of the keys: both have the same length."""
+    model, main = opened(package_folder)
+    constant(main, "softmax", "axis").immediateValue.tensor.ints.values[0] = 2
+    (package_folder / MODEL).write_bytes(model.SerializeToString())
+
+
+def opened(package_folder: Path) -> tuple[Any, Any]:
+    """The saved program and its main block."""
+    model = parse((package_folder / MODEL).read_bytes())
+    main = model.mlProgram.functions["main"]
+    return model, main.block_specializations[main.opset]
+
+
+def constant(block: Any, kind: str, parameter: str) -> Any:
+    """The constant that the first operator of a kind takes."""
+    operator = next(o for o in block.operations if o.type == kind)
+    name = operator.inputs[parameter].arguments[0].name
+    return next(o for o in block.operations if o.outputs[0].name == name).attributes["val"]
+
+
+@pytest.mark.parametrize("damage", [perturbed, turned], ids=lambda d: d.__name__)
+def test_a_package_changed_after_conversion_is_rejected(
+    damage: Callable[[Path], None], builds: Path, tmp_path: Path
+) -> None:
+    exported("vit", ("coreml",), builds)
+    root = tmp_path / "vit"
+    for part in ("model", "reference", "coreml"):
+        shutil.copytree(builds / "vit" / part, root / part)
+    damage(package.find(root / "coreml"))
+    signed_again(root / "coreml")
+    (row,) = pipeline.verify(root, Silence()).rows
+    assert row.status == "rejected"
+    assert any("interpreter: " in sentence and "'logits'" in sentence for sentence in row.sentences)
+
+
+def signed_again(folder: Path) -> None:
+    """Hashes that fit the changed files: the numbers must tell, not the hashes."""
+    manifest = artifact.read(folder, check=False)
+    for name in ("result.json", "scores-interpreter.safetensors"):
+        (folder / name).unlink(missing_ok=True)
+    artifact.commit(folder, manifest)
