@@ -200,7 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _start(self, status: HTTPStatus, name: str, tag: str, encoding: str, size: int) -> None:
         file = "index.html" if name == "/" else name.removeprefix("/")
-        hashed = file.startswith("assets/")  # the build's names hold a hash
+        # The build's names hold a hash, and the library asks for the runtime with its version.
+        hashed = file.startswith("assets/") or (file.startswith("ort/") and "?" in self.path)
         self.send_response(status)
         for header, value in HEADERS.items():
             self.send_header(header, value)

@@ -1,4 +1,4 @@
-import { cpSync, mkdirSync, rmSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig, type Plugin } from "vite";
 
@@ -34,11 +34,14 @@ function runtime(): Plugin {
   };
 }
 
+const { devDependencies } = JSON.parse(readFileSync(here("package.json"), "utf8")) as { devDependencies: Record<string, string> };
+
 const STABLE = new Set(["edgekit", "sw"]); // names that people and the page's registration write down
 
 export default defineConfig({
   base: "./",
   publicDir: "public",
+  define: { RUNTIME_VERSION: JSON.stringify(devDependencies["onnxruntime-web"]) },
   build: {
     target: "es2022",
     modulePreload: { polyfill: false },

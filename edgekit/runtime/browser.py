@@ -127,7 +127,7 @@ class BrowserRuntime:
     def device(self) -> str:
         """Browser, device, threads and runtime, in words."""
         info = self._info
-        where = f"WebAssembly, {info['threads']} threads"
+        where = f"WebAssembly, {info['threads']} thread{'s' * (info['threads'] != 1)}"
         if info["device"] == "webgpu":
             adapter = info["adapter"] or {}
             named = adapter.get("description") or adapter.get("architecture") or adapter.get("vendor") or "unnamed"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import struct
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.web.conftest import DESKTOP, PHONE, Opener
+from tests.web.pictures import png
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -70,7 +69,7 @@ def test_another_sample_brings_its_query(open_page: Opener, device: dict[str, An
 def test_a_picture_is_opened(open_page: Opener, device: dict[str, Any]) -> None:
     page = open_page(**device)
     ready(page)
-    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": _png(90, 50)})
+    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": png(90, 50)})
     page.locator('.tile[aria-pressed="true"]').wait_for(state="detached")
     answered(page, "red circle")
     assert "sample" not in page.url
@@ -110,10 +109,12 @@ def test_device_and_precision_are_switched(open_page: Opener, device: dict[str, 
     ready(page)
     page.locator("#dtype label", has_text="fp32").click()
     page.locator("#pill-text", has_text="WASM · fp32 ·").wait_for()
+    assert "dtype=fp32" in page.url
+    if device is PHONE:
+        return  # a GPU in software takes its time: once is enough
     page.locator("#device label", has_text="WebGPU").click()
     page.locator("#pill-text", has_text="WebGPU · fp32 ·").wait_for()
     assert "device=webgpu" in page.url
-    assert "dtype=fp32" in page.url
     assert page.locator('#check [data-pass="true"]').count() == 2
 
 
@@ -185,32 +186,6 @@ def test_axe_finds_nothing_serious(open_page: Opener, device: dict[str, Any], sc
     page.add_script_tag(path=str(AXE))
     found = page.evaluate("() => axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.nodes[0].html]))")
     assert [v for v in found if v[0] in ("serious", "critical")] == []
-
-
-SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
-
-
-def _hostile() -> dict[str, tuple[str, bytes, str]]:
-    return {
-        "a bomb": ("bomb.png", _png(30_000, 30_000, rows=1), "bomb.png is 30000 x 30000 pixels (900 million)"),
-        "an SVG": ("a.svg", SVG, "SVG drawing"),
-        "a text": ("holiday.png", b"This is no picture at all.", "Holiday.png is a text file"),
-        "half a JPEG": ("half.jpg", _jpeg()[:-200], "cut off or damaged"),
-        "a damaged PNG": ("odd.png", _png(40, 40).replace(b"IDAT", b"IDAX"), "cannot decode it"),
-        "nothing": ("none.png", b"", "is empty"),
-    }
-
-
-@pytest.mark.parametrize("name", ["a bomb", "an SVG", "a text", "half a JPEG", "a damaged PNG", "nothing"])
-def test_hostile_pictures_get_a_sentence_and_the_page_lives(open_page: Opener, name: str) -> None:
-    file, data, sentence = _hostile()[name]
-    page = open_page(**DESKTOP)
-    ready(page)
-    page.set_input_files("#file", {"name": file, "mimeType": "image/png", "buffer": data})
-    page.locator("#notice", has_text=re.compile(re.escape(sentence), re.IGNORECASE)).wait_for()
-    page.get_by_role("button", name="Dismiss").click()
-    page.fill("#query", "large star")
-    answered(page, "large star")
 
 
 def test_ten_quick_queries_never_show_a_stale_answer(open_page: Opener) -> None:
@@ -295,27 +270,3 @@ def test_the_camera_takes_a_picture(open_page: Opener, url: str) -> None:
     page.get_by_role("button", name="Take picture").click()
     page.locator('.tile[aria-pressed="true"]').wait_for(state="detached")
     assert page.locator("#notice").is_hidden()
-
-
-def _png(width: int, height: int, rows: int | None = None) -> bytes:
-    """An RGB PNG whose header may promise more rows than there are."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = b"".join(b"\0" + bytes(range(3)) * width for _ in range(rows or height))
-    parts = (_chunk(b"IHDR", header), _chunk(b"IDAT", zlib.compress(data)), _chunk(b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def _jpeg() -> bytes:
-    import io
-
-    import numpy as np
-    from PIL import Image
-
-    noise = np.random.Generator(np.random.PCG64(1)).integers(0, 255, (64, 64, 3), np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(noise).save(stream, "JPEG")
-    return stream.getvalue()

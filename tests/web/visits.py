@@ -22,8 +22,9 @@ VISITS = 3
 RUNS = 60
 
 BARE = """<!doctype html><title>bare</title><script type="module">
-import * as ort from "./ort/ort.wasm.min.mjs";
-ort.env.wasm.wasmPaths = new URL("./ort/", location.href).href;
+import * as ort from "./ort/ort.wasm.min.mjs?bare";
+const at = (name) => new URL(`./ort/ort-wasm-simd-threaded.${name}?bare`, location.href).href;
+ort.env.wasm.wasmPaths = { mjs: at("mjs"), wasm: at("wasm") };
 ort.env.wasm.numThreads = 1;
 const session = await ort.InferenceSession.create("./MODEL", { executionProviders: ["wasm"] });
 const feeds = { images: new ort.Tensor("float32", new Float32Array(3 * 224 * 224).fill(0.5), [1, 3, 224, 224]),

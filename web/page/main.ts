@@ -1,5 +1,5 @@
 /** The page: a picture, a query, a map. Wires the parts together; holds what is chosen. */
-import { Bundle, EdgekitError, type Result, type Runner, bench, clearCache } from "../src/index";
+import { Bundle, EdgekitError, type Result, type Runner, bench, clearCache, runtimeFiles } from "../src/index";
 import { readAddress, writeAddress } from "./address";
 import { Ask } from "./ask";
 import { element } from "./element";
@@ -88,16 +88,7 @@ function loadedFirst(runner: Runner): void {
   showInfo(runner);
   ask.know(runner.encoder);
   pill(label(runner.info), runner.info.fallbacks.length > 0 ? "warn" : "good");
-  const runtime = runner.bundle.manifest.files
-    .map((f) => f.path)
-    .filter((path) => path.startsWith("ort/") && buildOf(path) === runner.info.build && !/\.(br|gz)$/.test(path))
-    .map((path) => runner.bundle.at(path));
-  void keepOffline(loaded(BASE, runtime));
-}
-
-/** Which build of the runtime a file belongs to. */
-function buildOf(path: string): string {
-  return path.includes("jspi") ? "jspi" : /asyncify|webgpu/.test(path) ? "asyncify" : "wasm";
+  void keepOffline(loaded(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
 }
 
 function question(): void {

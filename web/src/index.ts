@@ -22,4 +22,5 @@ export {
   load,
   preload,
 } from "./runner";
+export { runtimeFiles } from "./session";
 export type { RawTensor } from "./wire";

@@ -14,7 +14,7 @@ import { type ImageSource, isTensor, sendable } from "./picture";
 import { type DeviceOption, type DtypeOption, checkOptions } from "./plan";
 import { Progress, type ProgressCallback } from "./progress";
 import { type Encoded, QueryEncoder } from "./query";
-import { RUNTIME_FILES } from "./session";
+import { runtimeFiles } from "./session";
 import type { Adapter, Answer, Build, Device, RawTensor } from "./wire";
 
 export interface LoadOptions {
@@ -107,11 +107,11 @@ export async function isCached(url: string | URL, options: LoadOptions = {}): Pr
 /** Fetch and keep what `load` would take first, without starting anything. */
 export async function preload(url: string | URL, options: LoadOptions = {}): Promise<void> {
   const { bundle, path, build } = await choose(url, options);
-  const files = Object.values(RUNTIME_FILES[build]).map((name) => `ort/${name}`);
+  const files = Object.values(runtimeFiles(build, bundle.at("ort/")));
   await Promise.all([
     bundle.fetch(path, { keep: true, signal: options.signal }),
     readEncoder(bundle, options.signal),
-    ...files.map((file) => fetch(bundle.at(file), { signal: options.signal ?? null }).then((r) => r.arrayBuffer())),
+    ...files.map((file) => fetch(file, { signal: options.signal ?? null }).then((r) => r.arrayBuffer())),
   ]);
 }
 

@@ -19,6 +19,16 @@ export const RUNTIME_FILES: Record<Build, { readonly module: string; readonly gl
   },
 };
 
+/** Written in by the build. */
+declare const RUNTIME_VERSION: string;
+
+/** Where the files of a build lie. Their version is in the address, so that hosts may let browsers keep them for good. */
+export function runtimeFiles(build: Build, folder: string): { module: string; glue: string; wasm: string } {
+  const at = (name: string): string => new URL(`${name}?${RUNTIME_VERSION}`, folder).href;
+  const { module, glue, wasm } = RUNTIME_FILES[build];
+  return { module: at(module), glue: at(glue), wasm: at(wasm) };
+}
+
 /** A 67-byte model (y = Identity(x)): the runtime starts its backend only when a first session is made. */
 const IDENTITY = "CAgSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==";
 
@@ -42,9 +52,9 @@ export class Session {
     how: { build: Build; device: Device; runtime: string; threads: number },
     onlost: (reason: string) => void,
   ): Promise<[Session, Started]> {
-    const files = RUNTIME_FILES[how.build];
-    const ort = await load(new URL(files.module, how.runtime).href);
-    ort.env.wasm.wasmPaths = { mjs: new URL(files.glue, how.runtime).href, wasm: new URL(files.wasm, how.runtime).href };
+    const { module, glue, wasm } = runtimeFiles(how.build, how.runtime);
+    const ort = await load(module);
+    ort.env.wasm.wasmPaths = { mjs: glue, wasm };
     ort.env.wasm.numThreads = how.threads;
     ort.env.logLevel = "error";
     const session = new Session(ort, how.device);

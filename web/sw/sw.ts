@@ -65,6 +65,8 @@ async function removeOld(): Promise<void> {
 /** The network first for what can change (the page and the manifest), the cache first for the rest. */
 async function answer(event: FetchEvent): Promise<Response> {
   const { request } = event;
+  // Passed through untouched, so that the browser's own cache has it with the code that was compiled from it.
+  if (request.url.includes(".wasm")) return fetch(request).catch(() => keptOr(request));
   const fresh = request.mode === "navigate" || request.url.endsWith("/manifest.json");
   const cache = await caches.open(CACHE);
   const key = request.mode === "navigate" ? worker.registration.scope : request;
@@ -81,6 +83,11 @@ async function answer(event: FetchEvent): Promise<Response> {
     if (kept) return isolated(kept);
     throw error;
   }
+}
+
+async function keptOr(request: Request): Promise<Response> {
+  const kept = await (await caches.open(CACHE)).match(request, { ignoreSearch: true });
+  return kept ?? Response.error();
 }
 
 function isolated(response: Response): Response {

@@ -5,12 +5,14 @@ In a wheel they are the folder `edgekit_targets/_web`; in a checkout `web/dist`,
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,12 +27,15 @@ PACKAGED = Path(__file__).parents[1] / "_web"
 CHECKOUT = Path(__file__).parents[3] / "web"
 SOURCES = ("src", "page", "sw", "public", "licences", "index.html", "vite.config.ts", "package-lock.json")
 STAMP = ".sources"
+UNCHANGING = ("/assets/", "/ort/")  # the address of each file there holds a hash or a version
+FOREVER = "public, max-age=31536000, immutable"
 ASYNCIFY = ("*asyncify*", "ort.webgpu.*")
 
 QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
 MODEL_QUALITY = 9  # weights hardly compress, and quality 11 takes ten times as long for 1 %
 WINDOW = 24
 WORTH = 0.97  # a compressed file must be smaller than this share
+KEPT = 1 << 16  # bytes from which compressed bytes are kept: below, compressing takes milliseconds
 SMALLEST = 512  # bytes; below, headers weigh more
 COMPRESSED = {".br", ".gz", ".png", ".jpg", ".webp"}
 SERVED = {".html", ".css", ".js", ".mjs", ".json", ".wasm", ".svg", ".bin", ".onnx", ".txt"}  # what browsers fetch
@@ -105,9 +110,12 @@ def copy(site: Path, out: Path, asyncify: bool = False) -> None:
 def write_headers(out: Path) -> None:
     """Header files for hosts that read them; the service worker stands in on hosts that read none."""
     lines = "".join(f"  {name}: {value}\n" for name, value in HEADERS.items())
-    (out / "_headers").write_text(f"/*\n{lines}")  # Netlify, Cloudflare Pages
+    kept = "".join(f"{folder}*\n  Cache-Control: {FOREVER}\n" for folder in UNCHANGING)
+    (out / "_headers").write_text(f"/*\n{lines}{kept}")  # Netlify, Cloudflare Pages
     rows = [{"key": name, "value": value} for name, value in HEADERS.items()]
-    (out / "vercel.json").write_text(artifact.dump_json({"headers": [{"source": "/(.*)", "headers": rows}]}))
+    forever = [{"key": "Cache-Control", "value": FOREVER}]
+    entries = [{"source": f"{folder}(.*)", "headers": forever} for folder in UNCHANGING]
+    (out / "vercel.json").write_text(artifact.dump_json({"headers": [{"source": "/(.*)", "headers": rows}, *entries]}))
     apache = "".join(f'  Header set {name} "{value}"\n' for name, value in HEADERS.items())
     types = "AddType application/wasm .wasm\nAddType text/javascript .mjs .js\n"
     (out / ".htaccess").write_text(f"{types}<IfModule mod_headers.c>\n{apache}</IfModule>\n")
@@ -124,7 +132,7 @@ def write_headers(out: Path) -> None:
 
 
 def compress(out: Path, progress: Callable[[float], None]) -> None:
-    """Write `.br` and `.gz` beside every file that gets smaller; brotli's work is kept by content hash.
+    """Write `.br` and `.gz` beside every file that gets smaller; the work is kept by content hash.
 
     Raises:
         ExportError: A file is larger than static hosts take.
@@ -143,7 +151,7 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
 def _compress(path: Path) -> None:
     data = path.read_bytes()
     quality = MODEL_QUALITY if path.suffix == ".onnx" else QUALITY
-    for suffix, made in ((".br", _brotli(data, quality)), (".gz", gzip.compress(data, 9, mtime=0))):
+    for suffix, made in ((".br", _brotli(data, quality)), (".gz", _gzip(data))):
         if len(made) < WORTH * len(data):
             path.with_name(path.name + suffix).write_bytes(made)
 
@@ -151,12 +159,24 @@ def _compress(path: Path) -> None:
 def _brotli(data: bytes, quality: int) -> bytes:
     import brotli
 
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgekit" / "brotli"
-    kept = root / f"{hashlib.sha256(data).hexdigest()}.{quality}.{brotli.__version__}"
+    compress = functools.partial(brotli.compress, data, quality=quality, lgwin=WINDOW)
+    return _kept(data, f"brotli-{quality}-{brotli.__version__}", compress)
+
+
+def _gzip(data: bytes) -> bytes:
+    return _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0))
+
+
+def _kept(data: bytes, how: str, compress: Callable[[], bytes]) -> bytes:
+    """What compressing gave before, or gives now; short files are compressed each time."""
+    if len(data) < KEPT:
+        return compress()
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgekit" / "compressed"
+    kept = root / f"{hashlib.sha256(data).hexdigest()}.{how}"
     try:
         return kept.read_bytes()
     except OSError:
-        made: bytes = brotli.compress(data, quality=quality, lgwin=WINDOW)
+        made = compress()
     try:
         root.mkdir(parents=True, exist_ok=True)
         artifact.write_bytes(kept, made)
