@@ -18,14 +18,14 @@ def batch(name: str, rows: int, **sizes: int) -> Batch:
 
 
 def recorded() -> Reference:
-    grid = (batch("grid-00", 2, batch=2, height=96, width=96), batch("grid-01", 3, batch=3, height=96, width=96))
+    grid = (batch("grid-00", 1, batch=1, height=96, width=96), batch("grid-01", 3, batch=3, height=96, width=96))
     return Reference((batch(EVALUATION, 20), batch(STRESS, 9), *grid), {}, {}, "")
 
 
 def test_a_slow_place_is_asked_a_sample() -> None:
-    assert [len(b.names) for b in work.askable(recorded(), AXES)] == [20, 9, 2, 3]
+    assert [len(b.names) for b in work.askable(recorded(), AXES)] == [20, 9, 1, 3]
     sample = work.askable(recorded(), AXES, 8)
-    assert [(b.name, len(b.names)) for b in sample] == [(EVALUATION, 8), (STRESS, 9), ("grid-00", 2)]
+    assert [(b.name, len(b.names)) for b in sample] == [(EVALUATION, 8), (STRESS, 9), ("grid-00", 1)]
     assert [len(a) for b in sample[:1] for a in (*b.inputs.values(), *b.outputs.values())] == [8, 8]
 
 
