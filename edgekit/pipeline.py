@@ -128,7 +128,7 @@ def record(name: str, device: str, output: Path | None, audience: Audience) -> P
 
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
-    return tuple(name for name, target in targets.items() if not registry.missing(target))
+    return tuple(name for name, target in targets.items() if not registry.missing(target) and not target.obstacle())
 
 
 def _options(name: str, target: Target, given: Mapping[str, str]) -> dict[str, str]:

@@ -164,6 +164,8 @@ class Target:
             name of another target (its artifact folder).
         also: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
         needs: Libraries that must be importable.
+        obstacle: Why this host cannot make it although the libraries are there, in a sentence; empty where it can. Such
+            a target is left out where the user names none.
         groups: Names under which `-t` selects it besides its own and "all".
         places: Where an artifact is run and judged; one verdict each. "<where>-<variant>" for a variant of a bundle.
         sampled: Places that are too slow for everything, and how many evaluation images are judged there unless the
@@ -179,6 +181,7 @@ class Target:
     source: str = "model"
     also: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
+    obstacle: Callable[[], str] = str
     groups: tuple[str, ...] = ()
     places: tuple[str, ...] = ("cpu",)
     sampled: Mapping[str, int] = field(default_factory=dict)
