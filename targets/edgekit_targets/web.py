@@ -181,6 +181,7 @@ TARGET = Target(
     source="onnx",
     also=("onnx-fp16", *INT8_TARGETS),
     needs=(Need("playwright", "web"), Need("brotli", "web")),
+    obstacle=site.obstacle,
     groups=("web",),
     places=("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32"),
     sampled={"webgpu-fp32": SOFTWARE_IMAGES},

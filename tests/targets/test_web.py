@@ -8,6 +8,7 @@ import pytest
 from edgekit import artifact, golden, isolate, pipeline, serve
 from edgekit.errors import ArtifactError, ExportError, NotVerifiedHere
 from edgekit.testing import SMALL, Silence, TargetContract
+from edgekit_targets import web
 from edgekit_targets._shared import site
 
 PAGE = Path(__file__).parents[2] / "web" / "index.html"
@@ -74,6 +75,18 @@ def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
         text = (tmp_path / name).read_text()
         assert serve.POLICY in text
         assert "require-corp" in text
+
+
+def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(site, "PACKAGED", tmp_path / "packaged")
+    assert "reinstall edgekit from a wheel" in site.obstacle()
+    (tmp_path / "package.json").write_text("{}")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "npm is not installed" in site.obstacle()
+    with pytest.raises(ExportError, match="npm is not installed: install Node 20"):
+        site.find()
+    assert pipeline._installed({"web": web.TARGET}) == ()
 
 
 def test_a_file_that_hosts_refuse_is_an_error(tmp_path: Path) -> None:
