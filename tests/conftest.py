@@ -1,4 +1,4 @@
-"""What all tests share: latency is measured briefly, since no test judges it; browsers are driven on request."""
+"""What all tests share: latency and compression are brief, since no test judges them; what needs a browser says so."""
 
 import os
 from pathlib import Path
@@ -6,20 +6,32 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("EDGEKIT_TIMED_SECONDS", "0.05")
+os.environ.setdefault("EDGEKIT_BROTLI_QUALITY", "5")  # half a second instead of a minute for the browser's runtime
 # Tests run in as many processes as there are cores; threads that then wait for each other spin: one image took 0.5 s
 # with two, 0.03 s with one.
 os.environ.setdefault("EDGEKIT_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 HERE = Path(__file__).parent
-BROWSER = (HERE / "web", HERE / "runtime" / "test_browser.py", HERE / "targets" / "test_web.py")
+BROWSER = (HERE / "web", HERE / "targets" / "test_web.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The web target is not finished; its tests drive a real Chromium for minutes."""
-    if os.environ.get("EDGEKIT_BROWSER_TESTS") == "1":
-        return
-    skipped = pytest.mark.skip(reason="drives a real Chromium for minutes: set EDGEKIT_BROWSER_TESTS=1")
-    for item in items:
-        if any(item.path == path or path in item.path.parents for path in BROWSER):
-            item.add_marker(skipped)
+    """Skip what drives Chromium where there is none, or where the page cannot be built."""
+    found = [item for item in items if any(item.path == path or path in item.path.parents for path in BROWSER)]
+    if found and (missing := _missing()):
+        for item in found:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _missing() -> str:
+    """What the browser tests lack, in a sentence; empty where nothing."""
+    from edgekit.errors import NotVerifiedHere
+    from edgekit.runtime import browser
+    from edgekit_targets._shared import site
+
+    try:
+        browser.require()
+    except NotVerifiedHere as missing:
+        return str(missing)
+    return site.obstacle()

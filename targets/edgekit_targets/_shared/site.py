@@ -31,6 +31,7 @@ UNCHANGING = ("/assets/", "/ort/")  # the address of each file there holds a has
 FOREVER = "public, max-age=31536000, immutable"
 ASYNCIFY = ("*asyncify*", "ort.webgpu.*")
 
+QUALITY_VARIABLE = "EDGEKIT_BROTLI_QUALITY"  # lower where the size is not the point, as in tests
 QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
 MODEL_QUALITY = 9  # weights hardly compress, and quality 11 takes ten times as long for 1 %
 WINDOW = 24
@@ -150,7 +151,8 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
 
 def _compress(path: Path) -> None:
     data = path.read_bytes()
-    quality = MODEL_QUALITY if path.suffix == ".onnx" else QUALITY
+    most = int(os.environ.get(QUALITY_VARIABLE, QUALITY))
+    quality = min(MODEL_QUALITY, most) if path.suffix == ".onnx" else most
     for suffix, made in ((".br", _brotli(data, quality)), (".gz", _gzip(data))):
         if len(made) < WORTH * len(data):
             path.with_name(path.name + suffix).write_bytes(made)
