@@ -58,7 +58,7 @@ def test_all_six_are_verified_on_a_mobilevit(builds: Path) -> None:
 
 
 def perturbed(package_folder: Path) -> None:
-    """The first linear layer's weights, changed in the blob on disk."""
+    """The last linear layer's weights, changed in the blob on disk."""
     main = opened(package_folder)[1]
     at = constant(main, "linear", "weight").blobFileValue.offset
     file = package_folder / WEIGHTS
@@ -70,7 +70,7 @@ def perturbed(package_folder: Path) -> None:
 
 
 def turned(package_folder: Path) -> None:
-    """The first softmax goes over the queries instead of the keys: both have the same length."""
+    """The last softmax goes over the queries instead of the keys: both have the same length."""
     model, main = opened(package_folder)
     constant(main, "softmax", "axis").immediateValue.tensor.ints.values[0] = 2
     (package_folder / MODEL).write_bytes(model.SerializeToString())
@@ -84,8 +84,8 @@ def opened(package_folder: Path) -> tuple[Any, Any]:
 
 
 def constant(block: Any, kind: str, parameter: str) -> Any:
-    """The constant that the first operator of a kind takes."""
-    operator = next(o for o in block.operations if o.type == kind)
+    """The constant that the last operator of a kind takes."""
+    operator = next(o for o in reversed(block.operations) if o.type == kind)
     name = operator.inputs[parameter].arguments[0].name
     return next(o for o in block.operations if o.outputs[0].name == name).attributes["val"]
 
