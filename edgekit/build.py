@@ -11,7 +11,7 @@ from edgekit.reference import Reference
 from edgekit.spec import ModelSpec
 from edgekit.target import Target
 
-MODEL, PROGRAM, REFERENCE = "model", "program", "reference"
+MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
 WORKER_TIMEOUT = 3600.0  # seconds; a converter or a runtime that takes longer hangs
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +33,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
 Build = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
+INT8 = "onnx-int8-static"
 
 
 def main() -> None:
@@ -111,6 +113,39 @@ def export(
     with Screen(quiet=as_json) as screen:
         outcome = pipeline.export(model, tuple(target or ()), output, _options(option or []), screen, fresh)
     _conclude(outcome, as_json)
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
+    "`edgekit quantize --method entropy --calibration photos/`"
+)
+def quantize(
+    model: Annotated[str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.")] = "arr-coc-tiny",
+    search: Annotated[str, typer.Option(help="quick, full, or none (one recipe, all in INT8).")] = "quick",
+    method: Annotated[str, typer.Option(help="How ranges are made: auto, minmax, entropy or percentile.")] = "auto",
+    calibration: Annotated[
+        str, typer.Option(help="Folder of images to calibrate with; default: the model's own calibration set.")
+    ] = "",
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
+    from edgekit import pipeline
+    from edgekit.report import recipes
+    from edgekit.report.study import recipes_of
+    from edgekit.screen import Screen, table
+
+    chosen = {"search": search, "method": method, "calibration": calibration}
+    with Screen(quiet=as_json) as screen:
+        outcome = pipeline.export(model, (INT8,), output, {INT8: chosen}, screen, fresh)
+    found = recipes.table(recipes_of(outcome.report.parent, INT8))
+    if not as_json:
+        heads = ("", "recipe", "p50", "size", "worst sample", "in float")
+        table(heads, [(r.mark, r.name, r.p50, r.size, r.measures, r.float_groups) for r in found])
+    _conclude(outcome, as_json, recipes=[asdict(recipe) for recipe in found])
+    if any(row.target == INT8 and row.slower for row in outcome.rows):
+        sys.exit(REJECTED)
 
 
 @app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
@@ -229,9 +264,9 @@ def _options(given: list[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def _conclude(outcome: Outcome, as_json: bool) -> None:
+def _conclude(outcome: Outcome, as_json: bool, **more: object) -> None:
     if as_json:
-        print(json.dumps(_machine(outcome), indent=2))
+        print(json.dumps({**outcome.as_record(), **more}, indent=2))
     else:
         from edgekit.screen import conclude
 
@@ -240,20 +275,6 @@ def _conclude(outcome: Outcome, as_json: bool) -> None:
         sys.exit(REJECTED)
     if any(row.status == "failed" for row in outcome.rows):
         sys.exit(MENDABLE)
-
-
-def _machine(outcome: Outcome) -> dict[str, Any]:
-    rows = [
-        {
-            "target": r.target,
-            "status": r.status,
-            "sentences": list(r.sentences),
-            "folder": str(r.folder),
-            "reused": r.reused,
-        }
-        for r in outcome.rows
-    ]
-    return {"artifacts": rows, "report": str(outcome.report), "reference": outcome.reference}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from edgekit.tolerance import Tolerance
 from edgekit.verdict import Check, Verdict
 from edgekit.work import ANSWERS, askable
 
+SLOWER = "slower: not recommended"
 JUDGES = ("compare.py", "verdict.py", "tolerance.py", "judge.py", "latency.py")
 
 
@@ -232,7 +233,7 @@ def _compared(build: Build, batch: Batch, answers: Mapping[str, Array], toleranc
 
 def _place(place: str, device: str, passed: Verdict, answer: Mapping[str, Any]) -> Place:
     ratios = tuple(Ratio(**ratio) for ratio in answer.get("ratios", ()))
-    slower = [f"slower: not recommended ({r.value:.2f}x the speed of {r.baseline})" for r in ratios if _slower(r)]
+    slower = [f"{SLOWER} ({r.value:.2f}x the speed of {r.baseline})" for r in ratios if _slower(r)]
     return Place(
         place=place,
         device=device,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit import artifact, isolate, model, registry
-from edgekit.build import MODEL, REFERENCE, WORKER_TIMEOUT, Build
+from edgekit.build import CACHE, MODEL, REFERENCE, WORKER_TIMEOUT, Build
 from edgekit.errors import ArtifactError, ExportError
 from edgekit.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.target import Exported, Target
@@ -51,6 +51,7 @@ def make(build: Build, name: str, options: Mapping[str, str], without: Collectio
             "reference_folder": str(build.root / REFERENCE),
             "artifacts": {n: str(f) for n, f in also.items() if n in hashes},
             "options": dict(options),
+            "cache": str(build.root / CACHE / name),
         }
 
         def progress(done: float, text: str) -> None:

@@ -7,7 +7,7 @@ whose result is there and whose inputs did not change does no work; one failing 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +31,11 @@ class Row:
     folder: Path
     reused: bool = False
 
+    @property
+    def slower(self) -> bool:
+        """Whether it was found slower than the artifact it was made from."""
+        return any(judge.SLOWER in sentence for sentence in self.sentences)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -39,6 +44,11 @@ class Outcome:
     rows: tuple[Row, ...]
     report: Path
     reference: str
+
+    def as_record(self) -> dict[str, object]:
+        """What `--json` prints."""
+        rows = [{**asdict(row), "folder": str(row.folder), "sentences": list(row.sentences)} for row in self.rows]
+        return {"artifacts": rows, "report": str(self.report), "reference": self.reference}
 
 
 class Audience(Events, Protocol):

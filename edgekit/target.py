@@ -73,6 +73,7 @@ class Job:
         reference: The reference folder: what the artifact will be judged by.
         artifacts: Folders of the artifacts named in the target's `also` that exist and were not rejected, by target.
         options: The target's options as the user gave them, by name.
+        cache: A folder of the target's own in the build, for what costs time to find again; it may be deleted.
         progress: Called with the share done in [0, 1] and what is going on.
     """
 
@@ -80,6 +81,7 @@ class Job:
     reference: Path
     artifacts: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    cache: Path = Path("cache")
     progress: Callable[[float, str], None] = silent
 
 

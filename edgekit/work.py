@@ -34,6 +34,7 @@ def export(
     reference_folder: str,
     artifacts: Mapping[str, str],
     options: Mapping[str, str],
+    cache: str,
     progress: Callable[[float, str], None],
 ) -> dict[str, object]:
     """Export one target into an empty folder; returns its `Exported` as a dictionary."""
@@ -42,6 +43,7 @@ def export(
         reference=Path(reference_folder),
         artifacts={name: Path(folder) for name, folder in artifacts.items()},
         options=options,
+        cache=Path(cache),
         progress=progress,
     )
     exported = registry.find(target).export(Path(source), Path(out), job)

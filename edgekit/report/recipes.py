@@ -36,6 +36,11 @@ class Recipe:
     chosen: bool
     float_groups: str
 
+    @property
+    def mark(self) -> str:
+        """What became of it, in a word."""
+        return "chosen" if self.chosen else "passed" if self.passed else "failed"
+
 
 def table(found: Sequence[Mapping[str, Any]]) -> tuple[Recipe, ...]:
     """Recipes as the report lists them: the chosen first, then those that passed, fastest first."""

@@ -24,7 +24,7 @@ Status = Literal["verified", "rejected", "not verified here", "not judged yet", 
 STATUSES: tuple[Status, ...] = ("verified", "rejected", "not verified here", "not judged yet", "unreadable")
 
 IMPORTED = "imported"  # folder of results that other devices wrote
-RECIPES = "recipes.json"  # what a quantizing target tried
+RECIPES = Path("cache"), "recipes.json"  # what a quantizing target tried, in its own cache
 CANDIDATE = "candidate"  # name of an artifact's own timing
 EVALUATION = "evaluation"
 SLOWER = "not recommended"  # in the note that the latency protocol leaves
@@ -174,7 +174,7 @@ def _artifact(home: Path, recorded: str) -> Artifact:
         manifest = artifact.read(home)
     except ArtifactError as error:
         return Artifact(home.name, None, (Row(home.name, "", "", "unreadable", (_local(error, home),)),))
-    recipes = _recipes(home / RECIPES)
+    recipes = recipes_of(home.parent, home.name)
     try:
         found = result.read(home)
     except ArtifactError as error:
@@ -249,7 +249,9 @@ def _imported(manifest: Manifest | None, found: Result, place: Place, home: Path
     return Row(found.target, found.precision, place.place, "not verified here", why, origin=home.name)
 
 
-def _recipes(path: Path) -> tuple[Mapping[str, Any], ...]:
+def recipes_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:
+    """What a quantizing target of a build tried; empty where nothing is known."""
+    path = root / RECIPES[0] / target / RECIPES[1]
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from edgekit.runtime.threads import threads
 from edgekit.spec import Array
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime
 
 PROVIDER = "CPUExecutionProvider"
@@ -50,6 +52,20 @@ class OrtRuntime:
     def close(self) -> None:
         """Free the session."""
         del self._session
+
+
+def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
+    """A graph in ONNX Runtime that also answers with the named inner tensors; nothing is fused away."""
+    import onnx
+
+    named = {value.name for value in (*graph.graph.input, *graph.graph.output)}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in named)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        path = Path(folder) / "tapped.onnx"
+        path.write_bytes(copy.SerializeToString())
+        return OrtRuntime(path)
 
 
 def require() -> None:

@@ -145,9 +145,9 @@ def hostile(builder: Any) -> None:
     found = result.read(builder.folder / "onnx")
     assert found is not None
     result.write(builder.folder / "onnx", found.model_copy(update={"target": EVIL}))
-    (builder.folder / "onnx" / "recipes.json").write_text(
-        json.dumps([{"name": EVIL, "measures": {EVIL: 1}, EVIL: EVIL}])
-    )
+    table = builder.folder / "cache" / "onnx" / "recipes.json"
+    table.parent.mkdir(parents=True)
+    table.write_text(json.dumps([{"name": EVIL, "measures": {EVIL: 1}, EVIL: EVIL}]))
 
 
 def test_hostile_names_are_text(builder: Any) -> None:

@@ -1,0 +1,124 @@
+"""Calibration samples: what the model is shown before its activations get their ranges.
+
+They come from the model's own calibration set, or from a folder: its images (PNG, JPEG, WebP, as the model takes them)
+in the order of their names, and for each other input a file `<input>.npy` with one row an image. An input without a
+file is taken from the model's own set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.spec import Array, Input, ModelSpec
+
+LEAST = 64
+"""Samples: a range seen on fewer is a guess (ONNX Runtime's own examples use hundreds)."""
+COUNT = 300
+"""Samples of a model's own set."""
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What the model is shown.
+
+    Attributes:
+        inputs: Arrays [n, ...] by input name.
+        names: Of the samples.
+    """
+
+    inputs: Mapping[str, Array]
+    names: tuple[str, ...]
+
+    def part(self, first: int, last: int) -> Samples:
+        """Samples `first` to `last`, the latter excluded."""
+        return Samples({n: array[first:last] for n, array in self.inputs.items()}, self.names[first:last])
+
+    def batches(self, size: int) -> list[dict[str, Array]]:
+        """Inputs in batches of at most `size`."""
+        starts = range(0, len(self.names), size)
+        return [{n: np.ascontiguousarray(a[i : i + size]) for n, a in self.inputs.items()} for i in starts]
+
+
+def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT) -> Samples:
+    """Calibration samples of a model, checked.
+
+    Raises:
+        UsageError: If there are none, fewer than LEAST, or one is not what the model takes.
+    """
+    found = _own(spec, count) if folder is None else _read(spec, folder)
+    if len(found.names) < LEAST:
+        where = f"the folder '{folder}' has" if folder is not None else f"'{spec.name}' declares"
+        raise UsageError(f"{where} {len(found.names)} calibration samples: at least {LEAST} are needed")
+    for name, array in found.inputs.items():
+        finite = np.isfinite(array).reshape(len(array), -1).all(1)
+        if not finite.all():
+            sample = found.names[int(np.flatnonzero(~finite)[0])]
+            raise UsageError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or mend it")
+    return found
+
+
+def _own(spec: ModelSpec, count: int) -> Samples:
+    if spec.calibration is None:
+        raise UsageError(
+            f"'{spec.name}' declares no calibration set: give `calibration` in its ModelSpec, or a folder of images"
+        )
+    made = spec.calibration(count)
+    return Samples(dict(made.inputs), tuple(made.names))
+
+
+def _read(spec: ModelSpec, folder: Path) -> Samples:
+    if not folder.is_dir():
+        raise UsageError(f"there is no calibration folder '{folder}'")
+    picture = next((i for i in spec.inputs if i.kind == "image"), None)
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    inputs: dict[str, Array] = {}
+    names = tuple(p.name for p in paths)
+    if picture is not None:
+        if not paths:
+            raise UsageError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
+        shape = spec.shape(picture.name)
+        inputs[picture.name] = np.stack([_image(path, picture, shape) for path in paths])
+    for other in (i for i in spec.inputs if i is not picture):
+        inputs[other.name] = _rows(spec, folder, other, len(names))
+        names = names or tuple(f"{other.name}-{row}" for row in range(len(inputs[other.name])))
+    return Samples(inputs, names)
+
+
+def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
+    """One image as the model takes it: [channels, height, width], scaled from bytes to the declared range."""
+    from PIL import Image, UnidentifiedImageError
+
+    channels, height, width = shape[1:]
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.float32)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UsageError(f"the calibration image '{path}' cannot be read ({error}): remove or replace it") from error
+    if pixels.shape[:2] != (height, width):
+        raise UsageError(
+            f"the calibration image '{path}' is {pixels.shape[1]} x {pixels.shape[0]}: "
+            f"'{declared.name}' takes {width} x {height}"
+        )
+    planes = pixels.reshape(height, width, -1).transpose(2, 0, 1)
+    return np.asarray(declared.low + planes * ((declared.high - declared.low) / 255.0), dtype=np.float32)
+
+
+def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:
+    path = folder / f"{declared.name}.npy"
+    if not path.is_file():
+        own = _own(spec, max(count, LEAST)).inputs[declared.name]
+        return np.resize(own, (count or len(own), *own.shape[1:]))
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
+    row = spec.shape(declared.name)[1:]
+    if array.shape[1:] != row or (count and len(array) != count):
+        raise UsageError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {(count or 'n', *row)}")
+    return np.asarray(array, dtype=declared.dtype)

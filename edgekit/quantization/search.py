@@ -1,0 +1,207 @@
+"""The search for a recipe: the least float work that passes the gate, and of equals the one with the least noise.
+
+First every group of linear layers is quantized alone: its signal-to-noise ratio says how sensitive it is. Then ways of
+making ranges are tried on all groups at once. Where none passes, the most sensitive groups go back to float, one by
+one. Work in float, not a clock, orders the candidates, so that the same search gives the same recipe; the clock is
+asked at the end, and it is said where INT8 is slower.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edgekit import artifact, latency
+from edgekit.quantization import ranges, static
+from edgekit.quantization.calibration import Samples
+from edgekit.quantization.groups import groups, nodes_of
+from edgekit.quantization.quality import Jury
+from edgekit.quantization.ranges import Observed
+from edgekit.quantization.recipe import METHODS, Method, Recipe
+from edgekit.quantization.tried import Row, Tried, write_table
+from edgekit.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+Depth = Literal["quick", "full"]
+Tell = Callable[[float, str], None]
+
+HELD_BACK = {"quick": 32, "full": 100}
+"""Samples that judge, the last of the set."""
+SHOWN = {"quick": 96, "full": 200}
+"""Samples that make the ranges, the first of the set."""
+ALPHAS = {"quick": (0.5,), "full": (0.3, 0.5, 0.7)}
+"""SmoothQuant's alphas; its authors use 0.5 where activations have no extreme outliers."""
+TIMED_SECONDS = 0.4
+"""Of each candidate that is timed."""
+TIMED = 4
+"""Candidates that are timed, beside fp32."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search ended with.
+
+    Attributes:
+        graph: The quantized graph of the chosen row.
+        chosen: The row; the best there was, if none passed.
+        speed: How it runs beside fp32.
+        tried: How many recipes were judged.
+    """
+
+    graph: onnx.ModelProto
+    chosen: Row
+    speed: latency.Ratio
+    tried: int
+
+
+def search(
+    spec: ModelSpec,
+    graph: onnx.ModelProto,
+    samples: Samples,
+    depth: Depth,
+    folder: Path,
+    tell: Tell,
+    methods: tuple[Method, ...] = METHODS,
+) -> Found:
+    """Find a recipe for a graph.
+
+    Args:
+        spec: The model.
+        graph: In fp32.
+        samples: For calibration; the last are held back to judge.
+        depth: How much is tried.
+        folder: Where rows are kept, so that an interrupted search goes on.
+        tell: Told the share done and what is tried.
+        methods: The ways of making ranges to try.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
+        return _Search(spec, graph, samples, depth, folder, tell, methods, Path(place)).run()
+
+
+@dataclass
+class _Search:
+    spec: ModelSpec
+    graph: onnx.ModelProto
+    samples: Samples
+    depth: Depth
+    folder: Path
+    tell: Tell
+    methods: tuple[Method, ...]
+    place: Path
+    parts: dict[str, tuple[str, ...]] = field(init=False)
+    observed: dict[str, Observed] = field(init=False)
+    jury: Jury = field(init=False)
+    tried: Tried = field(init=False)
+    expected: int = 1
+
+    def __post_init__(self) -> None:
+        held = min(HELD_BACK[self.depth], len(self.samples.names) // 3)
+        shown = min(SHOWN[self.depth], len(self.samples.names) - held)
+        self.parts = groups(self.graph)
+        self.tell(0.0, f"looking at activations on {shown} samples")
+        self.observed = ranges.observe(
+            self.graph,
+            static.activations(self.graph),
+            self.samples.part(0, shown),
+            self.methods,
+            lambda done: self.tell(0.2 * done, f"looking at activations on {shown} samples"),
+        )
+        count = len(self.samples.names)
+        self.jury = Jury(self.spec, self.graph, self.samples.part(count - held, count), self.place)
+        self.tried = Tried(self.folder, _context(self.graph, self.samples, self.depth))
+
+    def run(self) -> Found:
+        """Try, choose, time, and write the table."""
+        plain = Recipe(method=self.methods[0])
+        ways = list(dict.fromkeys(self._ways()))
+        self.expected = len(self.parts) + len(ways) + 2
+        noise = {g: self._judged(plain.keeping(*(o for o in self.parts if o != g))).quality.snr_db for g in self.parts}
+        order = sorted(noise, key=lambda group: noise[group])
+        rows = [self._judged(way) for way in ways]
+        rows += self._retreat(max(rows, key=_merit).recipe, order)
+        if self.depth == "full":
+            rows += [self._judged(r.recipe.keeping(g)) for r in sorted(rows, key=_merit)[-3:] for g in order[:3]]
+        chosen = max(rows, key=_merit)
+        times, speed = self._timed(chosen, rows)
+        write_table(self.folder, self.tried.rows, chosen, times, self.parts)
+        return Found(self._made(chosen.recipe), chosen, speed, len(self.tried.rows))
+
+    def _ways(self) -> Iterator[Recipe]:
+        """Recipes with every group in INT8."""
+        yield from (Recipe(method=method) for method in self.methods)
+        if self.depth == "full":
+            choices = itertools.product(self.methods, (0.0, *ALPHAS["full"]), ("uint8", "int8"), (True, False))
+            yield from (
+                Recipe(method=m, smooth=s, activation="uint8" if a == "uint8" else "int8", per_channel=c)
+                for m, s, a, c in choices
+            )
+        yield from (Recipe(method=method, smooth=alpha) for method in self.methods for alpha in ALPHAS[self.depth])
+        yield from (Recipe(method=method, reduce_range=True) for method in self.methods)
+
+    def _retreat(self, way: Recipe, order: list[str]) -> list[Row]:
+        """Give the most sensitive groups back to float until the gate holds; a third of them where it held before."""
+        rows: list[Row] = []
+        for count in range(1, len(order)):
+            rows.append(self._judged(way.keeping(*order[:count])))
+            if any(row.quality.passed for row in rows) or (count >= 2 and self._judged(way).quality.passed):
+                break
+        return rows
+
+    def _judged(self, recipe: Recipe) -> Row:
+        if recipe.key in self.tried.rows:
+            return self.tried.rows[recipe.key]
+        done = min(0.2 + 0.7 * len(self.tried.rows) / self.expected, 0.9)
+        self.tell(done, f"recipe {len(self.tried.rows) + 1}: {recipe.name}")
+        made = self._made(recipe)
+        row = Row(recipe, self.jury.judge(made), made.ByteSize(), self._work(recipe))
+        return self.tried.add(row)
+
+    def _made(self, recipe: Recipe) -> onnx.ModelProto:
+        return static.quantize(self.graph, recipe, self.observed)
+
+    def _work(self, recipe: Recipe) -> float:
+        """Share of the multiplications of the linear layers that stays in float."""
+        sizes = {i.name: i.dims for i in self.graph.graph.initializer}
+        work: dict[str, int] = {
+            node.name: self.observed[node.input[0]].rows * sizes[node.input[1]][0] * sizes[node.input[1]][1]
+            for node in self.graph.graph.node
+            if node.name in set(nodes_of(self.parts, ()))
+        }
+        quantized = set(nodes_of(self.parts, recipe.floats))
+        floats = sum(cost for name, cost in work.items() if name not in quantized)
+        return float(floats / max(sum(work.values()), 1))
+
+    def _timed(self, chosen: Row, rows: list[Row]) -> tuple[dict[str, float], latency.Ratio]:
+        """Median latency of the best rows by key, and the chosen one's speed beside fp32."""
+        self.tell(0.92, "timing the best beside fp32")
+        best = [chosen, *(r for r in sorted(rows, key=_merit, reverse=True) if r is not chosen)][:TIMED]
+        opened = {"fp32": self.jury.opened(self.graph, "fp32")}
+        opened |= {row.recipe.key: self.jury.opened(self._made(row.recipe), str(i)) for i, row in enumerate(best)}
+        timed = latency.measure(opened, self.jury.one, seconds=TIMED_SECONDS)
+        for runtime in opened.values():
+            runtime.close()
+        times = {key: one.percentile(50) for key, one in timed.items() if key != "fp32"}
+        return times, latency.ratio(timed, "fp32", chosen.recipe.key)
+
+
+def _merit(row: Row) -> tuple[bool, bool, float, float]:
+    """What passes comes first; then activations that are fast everywhere, little float work, and accuracy."""
+    if not row.quality.passed:
+        return False, False, 0.0, row.quality.snr_db
+    return True, row.recipe.activation == "uint8", -row.work, row.quality.snr_db
+
+
+def _context(graph: onnx.ModelProto, samples: Samples, depth: str) -> str:
+    """What rows depend on: the graph, the samples, this package's code."""
+    code = [artifact.digest_file(path) for path in sorted(Path(__file__).parent.glob("*.py"))]
+    shown = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
+    made = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
+    return artifact.digest_text("\n".join([made, depth, *code, *shown]))

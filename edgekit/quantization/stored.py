@@ -1,0 +1,67 @@
+"""Weights that are stored in INT8 and multiplied in float: smaller files where INT8 arithmetic does not pay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx
+
+LEAST = 4096
+"""Elements: a smaller weight is not worth a node."""
+CHANNEL = {"Conv": 0, "Gemm": 1, "MatMul": 1}
+"""Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
+
+
+def in_int8(graph: onnx.ModelProto) -> None:
+    """Store the float weights of convolutions and linear layers in INT8, one scale a channel; changes the graph."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
+    users: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    added = []
+    for name, weight in weights.items():
+        axes = {_axis(node, name) for node in users.get(name, ())}
+        values = numpy_helper.to_array(weight)
+        if values.size < LEAST or len(axes) != 1 or None in axes:
+            continue
+        axis = int(next(iter(axes)) or 0)
+        peaks = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis), keepdims=True)
+        scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
+        rounded = np.clip(np.round(values / scale), -127, 127).astype(np.int8)
+        graph.graph.initializer.remove(weight)
+        graph.graph.initializer.extend(
+            (
+                numpy_helper.from_array(rounded, f"{name}_int8"),
+                numpy_helper.from_array(scale.ravel(), f"{name}_scale"),
+            )
+        )
+        added.append(
+            helper.make_node(
+                "DequantizeLinear",
+                [f"{name}_int8", f"{name}_scale"],
+                [name],
+                name=f"{name}/DequantizeLinear",
+                axis=axis,
+            )
+        )
+    nodes = list(graph.graph.node)
+    del graph.graph.node[:]
+    graph.graph.node.extend([*added, *nodes])
+
+
+def _axis(node: onnx.NodeProto, name: str) -> int | None:
+    """The channel axis of a weight in a node; None where it is not simply a weight."""
+    if node.op_type not in CHANNEL or list(node.input).index(name) != 1:
+        return None
+    return 0 if transposed(node) else CHANNEL[node.op_type]
+
+
+def transposed(node: onnx.NodeProto) -> bool:
+    """Whether a node has its weight as [outputs, inputs]."""
+    return any(a.name == "transB" and a.i for a in node.attribute)

@@ -1,0 +1,106 @@
+"""ONNX, static INT8 in QDQ form: ranges from calibration samples, by the recipe that a search found to be good.
+
+What the search tried stays in the target's cache, where reports find the table and an interrupted search goes on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import artifact, model
+from edgekit.errors import ExportError
+from edgekit.quantization import calibration, ranges, static
+from edgekit.quantization.calibration import Samples
+from edgekit.quantization.recipe import METHODS, Method, Recipe
+from edgekit.quantization.search import Depth, search
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.target import Exported, Job, Need, Option, Runtime, Target
+from edgekit.tolerance import INT8
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.spec import ModelSpec
+
+ENTRY = "model.onnx"
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifact -> model.onnx in INT8."""
+    import onnx
+
+    spec, graph = model.load(job.model), onnx.load(source / ENTRY)
+    if not static.activations(graph):
+        raise ExportError(f"'{spec.name}' has no linear layers with constant weights: INT8 would change nothing")
+    job.progress(0.0, "making the calibration samples")
+    samples = calibration.samples(spec, Path(job.options["calibration"]) if job.options["calibration"] else None)
+    methods = tuple(m for m in METHODS if job.options["method"] in ("auto", m))
+    if job.options["search"] == "none":
+        made, notes = _unsearched(graph, samples, methods[0], job)
+    else:
+        made, notes = _searched(spec, graph, samples, methods, job)
+    _save(made, out / ENTRY)
+    axes = artifact.read(source, check=False).axes
+    return Exported(precision="int8", entry=ENTRY, dynamic=tuple(n for n, a in axes.items() if a.dynamic), notes=notes)
+
+
+def _unsearched(
+    graph: onnx.ModelProto, samples: Samples, method: Method, job: Job
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    recipe = Recipe(method=method)
+
+    def tell(done: float) -> None:
+        job.progress(0.1 + 0.7 * done, "looking at activations")
+
+    observed = ranges.observe(graph, static.activations(graph), samples, (method,), tell)
+    return static.quantize(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",)
+
+
+def _searched(
+    spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, methods: tuple[Method, ...], job: Job
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    def tell(done: float, text: str) -> None:
+        job.progress(0.1 + 0.9 * done, text)
+
+    depth: Depth = "full" if job.options["search"] == "full" else "quick"
+    found = search(spec, graph, samples, depth, job.cache, tell, methods)
+    recipe = found.chosen.recipe
+    notes = [f"recipe: {recipe.name}"]
+    if recipe.floats:
+        notes.append(f"in float arithmetic: {', '.join(recipe.floats)}")
+    if not found.chosen.quality.passed:
+        notes.append("no recipe passed the gate on samples held back from calibration: this is the best of them")
+    return found.graph, tuple(notes)
+
+
+def load(artifact: Path, place: str) -> Runtime:
+    """Run it in ONNX Runtime."""
+    return OrtRuntime(artifact / ENTRY)
+
+
+def _save(graph: onnx.ModelProto, path: Path) -> None:
+    import onnx
+
+    try:
+        onnx.checker.check_model(graph, full_check=True)
+    except Exception as error:
+        raise ExportError(f"the INT8 graph breaks ONNX's rules: {str(error).splitlines()[0]}") from error
+    graph.producer_name, graph.producer_version = "edgekit", ""
+    path.write_bytes(graph.SerializeToString(deterministic=True))
+
+
+TARGET = Target(
+    summary="ONNX, static INT8 by a searched recipe",
+    source="onnx",
+    export=export,
+    load=load,
+    tolerance={"": INT8},
+    needs=(Need("onnxruntime", "cpu"),),
+    groups=("onnx-all",),
+    options=(
+        Option(name="search", default="quick", help="how much is tried", choices=("quick", "full", "none")),
+        Option(name="method", default="auto", help="how ranges are made", choices=("auto", *METHODS)),
+        Option(name="calibration", default="", help="folder of images; default: the model's own calibration set"),
+    ),
+)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgekit.errors import UsageError
+from edgekit.quantization.calibration import LEAST, samples
+from edgekit.spec import Evaluation
+from edgekit.testing import small_model
+
+SIZE = 96
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    draw = np.random.default_rng(1)
+    for number in range(LEAST):
+        Image.fromarray(draw.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(tmp_path / f"{number:03}.png")
+    np.save(tmp_path / "queries.npy", draw.random((LEAST, 16)).astype(np.float32))
+    return tmp_path
+
+
+def test_a_folder_gives_its_images_and_rows(folder: Path) -> None:
+    found = samples(small_model(), folder)
+    assert found.inputs["images"].shape == (LEAST, 3, SIZE, SIZE)
+    with Image.open(folder / "007.png") as image:
+        np.testing.assert_allclose(found.inputs["images"][7], np.asarray(image).transpose(2, 0, 1) / 255.0, atol=1e-6)
+    np.testing.assert_array_equal(found.inputs["queries"], np.load(folder / "queries.npy"))
+    assert found.names[7] == "007.png"
+
+
+def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> None:
+    (folder / "queries.npy").unlink()
+    spec = small_model()
+    assert spec.calibration is not None
+    own = spec.calibration(LEAST).inputs["queries"]
+    np.testing.assert_array_equal(samples(spec, folder).inputs["queries"], own)
+
+
+def test_bad_folders_are_refused_with_a_sentence(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    spec, other = small_model(), tmp_path_factory.mktemp("other")
+    with pytest.raises(UsageError, match="there is no calibration folder"):
+        samples(spec, other / "nowhere")
+    with pytest.raises(UsageError, match="holds no images: PNG, JPEG, WebP and BMP are read"):
+        samples(spec, other)
+    (folder / "003.png").write_bytes(b"no picture")
+    with pytest.raises(UsageError, match=r"the calibration image '.*003.png' cannot be read"):
+        samples(spec, folder)
+    (folder / "003.png").write_bytes((folder / "004.png").read_bytes()[:200])
+    with pytest.raises(UsageError, match=r"003.png' cannot be read"):
+        samples(spec, folder)
+    Image.new("RGB", (SIZE, SIZE + 16)).save(folder / "003.png")
+    with pytest.raises(UsageError, match=r"003.png' is 96 x 112: 'images' takes 96 x 96"):
+        samples(spec, folder)
+    (folder / "003.png").unlink()
+    with pytest.raises(UsageError, match=r"queries.npy' has the shape \(64, 16\): 'queries' takes \(63, 16\)"):
+        samples(spec, folder)
+    (folder / "queries.npy").unlink()
+    with pytest.raises(UsageError, match="has 63 calibration samples: at least 64 are needed"):
+        samples(spec, folder)
+
+
+def test_a_nan_is_refused_by_name(folder: Path) -> None:
+    rows = np.load(folder / "queries.npy")
+    rows[5, 2] = np.nan
+    np.save(folder / "queries.npy", rows)
+    with pytest.raises(UsageError, match=r"calibration sample '005.png' has a NaN or Inf in 'queries'"):
+        samples(small_model(), folder)
+
+
+def test_a_file_that_would_run_code_is_not_loaded(folder: Path) -> None:
+    np.save(folder / "queries.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(UsageError, match=r"queries.npy' cannot be read"):
+        samples(small_model(), folder)
+
+
+def test_a_model_without_or_with_too_small_a_set_is_refused() -> None:
+    with pytest.raises(UsageError, match="'small' declares no calibration set"):
+        samples(replace(small_model(), calibration=None))
+    few = Evaluation(inputs={"images": np.zeros((3, 3, SIZE, SIZE), np.float32)}, names=("a", "b", "c"))
+    with pytest.raises(UsageError, match="'small' declares 3 calibration samples: at least 64 are needed"):
+        samples(replace(small_model(), calibration=lambda count: few))
