@@ -92,6 +92,16 @@ def test_holds_no_path_of_this_machine_and_is_aligned(name: str, folder: Path) -
 
 
 @pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("architecture", ["mobilevit"])
+def test_takes_architectures_that_are_not_ours(name: str, architecture: str, tmp_path: Path) -> None:
+    spec: ModelSpec = getattr(phone_models, architecture)()
+    made = phone_models.made(TARGETS[name], name, spec, tmp_path)
+    assert artifact.read(made).axes["batch"].dynamic
+    for batch in (1, 2, 3, 8):
+        assert_same(spec, TARGETS[name], made, {"batch": batch})
+
+
+@pytest.mark.parametrize("name", TARGETS)
 def test_refuses_a_damaged_file_with_a_sentence(name: str, folder: Path, tmp_path: Path) -> None:
     whole = (folder / name / TARGETS[name].load.__globals__["ENTRY"]).read_bytes()  # type: ignore[attr-defined]
     flipped = bytearray(whole)
