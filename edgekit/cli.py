@@ -59,26 +59,14 @@ def targets(as_json: Json = False) -> None:
     """List the targets: what each makes, what it needs, whether it is installed."""
     from edgekit import registry
 
-    loaded, broken = registry.loadable()
-    rows = [
-        {
-            "name": name,
-            "summary": target.summary,
-            "source": target.source,
-            "groups": list(target.groups),
-            "places": list(target.places),
-            "missing": [f"{need.module}: pip install 'edgekit[{need.extra}]'" for need in registry.missing(target)],
-        }
-        for name, target in loaded.items()
-    ]
+    rows, broken = registry.described()
     if as_json:
         print(json.dumps({"targets": rows, "broken": broken}, indent=2))
         return
     from edgekit.screen import table
 
     shown = [
-        (str(r["name"]), str(r["summary"]), str(r["source"]), "; ".join(map(str, r["missing"])) or "installed")
-        for r in rows
+        (str(r["name"]), str(r["summary"]), str(r["source"]), "; ".join(r["missing"]) or "installed") for r in rows
     ]
     shown += [(name, sentence, "", "broken") for name, sentence in broken.items()]
     table(("target", "makes", "from", "state"), shown)
@@ -236,6 +224,31 @@ def assets(
     print(f"{len(done.written)} written, {len(done.removed)} removed, {len(done.kept)} unchanged, {done.size} bytes")
     for note in done.notes:
         print(note)
+
+
+@app.command(epilog="Example: `edgekit explain build/arr-coc-tiny/onnx-int8-static`")
+def explain(
+    artifact: Annotated[Path, typer.Argument(help="An fp16 or INT8 ONNX artifact in its build.")],
+    images: Annotated[int, typer.Option(min=1, help="Evaluation images to run.")] = 8,
+    rows: Annotated[int, typer.Option(min=1, help="Modules to list, those with most own noise first.")] = 12,
+    as_json: Json = False,
+) -> None:
+    """Tell in which modules an artifact's error is born and where it grows; writes JSON and a plot beside the build."""
+    from edgekit import attribution
+
+    found = attribution.explain(artifact, images)
+    data, plot = attribution.write(found, artifact.resolve().parent / "cache")
+    if as_json:
+        print(json.dumps({**found.as_record(), "files": [str(data), str(plot)]}, indent=2))
+        return
+    from edgekit.screen import table
+
+    shown = [
+        (p.module or "(outermost)", f"{p.noise_in:.2%}", f"{p.noise_out:.2%}", f"{p.born:.2%}", f"{p.growth:.1f}x")
+        for p in found.worst(rows)
+    ]
+    table(("module", "noise in", "noise out", "born here", "growth"), shown)
+    print(f"{data}\n{plot}")
 
 
 @app.command(epilog="Example: `edgekit doctor --json`")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
 
 from edgekit.artifact import digest_file, digest_text
 from edgekit.errors import DependencyError, UsageError
@@ -92,6 +93,23 @@ def loadable() -> tuple[dict[str, Target], dict[str, str]]:
         except UsageError as error:
             broken[name] = str(error)
     return targets, broken
+
+
+def described() -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """What `edgekit targets` shows of each target, and the sentence of each broken one by name."""
+    loaded, broken = loadable()
+    rows = [
+        {
+            "name": name,
+            "summary": target.summary,
+            "source": target.source,
+            "groups": list(target.groups),
+            "places": list(target.places),
+            "missing": [f"{need.module}: pip install 'edgekit[{need.extra}]'" for need in missing(target)],
+        }
+        for name, target in loaded.items()
+    ]
+    return rows, broken
 
 
 def missing(target: Target) -> tuple[Need, ...]:

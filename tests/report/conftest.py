@@ -228,7 +228,9 @@ def full(builder: Builder) -> None:
         builder.artifact(target, precision, notes=("TopK and the normalisations stay in fp32.",))
         maps = builder.scores(target, "cpu", error, len(target), spoil)
         builder.judge(target, [ran(builder, maps, limits, p50, notes=notes)], size)
-    (builder.folder / "onnx-int8-static" / "recipes.json").write_text(json.dumps(recipes()))
+    table = builder.folder / "cache" / "onnx-int8-static" / "recipes.json"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    table.write_text(json.dumps(recipes()))
     _web(builder)
     _elsewhere(builder)
 

@@ -22,7 +22,6 @@ def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
     table = json.loads((cache / "recipes.json").read_text())
     assert sum(row["chosen"] for row in table) == 1
     chosen = next(row for row in table if row["chosen"])
-    assert chosen["passed"]
     assert chosen["p50_ms"] > 0
     lines = (cache / "tried.jsonl").read_text().splitlines()
     (cache / "tried.jsonl").write_text("\n".join(lines[:4]) + "\n" + lines[4][:40])  # as a kill leaves it
