@@ -100,6 +100,8 @@ def _open(model: Path, settings: Mapping[str, str]) -> onnxruntime.InferenceSess
     options.intra_op_num_threads = threads()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # warnings about unused initializers are not the user's
+    # Threads that spin on after a run would slow whoever is measured next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     for key, value in settings.items():
         options.add_session_config_entry(key, value)
     try:
