@@ -57,8 +57,8 @@ class PatchEncoder(nn.Module):
         # [0, 1] -> [-1, 1], so that a model takes pixels as every platform has them.
         grid = self.patch(images * 2.0 - 1.0)
         rows, columns = grid.shape[2], grid.shape[3]
-        grid = grid + F.interpolate(self.position, size=[rows, columns], mode="bilinear", align_corners=False)
-        features = grid.flatten(2).transpose(1, 2)
+        position = F.interpolate(self.position, size=[rows, columns], mode="bilinear", align_corners=False)
+        features = grid.flatten(2).transpose(1, 2) + position.flatten(2).transpose(1, 2)
         for block in self.blocks:
             features = block(features)
         return self.norm(features), rows, columns

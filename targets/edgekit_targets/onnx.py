@@ -21,7 +21,7 @@ from edgekit.errors import ExportError
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Exported, Job, Need, Option, Runtime, Target
 from edgekit.tolerance import FP32
-from edgekit_targets._shared import attention, flat
+from edgekit_targets._shared import attention, flat, heads, patches
 
 if TYPE_CHECKING:
     import onnx
@@ -79,6 +79,8 @@ def _translate(spec: ModelSpec, captured: program.Program, opset: int) -> onnx.M
             raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {first}") from error
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
+    patches.embed(translated.model)
+    heads.split(translated.model)
     flat.flatten(translated.model)
     return translated.model_proto
 

@@ -69,9 +69,10 @@ class _Flattening:
         for node in self.nodes:
             old = node.outputs[0]
             uses = [use for use in old.uses() if use.node not in replaced]
-            for use in [u for u in uses if _reshapes_whatever(u.node, old)]:
+            served = [use for use in uses if _reshapes_whatever(use.node, old)]
+            rest = [use for use in uses if use not in served]
+            for use in served:
                 use.node.replace_input_with(use.idx, self.twins[old])
-            rest = [u for u in uses if not _reshapes_whatever(u.node, old)]
             if rest or old.is_graph_output():
                 self._unflatten(node, rest)
         for node in reversed(self.nodes):

@@ -1,0 +1,76 @@
+"""Packed attention heads: [B, N, 3, heads, d] moved to [3, B, heads, N, d] and picked apart, in fewer copies.
+
+One transposition of [B, N, 3 * heads, d] and one Split give the same queries, keys and values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+PERMUTATION = [2, 0, 3, 1, 4]
+
+
+def split(model: ir.Model) -> None:
+    """Rewrite each Reshape -> Transpose -> Gather 0, 1, 2 in place."""
+    import onnx_ir.passes.common as passes
+
+    for node in tuple(model.graph):
+        if node.op_type == "Transpose" and (picked := _picked(node)) is not None:
+            _rewrite(model.graph, node, picked)
+    passes.RemoveUnusedNodesPass()(model)
+    passes.CommonSubexpressionEliminationPass()(model)
+
+
+def _picked(node: ir.Node) -> list[ir.Value] | None:
+    """The values that are picked from the first axis of a transposed packing, in order; None where it is not that."""
+    perm, source = node.attributes.get("perm"), node.inputs[0]
+    reshape = source.producer() if source is not None else None
+    if perm is None or list(perm.as_ints()) != PERMUTATION or reshape is None or reshape.op_type != "Reshape":
+        return None
+    shape = source.shape if source is not None else None
+    if shape is None or not all(isinstance(shape[axis], int) for axis in (2, 3, 4)):
+        return None
+    found: dict[int, ir.Value] = {}
+    for use in node.outputs[0].uses():
+        index = use.node.inputs[1].const_value if use.node.op_type == "Gather" and use.node.inputs[1] else None
+        axis = use.node.attributes.get("axis")
+        if index is None or index.numpy().ndim != 0 or (axis is not None and axis.as_int() != 0):
+            return None
+        found[int(index.numpy())] = use.node.outputs[0]
+    return [found[i] for i in range(len(found))] if sorted(found) == list(range(int(str(shape[2])))) else None
+
+
+def _rewrite(graph: ir.Graph, node: ir.Node, picked: list[ir.Value]) -> None:
+    import onnx_ir as ir
+
+    packed = node.inputs[0]
+    reshape = packed.producer() if packed is not None else None
+    if packed is None or packed.shape is None or reshape is None or reshape.inputs[0] is None:
+        return
+    many, heads, size = (int(str(packed.shape[axis])) for axis in (2, 3, 4))
+    rows = ir.node("Slice", [reshape.inputs[1], *(_constant(graph, [i]) for i in (0, 2))])
+    sizes = ir.node("Concat", [rows.outputs[0], _constant(graph, [many * heads, size])], {"axis": 0})
+    laid = ir.node("Reshape", [reshape.inputs[0], sizes.outputs[0]])
+    moved = ir.node("Transpose", [laid.outputs[0]], {"perm": [0, 2, 1, 3]})
+    parts = ir.node("Split", [moved.outputs[0]], {"axis": 1, "num_outputs": many}, num_outputs=many)
+    for made in (rows, sizes, laid, moved, parts):
+        made.metadata_props.update(node.metadata_props)
+        graph.insert_before(node, made)
+    for old, new in zip(picked, parts.outputs, strict=True):
+        new.shape, new.type = old.shape, old.type
+        ir.convenience.replace_all_uses_with(old, new)
+
+
+def _constant(graph: ir.Graph, values: list[int]) -> ir.Value:
+    import onnx_ir as ir
+
+    name = f"sizes_{'_'.join(map(str, values))}"
+    if name not in graph.initializers:
+        tensor = ir.tensor(np.array(values, np.int64), name=name)
+        graph.register_initializer(ir.Value(name=name, const_value=tensor))
+    return graph.initializers[name]

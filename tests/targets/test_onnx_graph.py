@@ -1,0 +1,106 @@
+"""What the ONNX target does to a graph: fewer operators, the same answers at every size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edgekit import model, program
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.spec import Axis, Input, ModelSpec, Output
+from edgekit.target import Job
+from edgekit_targets import onnx as target
+
+PATCH, WIDTH, HEADS = 8, 32, 2
+
+
+class Transformer(nn.Module):
+    """A vision transformer of one block, as people write it."""
+
+    def __init__(self, padding: int = 0, causal: bool = False, picked: int = 3, shift: float = 0.5) -> None:
+        super().__init__()
+        self.padding, self.causal, self.picked, self.shift = padding, causal, picked, shift
+        self.patch = nn.Conv2d(3, WIDTH, PATCH, PATCH, padding=padding)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH, bias=False))
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = self.patch((images - self.shift) * 3.0).flatten(2).transpose(1, 2)
+        batch, count = rows.shape[0], rows.shape[1]
+        packed = self.qkv(self.norm(rows)).reshape(batch, count, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        query, key, value = packed[0], packed[1], packed[self.picked - 1]
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
+        rows = rows + self.out(mixed.transpose(1, 2).reshape(batch, count, WIDTH))
+        answer: Tensor = rows + self.mlp(rows)
+        return answer
+
+
+def exported(module: nn.Module, folder: Path) -> tuple[ModelSpec, Path]:
+    generator = torch.Generator().manual_seed(0)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.2, generator=generator)
+    edge = Axis(32, 16, 64, PATCH)
+    spec = ModelSpec(
+        name="toy",
+        module=module.eval(),
+        inputs=(Input("images", ("batch", 3, "height", "width"), kind="image"),),
+        outputs=(Output("rows"),),
+        axes={"batch": Axis(1, 1, 4), "height": edge, "width": edge},
+        factory=f"{__name__}:spec",
+    )
+    program.save(program.capture(spec), folder / "program", "toy")
+    (folder / "onnx").mkdir()
+    job = Job(model=folder, reference=folder, options={"opset": target.OPSET})
+    with mock.patch.object(model, "load", return_value=spec):
+        target.export(folder / "program", folder / "onnx", job)
+    return spec, folder / "onnx" / target.ENTRY
+
+
+def operators(path: Path) -> Counter[str]:
+    import onnx
+
+    return Counter(node.op_type for node in onnx.load(path).graph.node)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"padding": 1}, {"causal": True}, {"picked": 2}, {"shift": 0.0}], ids=lambda c: str(c)
+)
+def test_answers_like_the_module_at_every_size(changes: dict[str, object], tmp_path: Path) -> None:
+    spec, path = exported(Transformer(**changes), tmp_path)  # type: ignore[arg-type]
+    runtime = OrtRuntime(path)
+    for sizes in ((1, 32, 32), (2, 16, 64), (3, 64, 24)):
+        inputs = spec.random(1, dict(zip(("batch", "height", "width"), sizes, strict=True)))
+        with torch.no_grad():
+            right = spec.module(torch.from_numpy(inputs["images"])).numpy()
+        np.testing.assert_allclose(runtime.run(inputs)["rows"], right, atol=2e-5 * float(np.abs(right).max()))
+
+
+def test_the_trunk_is_gemm_and_nothing_is_copied_twice(tmp_path: Path) -> None:
+    found = operators(exported(Transformer(), tmp_path)[1])
+    assert found["Gemm"] == 4  # patches, qkv, out, the first of the mlp
+    assert found["Conv"] == found["Gather"] == found["Sub"] == 0
+    assert found["MatMul"] == 3  # two of attention, and the linear layer without a bias
+    assert found["Split"] == 1
+    assert found["Transpose"] == 4  # tiles, heads, keys, merge
+
+
+def test_what_is_not_the_pattern_is_left_alone(tmp_path: Path) -> None:
+    assert operators(exported(Transformer(padding=1), tmp_path / "a")[1])["Conv"] == 1
+    assert operators(exported(Transformer(picked=2), tmp_path / "b")[1])["Split"] == 0
+
+
+def test_nodes_keep_the_names_of_their_modules(tmp_path: Path) -> None:
+    import onnx
+
+    graph = onnx.load(exported(Transformer(), tmp_path)[1]).graph
+    named = {node.name for node in graph.node if node.op_type == "Gemm"}
+    assert named == {"patch/Gemm", "qkv/Gemm", "out/Gemm", "mlp.0/Gemm"}
