@@ -6,6 +6,7 @@ import platform
 from importlib import metadata
 
 from edgekit import recording, registry
+from edgekit.quantization import saturation
 
 LIBRARIES = ("edgekit", "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
 
@@ -23,7 +24,7 @@ def examine() -> dict[str, dict[str, str]]:
         states[name] = f"needs pip install 'edgekit[{needs[0].extra}]'" if needs else "installed"
     return {
         "versions": versions,
-        "host": recording.host() | {"cuda device": cuda},
+        "host": recording.host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor().name},
         "targets": dict(sorted(states.items())),
     }
 

@@ -35,8 +35,8 @@ class Samples:
     inputs: Mapping[str, Array]
     names: tuple[str, ...]
 
-    def part(self, first: int, last: int) -> Samples:
-        """Samples `first` to `last`, the latter excluded."""
+    def part(self, first: int, last: int | None) -> Samples:
+        """Samples `first` to `last`, the latter excluded; counted from the end where negative."""
         return Samples({n: array[first:last] for n, array in self.inputs.items()}, self.names[first:last])
 
     def batches(self, size: int) -> list[dict[str, Array]]:

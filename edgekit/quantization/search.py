@@ -12,15 +12,15 @@ import hashlib
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgekit import artifact, latency
-from edgekit.quantization import ranges, static
+from edgekit.quantization import ranges, saturation, static
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.groups import groups, nodes_of
-from edgekit.quantization.quality import Jury
+from edgekit.quantization.quality import Jury, Quality
 from edgekit.quantization.ranges import Observed
 from edgekit.quantization.recipe import METHODS, Method, Recipe
 from edgekit.quantization.tried import Row, Tried, write_table
@@ -38,6 +38,8 @@ SHOWN = {"quick": 96, "full": 200}
 """Samples that make the ranges, the first of the set."""
 ALPHAS = {"quick": (0.5,), "full": (0.3, 0.5, 0.7)}
 """SmoothQuant's alphas; its authors use 0.5 where activations have no extreme outliers."""
+EMULATED = 8
+"""Samples on which the arithmetic of processors without VNNI is emulated: each takes half a second."""
 TIMED_SECONDS = 0.4
 """Of each candidate that is timed."""
 TIMED = 4
@@ -53,12 +55,16 @@ class Found:
         chosen: The row; the best there was, if none passed.
         speed: How it runs beside fp32.
         tried: How many recipes were judged.
+        exact: Quality on a few samples where sums are exact, as with VNNI.
+        saturating: The same where pairs of products saturate, as on x86 without VNNI.
     """
 
     graph: onnx.ModelProto
     chosen: Row
     speed: latency.Ratio
     tried: int
+    exact: Quality
+    saturating: Quality
 
 
 def search(
@@ -69,6 +75,7 @@ def search(
     folder: Path,
     tell: Tell,
     methods: tuple[Method, ...] = METHODS,
+    reduce_range: bool = False,
 ) -> Found:
     """Find a recipe for a graph.
 
@@ -80,10 +87,11 @@ def search(
         folder: Where rows are kept, so that an interrupted search goes on.
         tell: Told the share done and what is tried.
         methods: The ways of making ranges to try.
+        reduce_range: Whether only 7-bit weights are tried.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
-        return _Search(spec, graph, samples, depth, folder, tell, methods, Path(place)).run()
+        return _Search(spec, graph, samples, depth, folder, tell, methods, reduce_range, Path(place)).run()
 
 
 @dataclass
@@ -95,6 +103,7 @@ class _Search:
     folder: Path
     tell: Tell
     methods: tuple[Method, ...]
+    reduce_range: bool
     place: Path
     parts: dict[str, tuple[str, ...]] = field(init=False)
     observed: dict[str, Observed] = field(init=False)
@@ -120,8 +129,8 @@ class _Search:
 
     def run(self) -> Found:
         """Try, choose, time, and write the table."""
-        plain = Recipe(method=self.methods[0])
-        ways = list(dict.fromkeys(self._ways()))
+        plain = Recipe(method=self.methods[0], reduce_range=self.reduce_range)
+        ways = list(dict.fromkeys(replace(w, reduce_range=self.reduce_range or w.reduce_range) for w in self._ways()))
         self.expected = len(self.parts) + len(ways) + 2
         noise = {g: self._judged(plain.keeping(*(o for o in self.parts if o != g))).quality.snr_db for g in self.parts}
         order = sorted(noise, key=lambda group: noise[group])
@@ -132,7 +141,10 @@ class _Search:
         chosen = max(rows, key=_merit)
         times, speed = self._timed(chosen, rows)
         write_table(self.folder, self.tried.rows, chosen, times, self.parts)
-        return Found(self._made(chosen.recipe), chosen, speed, len(self.tried.rows))
+        made = self._made(chosen.recipe)
+        few = Jury(self.spec, self.graph, self.samples.part(-EMULATED, None), self.place)
+        exact, saturating = few.judge(made), few.judge(saturation.emulated(made))
+        return Found(made, chosen, speed, len(self.tried.rows), exact, saturating)
 
     def _ways(self) -> Iterator[Recipe]:
         """Recipes with every group in INT8."""

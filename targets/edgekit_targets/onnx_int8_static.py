@@ -13,7 +13,7 @@ from edgekit.errors import ExportError
 from edgekit.quantization import calibration, ranges, static
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.recipe import METHODS, Method, Recipe
-from edgekit.quantization.search import Depth, search
+from edgekit.quantization.search import Depth, Found, search
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Exported, Job, Need, Option, Runtime, Target
 from edgekit.tolerance import INT8
@@ -48,7 +48,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 def _unsearched(
     graph: onnx.ModelProto, samples: Samples, method: Method, job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    recipe = Recipe(method=method)
+    recipe = Recipe(method=method, reduce_range=job.options["reduce_range"] == "yes")
 
     def tell(done: float) -> None:
         job.progress(0.1 + 0.7 * done, "looking at activations")
@@ -64,14 +64,25 @@ def _searched(
         job.progress(0.1 + 0.9 * done, text)
 
     depth: Depth = "full" if job.options["search"] == "full" else "quick"
-    found = search(spec, graph, samples, depth, job.cache, tell, methods)
+    reduced = job.options["reduce_range"] == "yes"
+    found = search(spec, graph, samples, depth, job.cache, tell, methods, reduced)
     recipe = found.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:
         notes.append(f"in float arithmetic: {', '.join(recipe.floats)}")
     if not found.chosen.quality.passed:
         notes.append("no recipe passed the gate on samples held back from calibration: this is the best of them")
+    notes.append(_elsewhere(found))
     return found.graph, tuple(notes)
+
+
+def _elsewhere(found: Found) -> str:
+    """What the same file answers on processors without VNNI, and what to do about it."""
+    spread = found.exact.snr_db - found.saturating.snr_db
+    said = f"on x86 without VNNI the noise is {max(spread, 0.0):.1f} dB higher than with it (emulated)"
+    if found.exact.passed and not found.saturating.passed:
+        return f"{said}, beyond the gate: for such processors export with `-O onnx-int8-static.reduce_range=yes`"
+    return f"{said}, and reduce_range is not needed there" if found.saturating.passed else said
 
 
 def load(artifact: Path, place: str) -> Runtime:
@@ -101,6 +112,7 @@ TARGET = Target(
     options=(
         Option(name="search", default="quick", help="how much is tried", choices=("quick", "full", "none")),
         Option(name="method", default="auto", help="how ranges are made", choices=("auto", *METHODS)),
+        Option(name="reduce_range", default="no", help="7-bit weights, for CPUs without VNNI", choices=("yes", "no")),
         Option(name="calibration", default="", help="folder of images; default: the model's own calibration set"),
     ),
 )

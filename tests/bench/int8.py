@@ -1,0 +1,158 @@
+"""INT8 beside what a user would get without edgekit: accuracy against the reference, size, and speed in one run.
+
+    python tests/bench/int8.py            # arr-coc-tiny: the trained model
+    python tests/bench/int8.py --base     # arr-coc-base: seeded weights, so size and speed only
+
+The plain paths: `torch.onnx.export` with its defaults; on its graph, with the shapes of inner values dropped (without
+that it does not load), `quantize_dynamic` and `quantize_static` with their defaults. Speed is interleaved run by run
+with two threads; a ratio is the plain fp32 export's median over the candidate's, with a 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from edgekit import artifact, compare, latency, model, pipeline, program, reference, verdict
+from edgekit.arrcoc import presets
+from edgekit.quantization import calibration, dynamic, ranges, static
+from edgekit.quantization.recipe import Recipe
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.screen import Screen, table
+from edgekit.spec import Array, ModelSpec
+from edgekit.target import Job
+from edgekit.tolerance import INT8
+from edgekit_targets import onnx as onnx_target
+
+OURS = ("onnx", "onnx-int8-static", "onnx-int8-dynamic")
+SECONDS = 6.0
+
+
+def main() -> None:
+    """Make all, measure all, print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", action="store_true", help="arr-coc-base with seeded weights")
+    parser.add_argument("--build", type=Path, default=Path("build"), help="folder of builds, for the tiny model")
+    chosen = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        spec = presets.arr_coc_base() if chosen.base else presets.arr_coc_tiny()
+        shown = calibration.samples(spec, count=calibration.LEAST)
+        models = _plain(spec, shown, place)
+        models |= _seeded(spec, shown.part(0, 8), place) if chosen.base else _exported(chosen.build)
+        _print(spec, models, None if chosen.base else chosen.build / spec.name / "reference")
+
+
+def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str, Path]:
+    """What a user would do: PyTorch's exporter, then ONNX Runtime's quantizers, all with their defaults."""
+    from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._batches: Iterator[Mapping[str, Array]] = iter(shown.part(0, 16).batches(1))
+
+        def get_next(self) -> Any:
+            return next(self._batches, None)
+
+    paths = {name: place / f"{name}.onnx" for name in ("plain fp32", "plain dynamic", "plain static")}
+    inputs = tuple(torch.from_numpy(spec.random(0, {"batch": 2})[i.name]) for i in spec.inputs)
+    dynamic_sizes = {
+        i.name: {n: torch.export.Dim.AUTO for n, size in enumerate(i.shape) if isinstance(size, str)}
+        for i in spec.inputs
+    }
+    torch.onnx.export(
+        spec.module,
+        inputs,
+        paths["plain fp32"],
+        dynamo=True,
+        verbose=False,
+        external_data=False,
+        input_names=[i.name for i in spec.inputs],
+        output_names=[o.name for o in spec.outputs],
+        dynamic_shapes=dynamic_sizes,
+    )
+    graph = onnx.load(paths["plain fp32"])
+    del graph.graph.value_info[:]
+    onnx.save(graph, place / "loadable.onnx")
+    quantize_dynamic(place / "loadable.onnx", paths["plain dynamic"])
+    quantize_static(place / "loadable.onnx", paths["plain static"], Reader())
+    return paths
+
+
+def _exported(builds: Path) -> dict[str, Path]:
+    """The artifacts that edgekit exports, made where they are not there."""
+    with Screen() as screen:
+        outcome = pipeline.export("arr-coc-tiny", OURS, builds, {}, screen)
+    return {row.target: row.folder / artifact.read(row.folder).entry for row in outcome.rows if row.target in OURS}
+
+
+def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str, Path]:
+    """The same graphs without a verdict: seeded weights have nothing to judge, and are too many to record."""
+    model.save(spec, place / "model")
+    program.save(program.capture(spec), place / "program", model.digest(place / "model"))
+    (place / "onnx").mkdir()
+    job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET})
+    onnx_target.export(place / "program", place / "onnx", job)
+    graph = onnx.load(place / "onnx" / onnx_target.ENTRY)
+    observed = ranges.observe(graph, static.activations(graph), shown, ("minmax",), lambda done: None)
+    onnx.save(static.quantize(graph, Recipe(), observed), place / "static.onnx")
+    onnx.save(dynamic.quantize(graph), place / "dynamic.onnx")
+    return dict(
+        zip(OURS, (place / "onnx" / onnx_target.ENTRY, place / "static.onnx", place / "dynamic.onnx"), strict=True)
+    )
+
+
+def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -> None:
+    runtimes = {name: OrtRuntime(path) for name, path in models.items()}
+    timed = latency.measure(runtimes, spec.random(0), seconds=SECONDS)
+    rows = []
+    for name, path in models.items():
+        ratio = latency.ratio(timed, "plain fp32", name)
+        said = (f"{ratio.value:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}")
+        size, share = path.stat().st_size, path.stat().st_size / models["onnx"].stat().st_size
+        judged = _judged(spec, runtimes[name], recorded) if recorded is not None else ()
+        rows.append((name, f"{size:,}", f"{share:.3f}", f"{timed[name].percentile(50):.2f}", *said, *judged))
+    heads = ("model", "bytes", "of onnx", "p50 ms", "speed", "95 %")
+    judged_heads = ("spearman", "worst", "lost mass", "task drop", "gate") if recorded is not None else ()
+    print("\t".join((*heads, *judged_heads)))
+    table((*heads, *judged_heads), rows)
+
+
+def _judged(spec: ModelSpec, runtime: OrtRuntime, recorded: Path) -> tuple[str, ...]:
+    """Spearman on the mean and the worst image, lost mass on the worst, the task metric's drop, and the verdict."""
+    batch = next(b for b in reference.read(recorded).batches if b.name == reference.EVALUATION)
+    answers = [runtime.run(row) for row in batch.rows()]
+    outputs = tuple(o for o in spec.outputs if o.role in ("scores", "counts", "ranking"))
+    got = {o.name: np.concatenate([row[o.name] for row in answers]) for o in outputs}
+    right = {o.name: batch.outputs[o.name] for o in outputs}
+    real = spec.evaluation() if spec.evaluation is not None else None
+    found = compare.compare(
+        outputs,
+        right,
+        got,
+        batch.names,
+        score_tolerance=verdict.score_tolerance(INT8, 0.0),
+        metric=real.metric if real is not None else None,
+        truth=real.truth if real is not None else None,
+    )
+    passed = verdict.judge(INT8, {}, evaluation=[found])
+    spearman = next(m.values for m in found.measures if m.metric == "spearman")
+    lost = next(m.values for m in found.measures if m.metric == "lost mass")
+    drop = next((c.value for c in passed.checks if not c.output), float("nan"))
+    gate = "passes" if passed.status == "verified" else "fails"
+    return f"{spearman.mean():.4f}", f"{spearman.min():.4f}", f"{lost.max():.4f}", f"{drop:+.4f}", gate
+
+
+if __name__ == "__main__":
+    main()
