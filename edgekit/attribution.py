@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 IMAGES = 8
 """Images that are run: noise is a mean over thousands of values, and hardly moves after that."""
 SOURCE, ENTRY = "onnx", "model.onnx"
-RENAMED = ("{}", "{}_fp16")
-"""What a tensor may be called in the artifact."""
+RENAMED = ("{}", "{}_fp16", "{}_dequantized")
+"""What a tensor may be called in the artifact; the first that is there in float counts."""
 
 
 @dataclass(frozen=True)
@@ -144,17 +144,24 @@ def _noise(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Mappin
     there = {name for node in other.graph.node for name in node.output}
     ranked, smoothed = _after_ranking(right), _smoothed(right, other)
     names = [name for node in right.graph.node for name in node.output if name not in ranked]
-    pairs = {name: called.format(name) for name in names for called in RENAMED if called.format(name) in there}
-    one, two = ort.tapped(right, list(pairs)), ort.tapped(other, list(pairs.values()))
-    signal, error = dict.fromkeys(pairs, 0.0), dict.fromkeys(pairs, 0.0)
+    called = {name: [c.format(name) for c in RENAMED if c.format(name) in there] for name in names}
+    one, two = ort.tapped(right, names), ort.tapped(other, sorted({c for cs in called.values() for c in cs}))
+    signal, error = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    seen: set[str] = set()
     for row in rows:
         a, b = one.run(row), two.run(row)
-        for name, renamed in pairs.items():
-            if a[name].dtype.kind == "f" and a[name].shape == b[renamed].shape:
-                x, y = a[name].astype(np.float64), b[renamed] * smoothed.get(name, 1.0)
+        for name in names:
+            floats = (b[c] for c in called[name] if b[c].dtype.kind == "f" and b[c].shape == a[name].shape)
+            if a[name].dtype.kind == "f" and (got := next(floats, None)) is not None:
+                seen.add(name)
+                x, y = a[name].astype(np.float64), got * smoothed.get(name, 1.0)
                 signal[name] += float((x * x).sum())
                 error[name] += float(((x - y) ** 2).sum())
-    return {name: math.sqrt(error[name] / power) for name, power in signal.items() if power > 0}
+    noise = {name: math.sqrt(error[name] / power) for name, power in signal.items() if power > 0 and name in seen}
+    for node in reversed(right.graph.node):  # what was moved as bytes has the noise of where it was moved to
+        if node.op_type in ("Reshape", "Transpose") and node.output[0] in noise:
+            noise.setdefault(node.input[0], noise[node.output[0]])
+    return noise
 
 
 def _after_ranking(graph: onnx.ModelProto) -> set[str]:
