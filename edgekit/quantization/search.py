@@ -22,7 +22,7 @@ from edgekit.quantization.calibration import Samples
 from edgekit.quantization.groups import groups, nodes_of
 from edgekit.quantization.quality import Jury, Quality
 from edgekit.quantization.ranges import Observed
-from edgekit.quantization.recipe import METHODS, Method, Recipe
+from edgekit.quantization.recipe import METHODS, Activation, Method, Recipe
 from edgekit.quantization.tried import Row, Tried, write_table
 from edgekit.spec import ModelSpec
 
@@ -150,10 +150,10 @@ class _Search:
         """Recipes with every group in INT8."""
         yield from (Recipe(method=method) for method in self.methods)
         if self.depth == "full":
-            choices = itertools.product(self.methods, (0.0, *ALPHAS["full"]), ("uint8", "int8"), (True, False))
+            kinds: tuple[tuple[Activation, bool], ...] = (("uint8", True), ("int8", True), ("uint8", False))
             yield from (
-                Recipe(method=m, smooth=s, activation="uint8" if a == "uint8" else "int8", per_channel=c)
-                for m, s, a, c in choices
+                Recipe(method=m, smooth=s, activation=activation, per_channel=per_channel)
+                for m, s, (activation, per_channel) in itertools.product(self.methods, (0.0, *ALPHAS["full"]), kinds)
             )
         yield from (Recipe(method=method, smooth=alpha) for method in self.methods for alpha in ALPHAS[self.depth])
         yield from (Recipe(method=method, reduce_range=True) for method in self.methods)

@@ -1,0 +1,38 @@
+"""What INT8 destroys, and what it slows down, is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgekit import pipeline
+from tests.quantization.listening import Silent
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_int8_that_destroys_top_k_is_rejected(tmp_path: Path) -> None:
+    outcome = pipeline.export("tests.quantization.outliers:spec", ("onnx-int8-static",), tmp_path, {}, Silent())
+    assert outcome.rows[0].status == "verified", outcome.rows[0].sentences
+    row = outcome.rows[1]
+    assert row.status == "rejected"
+    assert any("spearman of 'scores'" in s or "lost mass of 'indices'" in s for s in row.sentences), row.sentences
+    notes = json.loads((row.folder / "manifest.json").read_text())["notes"]
+    assert any(note.startswith("no recipe passed the gate") for note in notes)
+    table = json.loads((tmp_path / "outliers" / "cache" / "onnx-int8-static" / "recipes.json").read_text())
+    assert not any(found["passed"] for found in table)
+
+
+@pytest.mark.parametrize("arguments", [("--search", "none")])
+def test_quantize_refuses_what_is_slower(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """The small model's layers are too small for INT8: it takes twice the time, which no noise of a host hides."""
+    command = [sys.executable, "-m", "edgekit.cli", "quantize", "edgekit.testing:small_model", "-o", str(tmp_path)]
+    environment = {**os.environ, "EDGEKIT_TIMED_SECONDS": "0.3"}
+    ran = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert ran.returncode == 3, ran.stderr
+    assert "slower: not recommended" in ran.stdout
