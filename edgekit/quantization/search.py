@@ -36,6 +36,8 @@ HELD_BACK = {"quick": 32, "full": 100}
 """Samples that judge, the last of the set."""
 SHOWN = {"quick": 96, "full": 200}
 """Samples that make the ranges, the first of the set."""
+NEEDED = {depth: HELD_BACK[depth] + SHOWN[depth] for depth in ("quick", "full")}
+"""Samples in all: a quick search does not wait for a whole calibration set to be drawn."""
 ALPHAS = {"quick": (0.5,), "full": (0.3, 0.5, 0.7)}
 """SmoothQuant's alphas; its authors use 0.5 where activations have no extreme outliers."""
 EMULATED = 8

@@ -13,7 +13,7 @@ from edgekit.errors import ExportError
 from edgekit.quantization import calibration, ranges, static
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.recipe import METHODS, Method, Recipe
-from edgekit.quantization.search import Depth, Found, search
+from edgekit.quantization.search import NEEDED, Depth, Found, search
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Exported, Job, Need, Option, Runtime, Target
 from edgekit.tolerance import INT8
@@ -34,7 +34,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if not static.activations(graph):
         raise ExportError(f"'{spec.name}' has no linear layers with constant weights: INT8 would change nothing")
     job.progress(0.0, "making the calibration samples")
-    samples = calibration.samples(spec, Path(job.options["calibration"]) if job.options["calibration"] else None)
+    folder = Path(job.options["calibration"]) if job.options["calibration"] else None
+    samples = calibration.samples(spec, folder, NEEDED.get(job.options["search"], calibration.COUNT))
     methods = tuple(m for m in METHODS if job.options["method"] in ("auto", m))
     if job.options["search"] == "none":
         made, notes = _unsearched(graph, samples, methods[0], job)
