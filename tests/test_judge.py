@@ -429,7 +429,12 @@ GROSS: dict[str, Change] = {  # too large for any precision
     ),
     "patch order reversed": backwards("relevance"),
     "patches in column order": lambda g: g.wrap(
-        g.out("texture/Add"), lambda x: g.add("Transpose", x, perm=[0, 1, 3, 2])
+        g.out("texture/Add"),
+        lambda x: g.add(
+            "Reshape",
+            g.add("Transpose", g.add("Reshape", x, np.array([0, 14, 14, 192])), perm=[0, 2, 1, 3]),
+            np.array([0, 196, 192]),
+        ),
     ),
     "scores scaled by 0.7": times("relevance", 0.7),
     "another map given": leaves("relevance", lambda g, x: g.add("Sqrt", x)),
