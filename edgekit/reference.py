@@ -96,12 +96,30 @@ def asked(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
     batches = []
     if evaluation is not None:
         batches.append(Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names))
-    batches.append(_stress(spec))
+    batches.append(stress(spec))
     for number, sizes in enumerate(grid(spec.axes)):
         inputs = spec.random(1000 + number, sizes)
         names = tuple(f"row {row}" for row in range(len(next(iter(inputs.values())))))
         batches.append(Batch(f"{GRID}-{number:02d}", inputs, {}, sizes, names))
     return tuple(batches)
+
+
+def stress(spec: ModelSpec) -> Batch:
+    """Random, constant and extreme inputs at default sizes: what a photograph never is and a runtime must survive."""
+    rows: list[dict[str, Array]] = [spec.random(seed) for seed in range(RANDOM_ROWS)]
+    names = [f"random {seed}" for seed in range(RANDOM_ROWS)]
+    for name, share in (("all lowest", 0.0), ("all highest", 1.0), ("all middle", 0.5)):
+        rows.append({i.name: _filled(spec, i.name, share) for i in spec.inputs})
+        names.append(name)
+    for seed in range(2):
+        drawn = spec.random(100 + seed)
+        middles = {i.name: (i.low + i.high) / 2 for i in spec.inputs}
+        rows.append(
+            {i.name: np.where(drawn[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
+        )
+        names.append(f"lowest or highest {seed}")
+    inputs = {i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}
+    return Batch(STRESS, inputs, {}, {}, tuple(names))
 
 
 def digest(batches: tuple[Batch, ...]) -> str:
@@ -183,24 +201,6 @@ def _named(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
         for batch, arrays in batches.items()
         for name, array in arrays.items()
     }
-
-
-def _stress(spec: ModelSpec) -> Batch:
-    """Random, constant and extreme inputs at default sizes: what a photograph never is and a runtime must survive."""
-    rows: list[dict[str, Array]] = [spec.random(seed) for seed in range(RANDOM_ROWS)]
-    names = [f"random {seed}" for seed in range(RANDOM_ROWS)]
-    for name, share in (("all lowest", 0.0), ("all highest", 1.0), ("all middle", 0.5)):
-        rows.append({i.name: _filled(spec, i.name, share) for i in spec.inputs})
-        names.append(name)
-    for seed in range(2):
-        drawn = spec.random(100 + seed)
-        middles = {i.name: (i.low + i.high) / 2 for i in spec.inputs}
-        rows.append(
-            {i.name: np.where(drawn[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
-        )
-        names.append(f"lowest or highest {seed}")
-    inputs = {i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}
-    return Batch(STRESS, inputs, {}, {}, tuple(names))
 
 
 def _filled(spec: ModelSpec, name: str, share: float) -> Array:

@@ -242,6 +242,13 @@ def test_unexplained_is_a_share_of_the_deviation_or_of_its_floor() -> None:
         assert value(found, "relevance", "unexplained") == pytest.approx(0.01 / deviation, rel=1e-4)
 
 
+def test_a_dark_map_has_no_direction() -> None:
+    dark = np.linspace(1e-8, 0.99 * RESOLUTION, 12, dtype=np.float32)[None]
+    assert value(against(answer(dark), answer(dark[:, ::-1].copy())), "relevance", "cosine") == 1
+    seen = np.float32(1.1) * dark
+    assert value(against(answer(seen), answer(seen[:, ::-1].copy())), "relevance", "cosine") < 0.9
+
+
 def test_zero_maps_have_a_cosine_and_a_ratio() -> None:
     zero, one = np.zeros((1, 12), np.float32), np.ones((1, 12), np.float32)
     both, only = against(answer(zero), answer(zero)), against(answer(zero), answer(one))

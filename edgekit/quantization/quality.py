@@ -33,7 +33,8 @@ class Quality:
     """What a graph lost.
 
     Attributes:
-        passed: Whether every limit of the INT8 gate, made stricter by STRICTER, held on every sample.
+        passed: Whether every limit of the INT8 gate held: made stricter by STRICTER on every sample, and as it is on
+            what the gate asks beside photographs.
         snr_db: Signal-to-noise ratio of the first output over all samples.
         worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and what else the outputs have.
         reasons: Sentences, where a limit did not hold.
@@ -53,10 +54,14 @@ class Jury:
         graph: The fp32 graph, which is the truth here.
         samples: Held back from calibration.
         folder: Where candidates may be written to be opened.
+        strange: Inputs that are no photographs, as the gate asks them: ranges made from photographs may not hold them.
     """
 
-    def __init__(self, spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, folder: Path) -> None:
+    def __init__(
+        self, spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, folder: Path, strange: Samples | None = None
+    ) -> None:
         self._spec, self._samples, self._folder = spec, samples, folder
+        self._asked = [samples] if strange is None else [samples, strange]
         self._truth = self._answers(self.opened(graph, "fp32"))
 
     def opened(self, graph: onnx.ModelProto, name: str) -> Runtime:
@@ -68,17 +73,15 @@ class Jury:
     def judge(self, graph: onnx.ModelProto) -> Quality:
         """Run all samples through a graph and compare."""
         answers = self._answers(self.opened(graph, "candidate"))
-        found = compare.compare(
-            self._spec.outputs,
-            self._truth,
-            answers,
-            self._samples.names,
-            score_tolerance=verdict.score_tolerance(INT8, 0.0),
+        tolerance = verdict.score_tolerance(INT8, 0.0)
+        found, *strange = (
+            compare.compare(self._spec.outputs, right, got, asked.names, score_tolerance=tolerance)
+            for asked, right, got in zip(self._asked, self._truth, answers, strict=True)
         )
-        passed = verdict.judge(stricter(INT8), {}, evaluation=[found])
+        passed = verdict.judge(stricter(INT8), {}, evaluation=[found], stress=strange)
         return Quality(
             passed=passed.status != "rejected",
-            snr_db=_snr(self._truth, answers, self._spec.outputs[0].name),
+            snr_db=_snr(self._truth[0], answers[0], self._spec.outputs[0].name),
             worst=_worst(found),
             reasons=tuple(str(reason) for reason in passed.reasons),
         )
@@ -88,10 +91,13 @@ class Jury:
         """One sample, for timing."""
         return self._samples.batches(1)[0]
 
-    def _answers(self, runtime: Runtime) -> dict[str, Array]:
-        rows = [runtime.run(batch) for batch in self._samples.batches(BATCH)]
+    def _answers(self, runtime: Runtime) -> list[dict[str, Array]]:
+        answers = []
+        for asked in self._asked:
+            rows = [runtime.run(batch) for batch in asked.batches(BATCH)]
+            answers.append({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
         runtime.close()
-        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+        return answers
 
 
 def stricter(tolerance: Tolerance) -> Tolerance:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edgekit import artifact, latency
+from edgekit import artifact, latency, reference
 from edgekit.quantization import ranges, saturation, static
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.groups import groups, nodes_of
@@ -126,7 +126,9 @@ class _Search:
             lambda done: self.tell(0.2 * done, f"looking at activations on {shown} samples"),
         )
         count = len(self.samples.names)
-        self.jury = Jury(self.spec, self.graph, self.samples.part(count - held, count), self.place)
+        odd = reference.stress(self.spec)
+        strange = Samples(odd.inputs, odd.names)
+        self.jury = Jury(self.spec, self.graph, self.samples.part(count - held, count), self.place, strange)
         self.tried = Tried(self.folder, _context(self.graph, self.samples, self.depth))
 
     def run(self) -> Found:
