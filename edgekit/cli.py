@@ -114,6 +114,9 @@ def quantize(
     calibration: Annotated[
         str, typer.Option(help="Folder of images to calibrate with; default: the model's own calibration set.")
     ] = "",
+    reduce_range: Annotated[
+        bool, typer.Option("--reduce-range", help="7-bit weights only, for x86 without VNNI (see `edgekit doctor`).")
+    ] = False,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
     as_json: Json = False,
@@ -122,17 +125,18 @@ def quantize(
     from edgekit import pipeline
     from edgekit.report import recipes
     from edgekit.report.study import recipes_of
-    from edgekit.screen import Screen, table
+    from edgekit.screen import Screen, show_recipes
 
     chosen = {"search": search, "method": method, "calibration": calibration}
+    chosen["reduce_range"] = "yes" if reduce_range else "no"
     with Screen(quiet=as_json) as screen:
         outcome = pipeline.export(model, (INT8,), output, {INT8: chosen}, screen, fresh)
-    found = recipes.table(recipes_of(outcome.report.parent, INT8))
+    made = next(row for row in outcome.rows if row.target == INT8)
+    found = recipes.table(recipes_of(outcome.report.parent, INT8) if made.notes else ())
     if not as_json:
-        heads = ("", "recipe", "p50", "size", "worst sample", "in float")
-        table(heads, [(r.mark, r.name, r.p50, r.size, r.measures, r.float_groups) for r in found])
+        show_recipes(found, made.notes)
     _conclude(outcome, as_json, recipes=[asdict(recipe) for recipe in found])
-    if any(row.target == INT8 and row.slower for row in outcome.rows):
+    if made.slower:
         sys.exit(REJECTED)
 
 

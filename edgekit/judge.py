@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit import artifact, compare, isolate, recording, registry, result, verdict
+from edgekit import artifact, compare, isolate, latency, recording, registry, result, verdict
 from edgekit.build import MODEL, REFERENCE, WORKER_TIMEOUT, Build
 from edgekit.compare import Comparison
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
@@ -233,7 +233,8 @@ def _compared(build: Build, batch: Batch, answers: Mapping[str, Array], toleranc
 
 def _place(place: str, device: str, passed: Verdict, answer: Mapping[str, Any]) -> Place:
     ratios = tuple(Ratio(**ratio) for ratio in answer.get("ratios", ()))
-    slower = [f"{SLOWER} ({r.value:.2f}x the speed of {r.baseline})" for r in ratios if _slower(r)]
+    held_against = [latency.Ratio(**r.model_dump()) for r in ratios if r.baseline != "pytorch"]
+    slower = [f"{SLOWER} ({r.value:.2f}x the speed of {r.baseline})" for r in held_against if r.slower]
     return Place(
         place=place,
         device=device,
@@ -244,11 +245,6 @@ def _place(place: str, device: str, passed: Verdict, answer: Mapping[str, Any]) 
         timings={name: Timing(**timing) for name, timing in answer.get("timings", {}).items()},
         ratios=ratios,
     )
-
-
-def _slower(ratio: Ratio) -> bool:
-    """Whether it is slower for sure than the artifact it was made from; eager PyTorch is shown, not held against it."""
-    return ratio.baseline != "pytorch" and ratio.high < 1.0
 
 
 def _measure(check: Check) -> result.Measure:

@@ -84,17 +84,6 @@ class Ratio:
         """The fields of `result.Ratio`."""
         return {"baseline": self.baseline, "value": self.value, "low": self.low, "high": self.high}
 
-    def __str__(self) -> str:
-        if self.slower:
-            return f"slower: not recommended ({self.value:.2f}x the speed of {self.baseline}, {self._interval})"
-        if self.low > 1.0:
-            return f"{self.value:.2f}x as fast as {self.baseline} ({self._interval})"
-        return f"as fast as {self.baseline}, as far as can be told ({self.value:.2f}x, {self._interval})"
-
-    @property
-    def _interval(self) -> str:
-        return f"{CONFIDENCE:.0%} interval {self.low:.2f} to {self.high:.2f}"
-
 
 def measure(
     runtimes: Mapping[str, Runtime],

@@ -11,7 +11,7 @@ from typing import Any
 
 from edgekit import artifact, isolate, model, registry
 from edgekit.build import CACHE, MODEL, REFERENCE, WORKER_TIMEOUT, Build
-from edgekit.errors import ArtifactError, ExportError
+from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.target import Exported, Target
 
@@ -30,9 +30,10 @@ def make(build: Build, name: str, options: Mapping[str, str], without: Collectio
     source = _source(build, target.source)
     tools = _tools(target)
     hashes = {n: artifact.read(f, check=False).sha256 for n, f in also.items()}
+    recorded = _recorded(target, options)
 
     def key(left_out: Collection[str]) -> str:
-        return _key(name, source, options, tools, {n: h for n, h in hashes.items() if n not in left_out})
+        return _key(name, source, recorded, tools, {n: h for n, h in hashes.items() if n not in left_out})
 
     if not build.fresh and not without:
         try:
@@ -62,7 +63,23 @@ def make(build: Build, name: str, options: Mapping[str, str], without: Collectio
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")
-        return artifact.commit(staged, _manifest(build, name, exported, source, key(()), options, tools, left_out))
+        return artifact.commit(staged, _manifest(build, name, exported, source, key(()), recorded, tools, left_out))
+
+
+def _recorded(target: Target, options: Mapping[str, str]) -> dict[str, str]:
+    """Options as the manifest holds them: of a folder the digest of what is in it, since its path may be anyone's.
+
+    Raises:
+        UsageError: If there is no such folder.
+    """
+    recorded = dict(options)
+    for name in (option.name for option in target.options if option.folder and options[option.name]):
+        folder = Path(options[name])
+        if not folder.is_dir():
+            raise UsageError(f"there is no {name} folder '{folder}'")
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        recorded[name] = artifact.digest_text("\n".join(f"{p.name} {artifact.digest_file(p)}" for p in paths))
+    return recorded
 
 
 def _exported(answer: Mapping[str, Any]) -> Exported:

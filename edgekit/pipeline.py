@@ -23,13 +23,23 @@ from edgekit.target import Target
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one target: a verdict, "failed" (it could not be made) or "skipped" (its source was not made)."""
+    """What became of one target.
+
+    Attributes:
+        target: Its name.
+        status: A verdict, "failed" (it could not be made) or "skipped" (its source was not made).
+        sentences: Why, and what the judge noted.
+        folder: Of the artifact.
+        reused: Whether nothing had to be done.
+        notes: What the exporter said of the artifact.
+    """
 
     target: str
     status: str
     sentences: tuple[str, ...]
     folder: Path
     reused: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def slower(self) -> bool:
@@ -47,7 +57,7 @@ class Outcome:
 
     def as_record(self) -> dict[str, object]:
         """What `--json` prints."""
-        rows = [{**asdict(row), "folder": str(row.folder), "sentences": list(row.sentences)} for row in self.rows]
+        rows = [{**asdict(row), "folder": str(row.folder)} for row in self.rows]
         return {"artifacts": rows, "report": str(self.report), "reference": self.reference}
 
 
@@ -113,14 +123,15 @@ def verify(root: Path, audience: Audience) -> Outcome:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
     targets, _ = registry.loadable()
-    made = [name for name in targets if (root / name / artifact.MANIFEST).is_file()]
-    if not made:
+    there = [name for name in targets if (root / name / artifact.MANIFEST).is_file()]
+    if not there:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
     build = Build(model.load(root / MODEL), root, targets, reference.read(root / REFERENCE), audience, fresh=True)
     rows = []
-    for name in (n for n in registry.ordered(made, targets) if n in made):
+    for name in (n for n in registry.ordered(there, targets) if n in there):
         try:
-            rows.append(_row(name, judge.judge(build, name, artifact.read(build.folder(name))), build.folder(name)))
+            made = artifact.read(build.folder(name))
+            rows.append(_row(build, made, judge.judge(build, name, made)))
         except EdgekitError as error:
             rows.append(Row(name, "failed", (str(error),), build.folder(name)))
         audience.finished(rows[-1])
@@ -190,7 +201,7 @@ def _one(build: Build, name: str, options: Mapping[str, str], rows: Mapping[str,
         before = None if build.fresh else judge.before(build, name, made)
         if before is None and made.left_out:  # another judge or reference: what was left out gets another chance
             made = making.make(replace(build, fresh=True), name, options)
-        return _row(name, before or _judged(build, name, made, options), folder, reused=before is not None)
+        return _row(build, made, before or _judged(build, name, made, options), reused=before is not None)
     except EdgekitError as error:
         return Row(name, "failed", (str(error),), folder)
 
@@ -204,8 +215,8 @@ def _judged(build: Build, name: str, made: Manifest, options: Mapping[str, str])
     return judge.conclude(build, name, made, findings)
 
 
-def _row(name: str, found: Result, folder: Path, reused: bool = False) -> Row:
+def _row(build: Build, made: Manifest, found: Result, reused: bool = False) -> Row:
     sentences = tuple(f"{p.place}: {s}" for p in found.places for s in (*p.reasons, *p.notes))
     if len(found.places) > 1:  # the status is that of all places
         sentences = (*(f"{p.place}: verified ({p.device})" for p in found.places if p.status == "verified"), *sentences)
-    return Row(name, found.status, sentences, folder, reused)
+    return Row(made.target, found.status, sentences, build.folder(made.target), reused, made.notes)

@@ -74,13 +74,15 @@ def find(name: str) -> Target:
 
 
 def code_digest(name: str) -> str:
-    """sha256 of the source that declares a target, with what targets share: part of an artifact's key."""
+    """sha256 of the source that declares a target, with what targets share and what it names: part of its key."""
     found = util.find_spec(available()[name].module)
     if not found or not found.origin:
         return ""
     own = Path(found.origin)
-    shared = sorted((own.parent / "_shared").glob("*.py"))
-    return digest_text("\n".join(digest_file(path) for path in (own, *shared)))
+    packages = [util.find_spec(package) for package in find(name).code]
+    folders = [Path(place) for spec in packages if spec for place in spec.submodule_search_locations or ()]
+    further = [path for folder in (own.parent / "_shared", *folders) for path in sorted(folder.glob("*.py"))]
+    return digest_text("\n".join(digest_file(path) for path in (own, *further)))
 
 
 def loadable() -> tuple[dict[str, Target], dict[str, str]]:

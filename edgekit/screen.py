@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from edgekit.pipeline import Outcome, Row
+    from edgekit.report.recipes import Recipe
 
 COLOURS = {
     "verified": "green",
@@ -93,6 +94,15 @@ def conclude(outcome: Outcome) -> None:
     table(("target", "verdict", "artifact", ""), rows)
     print(f"reference: {outcome.reference}")
     print(f"report: {outcome.report}")
+
+
+def show_recipes(tried: Sequence[Recipe], notes: Sequence[str]) -> None:
+    """Print what a search tried and what the exporter says of the recipe it took."""
+    heads = ("", "recipe", "p50", "size", "worst sample", "in float")
+    if tried:
+        table(heads, [(r.mark, r.name, r.p50, r.size, r.measures, r.float_groups) for r in tried])
+    for note in notes:
+        print(note)
 
 
 def _line(row: Row) -> str:

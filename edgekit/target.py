@@ -145,12 +145,14 @@ class Option:
         default: The value where the user says nothing.
         help: One line.
         choices: The possible values; empty for free text.
+        folder: Whether the value is a folder: what is in it goes into the artifact's key, its path does not.
     """
 
     name: str
     default: str
     help: str
     choices: tuple[str, ...] = ()
+    folder: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +175,7 @@ class Target:
         sampled: Places that are too slow for everything, and how many evaluation images are judged there unless the
             option `images` is "all". The verdict says so.
         options: What the user may set.
+        code: Packages beside the target's own module whose source makes the artifact: part of its key.
         timed: Whether latency is measured here (a simulator's is meaningless).
     """
 
@@ -188,4 +191,5 @@ class Target:
     places: tuple[str, ...] = ("cpu",)
     sampled: Mapping[str, int] = field(default_factory=dict)
     options: tuple[Option, ...] = ()
+    code: tuple[str, ...] = ()
     timed: bool = True

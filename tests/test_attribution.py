@@ -19,7 +19,10 @@ from tests.quantization.listening import Silent
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("build")
-    pipeline.export("edgekit.testing:small_model", ("onnx-fp16", "onnx-int8-dynamic"), folder, {}, Silent())
+    options = {"onnx-int8-static": {"search": "none"}}
+    pipeline.export(
+        "edgekit.testing:small_model", ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"), folder, options, Silent()
+    )
     return folder / "small"
 
 
@@ -53,7 +56,7 @@ def test_the_same_graph_has_no_noise(build: Path) -> None:
     assert all(part.noise_out == 0.0 for part in parts)
 
 
-@pytest.mark.parametrize("name", ["onnx-fp16", "onnx-int8-dynamic"])
+@pytest.mark.parametrize("name", ["onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"])
 def test_artifacts_are_explained_and_drawn(name: str, build: Path, tmp_path: Path) -> None:
     found = attribution.explain(build / name, images=2)
     assert 0 < max(part.noise_out for part in found.parts) < (0.02 if name == "onnx-fp16" else 0.5)

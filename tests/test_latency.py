@@ -98,15 +98,12 @@ def test_percentiles_are_those_of_the_runs() -> None:
     assert record.std == pytest.approx(np.std(np.arange(101)))
 
 
-@pytest.mark.parametrize(
-    ("factor", "slower", "said"), [(2.0, True, "slower: not recommended"), (0.5, False, "x as fast as onnx")]
-)
-def test_a_clear_difference_is_decided(factor: float, slower: bool, said: str) -> None:
+@pytest.mark.parametrize(("factor", "slower"), [(2.0, True), (0.5, False)])
+def test_a_clear_difference_is_decided(factor: float, slower: bool) -> None:
     found = latency.ratio(times(Host(1), {"candidate": 0.004 * factor, "onnx": 0.004}, noise=0.2), "onnx")
     assert found.slower is slower
     assert found.value == pytest.approx(1 / factor, rel=0.1)
     assert found.low <= found.value <= found.high
-    assert said in str(found)
     assert Ratio.model_validate(found.as_record()).baseline == "onnx"
 
 
@@ -114,7 +111,6 @@ def test_what_lies_on_both_sides_of_one_is_not_called_slower() -> None:
     found = latency.ratio(times(Host(2), {"candidate": 0.0202, "onnx": 0.02}, noise=0.3), "onnx")
     assert found.low < 1 < found.high
     assert not found.slower
-    assert "as far as can be told" in str(found)
 
 
 def test_equal_runtimes_are_rarely_called_slower() -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import UsageError
+from edgekit.errors import CalibrationError
 from edgekit.spec import Array, Input, ModelSpec
 
 LEAST = 64
-"""Samples: a range seen on fewer is a guess (ONNX Runtime's own examples use hundreds)."""
+"""Samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third of so few back."""
 COUNT = 300
 """Samples of a model's own set."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -49,39 +49,53 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT) -> 
     """Calibration samples of a model, checked.
 
     Raises:
-        UsageError: If there are none, fewer than LEAST, or one is not what the model takes.
+        CalibrationError: If there are none, fewer than LEAST, or one is not what the model takes.
     """
     found = _own(spec, count) if folder is None else _read(spec, folder)
     if len(found.names) < LEAST:
         where = f"the folder '{folder}' has" if folder is not None else f"'{spec.name}' declares"
-        raise UsageError(f"{where} {len(found.names)} calibration samples: at least {LEAST} are needed")
+        raise CalibrationError(f"{where} {len(found.names)} calibration samples: at least {LEAST} are needed")
     for name, array in found.inputs.items():
         finite = np.isfinite(array).reshape(len(array), -1).all(1)
         if not finite.all():
             sample = found.names[int(np.flatnonzero(~finite)[0])]
-            raise UsageError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or mend it")
+            raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or mend it")
     return found
 
 
 def _own(spec: ModelSpec, count: int) -> Samples:
     if spec.calibration is None:
-        raise UsageError(
+        raise CalibrationError(
             f"'{spec.name}' declares no calibration set: give `calibration` in its ModelSpec, or a folder of images"
         )
     made = spec.calibration(count)
-    return Samples(dict(made.inputs), tuple(made.names))
+    for declared in spec.inputs:
+        array = made.inputs.get(declared.name)
+        wanted = (len(made.names), *spec.shape(declared.name)[1:])
+        if array is None or array.shape != wanted or array.dtype != declared.dtype:
+            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
+            raise CalibrationError(
+                f"the calibration set of '{spec.name}' has {found} for '{declared.name}', not {declared.dtype} {wanted}"
+            )
+    return Samples({i.name: made.inputs[i.name] for i in spec.inputs}, tuple(made.names))
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
     if not folder.is_dir():
-        raise UsageError(f"there is no calibration folder '{folder}'")
+        raise CalibrationError(f"there is no calibration folder '{folder}'")
     picture = next((i for i in spec.inputs if i.kind == "image"), None)
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    others = [i.name for i in spec.inputs if i is not picture]
+    if picture is None and not any((folder / f"{name}.npy").is_file() for name in others):
+        wanted = ", ".join(f"{name}.npy" for name in others)
+        raise CalibrationError(f"the calibration folder '{folder}' holds none of {wanted}: write them with numpy.save")
     inputs: dict[str, Array] = {}
     names = tuple(p.name for p in paths)
     if picture is not None:
         if not paths:
-            raise UsageError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
+            raise CalibrationError(
+                f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read"
+            )
         shape = spec.shape(picture.name)
         inputs[picture.name] = np.stack([_image(path, picture, shape) for path in paths])
     for other in (i for i in spec.inputs if i is not picture):
@@ -99,9 +113,11 @@ def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.float32)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UsageError(f"the calibration image '{path}' cannot be read ({error}): remove or replace it") from error
+        raise CalibrationError(
+            f"the calibration image '{path}' cannot be read ({error}): remove or replace it"
+        ) from error
     if pixels.shape[:2] != (height, width):
-        raise UsageError(
+        raise CalibrationError(
             f"the calibration image '{path}' is {pixels.shape[1]} x {pixels.shape[0]}: "
             f"'{declared.name}' takes {width} x {height}"
         )
@@ -112,13 +128,17 @@ def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
 def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:
     path = folder / f"{declared.name}.npy"
     if not path.is_file():
+        if spec.calibration is None:
+            raise CalibrationError(
+                f"the calibration folder '{folder}' has no {path.name}, and '{spec.name}' has no set of its own"
+            )
         own = _own(spec, max(count, LEAST)).inputs[declared.name]
         return np.resize(own, (count or len(own), *own.shape[1:]))
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
+        raise CalibrationError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
     row = spec.shape(declared.name)[1:]
     if array.shape[1:] != row or (count and len(array) != count):
-        raise UsageError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {(count or 'n', *row)}")
+        raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {(count or 'n', *row)}")
     return np.asarray(array, dtype=declared.dtype)

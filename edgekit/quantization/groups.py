@@ -16,7 +16,7 @@ DEPTH = 3
 
 def groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
     """Names of the quantizable nodes by group, in the graph's order."""
-    weights = {i.name for i in graph.graph.initializer}
+    weights = {i.name for i in graph.graph.initializer if len(i.dims) == 2}
     found: dict[str, list[str]] = {}
     for node in graph.graph.node:
         if node.op_type in LINEAR and node.input[1] in weights:

@@ -55,12 +55,19 @@ class Jury:
         samples: Held back from calibration.
         folder: Where candidates may be written to be opened.
         strange: Inputs that are no photographs, as the gate asks them: ranges made from photographs may not hold them.
+        settings: Entries of ONNX Runtime's session configuration to judge with.
     """
 
     def __init__(
-        self, spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, folder: Path, strange: Samples | None = None
+        self,
+        spec: ModelSpec,
+        graph: onnx.ModelProto,
+        samples: Samples,
+        folder: Path,
+        strange: Samples | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._spec, self._samples, self._folder = spec, samples, folder
+        self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
         self._asked = [samples] if strange is None else [samples, strange]
         self._truth = self._answers(self.opened(graph, "fp32"))
 
@@ -68,7 +75,7 @@ class Jury:
         """A graph in ONNX Runtime."""
         path = self._folder / f"{name}.onnx"
         path.write_bytes(graph.SerializeToString())
-        return ort.OrtRuntime(path)
+        return ort.OrtRuntime(path, self._settings)
 
     def judge(self, graph: onnx.ModelProto) -> Quality:
         """Run all samples through a graph and compare."""

@@ -32,13 +32,20 @@ class Observed:
 
     Attributes:
         ranges: Smallest and largest value to represent, by method; zero is always between them.
-        peaks: Largest magnitude of each entry of the last axis, [channels].
+        low: Smallest value of each entry of the last axis, [channels].
+        high: Largest value, [channels].
         rows: Vectors of the last axis, for one sample.
     """
 
     ranges: Mapping[Method, tuple[float, float]]
-    peaks: Array
+    low: Array
+    high: Array
     rows: int
+
+    @property
+    def peaks(self) -> Array:
+        """Largest magnitude of each entry of the last axis, [channels]."""
+        return np.maximum(-self.low, self.high)
 
 
 def observe(
@@ -61,9 +68,8 @@ def observe(
         ExportError: If a tensor holds a NaN or Inf although the samples do not.
     """
     histograms = {m: _collector(m) for m in methods if m != "minmax"}
-    low: dict[str, float] = {}
-    high: dict[str, float] = {}
-    peaks: dict[str, Array] = {}
+    low: dict[str, Array] = {}
+    high: dict[str, Array] = {}
     rows: dict[str, int] = {}
     batches = samples.batches(BATCH)
     session = ort.tapped(graph, tensors)
@@ -75,17 +81,18 @@ def observe(
             array = np.asarray(found[name] if name in found else batch[name])
             if not np.isfinite(array).all():
                 raise ExportError(f"the tensor '{name}' is not finite on the calibration samples: the model overflows")
-            low[name] = min(low.get(name, 0.0), float(array.min()))
-            high[name] = max(high.get(name, 0.0), float(array.max()))
-            peak = np.abs(array).max(axis=tuple(range(array.ndim - 1)))
-            peaks[name] = np.maximum(peaks[name], peak) if name in peaks else peak
+            others = tuple(range(array.ndim - 1))
+            low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
+            high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
             rows[name] = array.size // array.shape[-1] // count
         for collector in histograms.values():
             with contextlib.redirect_stdout(io.StringIO()):
                 collector.collect({name: [found[name] if name in found else batch[name]] for name in tensors})
     ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
-    ranges["minmax"] = {n: (low[n], high[n]) for n in tensors}
-    return {n: Observed({m: _with_zero(found[n]) for m, found in ranges.items()}, peaks[n], rows[n]) for n in tensors}
+    ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
+    return {
+        n: Observed({m: _with_zero(found[n]) for m, found in ranges.items()}, low[n], high[n], rows[n]) for n in tensors
+    }
 
 
 def _collector(method: Method) -> Any:

@@ -3,7 +3,8 @@
 x86 without VNNI multiplies with `vpmaddubsw`, which adds two neighbouring products of unsigned and signed bytes with
 saturation at 32,767 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, PMADDUBSW); ONNX Runtime's
 AVX2 and AVX-512 kernels use it for unsigned activations and signed weights. The emulation is a graph of float operators
-around each INT8 layer: exact sums, less what saturation takes away. It is slow, and right on any processor.
+around each INT8 layer: exact sums, less what saturation takes away. It is slow, and right wherever the sums themselves
+are exact: with VNNI, and without it under EXACT.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.quantization import stored
 from edgekit.spec import Array
 
 if TYPE_CHECKING:
     import onnx
 
+EXACT = {"session.x64quantprecision": "1"}
+"""ONNX Runtime's setting that keeps sums exact on x86 without VNNI, by slower kernels."""
 LIMITS = -32768.0, 32767.0
 """Of a signed 16-bit sum."""
 CPUINFO = Path("/proc/cpuinfo")
@@ -53,7 +57,7 @@ def processor() -> Processor:
 
 
 def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """A statically quantized graph as a processor without VNNI computes it; the given one is not changed.
+    """A quantized graph as a processor without VNNI computes it; the given one is not changed.
 
     Only layers whose weights can saturate are changed: two weights w and v with 255 (|w| + |v|) <= 32,767 cannot.
     """
@@ -70,8 +74,8 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
         layer = _layer(node, made, held)
         if layer is None or not _may_saturate(layer.weight):
             continue
-        excess = _excess(layer, f"{node.name}/saturated", copy.graph, nodes)
         exact = f"{node.output[0]}_exact"
+        excess = _excess(layer, exact, f"{node.name}/saturated", copy.graph, nodes)
         nodes.append(helper.make_node("Sub", [exact, excess], [node.output[0]], name=f"{node.name}/saturated"))
         node.output[0] = exact
     del copy.graph.node[:]
@@ -81,14 +85,22 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 @dataclass(frozen=True)
 class _Layer:
-    """An INT8 linear layer: uint8 rows [M, K], int8 weight [K, N], and the scale of its sums, scalar or [N]."""
+    """An INT8 linear layer.
+
+    Attributes:
+        rows: Name of the uint8 rows, [..., K].
+        weight: The int8 weight as float, [K, N].
+        scale: Of its sums, scalar or [N]; None where it answers with the sums themselves, in INT32.
+    """
 
     rows: str
     weight: Array
-    scale: Array
+    scale: Array | None
 
 
 def _layer(node: onnx.NodeProto, made: dict[str, onnx.NodeProto], held: dict[str, Array]) -> _Layer | None:
+    if node.op_type == "MatMulInteger" and node.input[1] in held and held[node.input[1]].dtype == np.int8:
+        return _Layer(node.input[0], held[node.input[1]].astype(np.float32), None)
     if node.op_type not in ("Gemm", "MatMul") or any(name not in made for name in node.input[:2]):
         return None
     left, right = (made[name] for name in node.input[:2])
@@ -97,6 +109,7 @@ def _layer(node: onnx.NodeProto, made: dict[str, onnx.NodeProto], held: dict[str
     if held[left.input[2]].dtype != np.uint8 or held[right.input[0]].dtype != np.int8:
         return None
     weight = held[right.input[0]].astype(np.float32)
+    weight = np.ascontiguousarray(weight.T) if stored.transposed(node) else weight
     return _Layer(left.input[0], weight, np.asarray(held[left.input[1]] * held[right.input[1]], dtype=np.float32))
 
 
@@ -105,10 +118,10 @@ def _may_saturate(weight: Array) -> bool:
     return bool((255.0 * np.abs(even).sum(1)).max(initial=0.0) > LIMITS[1])
 
 
-def _excess(layer: _Layer, name: str, graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> str:
+def _excess(layer: _Layer, exact: str, name: str, graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> str:
     """What saturation takes from a layer's output: sum over pairs of (pair - clipped pair), in the output's units.
 
-    Pairs that cannot saturate are left out: [M, K] -> [pairs, M, 2] x [pairs, 2, N] -> [M, N].
+    Pairs that cannot saturate are left out: [..., K] -> [pairs, M, 2] x [pairs, 2, N] -> [M, N] -> [..., N].
     """
     from onnx import TensorProto, helper, numpy_helper
 
@@ -133,4 +146,7 @@ def _excess(layer: _Layer, name: str, graph: onnx.GraphProto, nodes: list[onnx.N
     limits = [constant(name, np.array(limit, np.float32)) for name, limit in zip(("low", "high"), LIMITS, strict=True)]
     over = add("Sub", [sums, add("Clip", [sums, *limits], "clipped")], "over")
     total = add("ReduceSum", [over, constant("axis", np.array([0]))], "total", keepdims=0)
+    total = add("Reshape", [total, add("Shape", [exact], "sizes")], "laid")
+    if layer.scale is None:
+        return add("Cast", [total], "excess", to=TensorProto.INT32)
     return add("Mul", [total, constant("scale", layer.scale)], "excess")

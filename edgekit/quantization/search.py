@@ -20,7 +20,7 @@ from edgekit import artifact, latency, reference
 from edgekit.quantization import ranges, saturation, static
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.groups import groups, nodes_of
-from edgekit.quantization.quality import Jury, Quality
+from edgekit.quantization.quality import Jury
 from edgekit.quantization.ranges import Observed
 from edgekit.quantization.recipe import METHODS, Activation, Method, Recipe
 from edgekit.quantization.tried import Row, Tried, write_table
@@ -40,8 +40,6 @@ NEEDED = {depth: HELD_BACK[depth] + SHOWN[depth] for depth in ("quick", "full")}
 """Samples in all: a quick search does not wait for a whole calibration set to be drawn."""
 ALPHAS = {"quick": (0.5,), "full": (0.3, 0.5, 0.7)}
 """SmoothQuant's alphas; its authors use 0.5 where activations have no extreme outliers."""
-EMULATED = 8
-"""Samples on which the arithmetic of processors without VNNI is emulated: each takes half a second."""
 TIMED_SECONDS = 0.4
 """Of each candidate that is timed."""
 TIMED = 4
@@ -55,18 +53,10 @@ class Found:
     Attributes:
         graph: The quantized graph of the chosen row.
         chosen: The row; the best there was, if none passed.
-        speed: How it runs beside fp32.
-        tried: How many recipes were judged.
-        exact: Quality on a few samples where sums are exact, as with VNNI.
-        saturating: The same where pairs of products saturate, as on x86 without VNNI.
     """
 
     graph: onnx.ModelProto
     chosen: Row
-    speed: latency.Ratio
-    tried: int
-    exact: Quality
-    saturating: Quality
 
 
 def search(
@@ -129,26 +119,22 @@ class _Search:
         odd = reference.stress(self.spec)
         strange = Samples(odd.inputs, odd.names)
         self.jury = Jury(self.spec, self.graph, self.samples.part(count - held, count), self.place, strange)
-        self.tried = Tried(self.folder, _context(self.graph, self.samples, self.depth))
+        self.tried = Tried(self.folder, self._context())
 
     def run(self) -> Found:
         """Try, choose, time, and write the table."""
         plain = Recipe(method=self.methods[0], reduce_range=self.reduce_range)
         ways = list(dict.fromkeys(replace(w, reduce_range=self.reduce_range or w.reduce_range) for w in self._ways()))
         self.expected = len(self.parts) + len(ways) + 2
-        noise = {g: self._judged(plain.keeping(*(o for o in self.parts if o != g))).quality.snr_db for g in self.parts}
-        order = sorted(noise, key=lambda group: noise[group])
+        alone = {g: self._judged(plain.keeping(*(o for o in self.parts if o != g))).quality for g in self.parts}
+        order = sorted(alone, key=lambda group: (alone[group].passed, alone[group].snr_db))
         rows = [self._judged(way) for way in ways]
         rows += self._retreat(max(rows, key=_merit).recipe, order)
         if self.depth == "full":
             rows += [self._judged(r.recipe.keeping(g)) for r in sorted(rows, key=_merit)[-3:] for g in order[:3]]
         chosen = max(rows, key=_merit)
-        times, speed = self._timed(chosen, rows)
-        write_table(self.folder, self.tried.rows, chosen, times, self.parts)
-        made = self._made(chosen.recipe)
-        few = Jury(self.spec, self.graph, self.samples.part(-EMULATED, None), self.place)
-        exact, saturating = few.judge(made), few.judge(saturation.emulated(made))
-        return Found(made, chosen, speed, len(self.tried.rows), exact, saturating)
+        write_table(self.folder, self.tried.rows, chosen, self._times(chosen, rows), self.parts)
+        return Found(self._made(chosen.recipe), chosen)
 
     def _ways(self) -> Iterator[Recipe]:
         """Recipes with every group in INT8."""
@@ -163,11 +149,11 @@ class _Search:
         yield from (Recipe(method=method, reduce_range=True) for method in self.methods)
 
     def _retreat(self, way: Recipe, order: list[str]) -> list[Row]:
-        """Give the most sensitive groups back to float until the gate holds; a third of them where it held before."""
+        """Give the most sensitive groups back to float until the gate holds; one of them where it held before."""
         rows: list[Row] = []
         for count in range(1, len(order)):
             rows.append(self._judged(way.keeping(*order[:count])))
-            if any(row.quality.passed for row in rows) or (count >= 2 and self._judged(way).quality.passed):
+            if rows[-1].quality.passed:
                 break
         return rows
 
@@ -195,17 +181,29 @@ class _Search:
         floats = sum(cost for name, cost in work.items() if name not in quantized)
         return float(floats / max(sum(work.values()), 1))
 
-    def _timed(self, chosen: Row, rows: list[Row]) -> tuple[dict[str, float], latency.Ratio]:
-        """Median latency of the best rows by key, and the chosen one's speed beside fp32."""
-        self.tell(0.92, "timing the best beside fp32")
-        best = [chosen, *(r for r in sorted(rows, key=_merit, reverse=True) if r is not chosen)][:TIMED]
-        opened = {"fp32": self.jury.opened(self.graph, "fp32")}
-        opened |= {row.recipe.key: self.jury.opened(self._made(row.recipe), str(i)) for i, row in enumerate(best)}
+    def _times(self, chosen: Row, rows: list[Row]) -> dict[str, float]:
+        """Median latency of the best rows, measured together, by key."""
+        self.tell(0.92, "timing the best")
+        best = {row.recipe.key: row.recipe for row in (chosen, *sorted(rows, key=_merit, reverse=True))}
+        chosen_few = list(best.items())[:TIMED]
+        opened = {key: self.jury.opened(self._made(recipe), str(i)) for i, (key, recipe) in enumerate(chosen_few)}
         timed = latency.measure(opened, self.jury.one, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
-        times = {key: one.percentile(50) for key, one in timed.items() if key != "fp32"}
-        return times, latency.ratio(timed, "fp32", chosen.recipe.key)
+        return {key: one.percentile(50) for key, one in timed.items()}
+
+    def _context(self) -> str:
+        """What rows depend on: graph, samples, how much is tried, the code that judges, the library and processor."""
+        import onnxruntime
+
+        package = Path(__file__).parents[1]
+        judges = [package / name for name in ("compare.py", "verdict.py", "tolerance.py", "reference.py", "spec.py")]
+        code = [artifact.digest_file(path) for path in (*sorted(package.glob("quantization/*.py")), *judges)]
+        shown = [hashlib.sha256(array.tobytes()).hexdigest() for array in self.samples.inputs.values()]
+        made = hashlib.sha256(self.graph.SerializeToString(deterministic=True)).hexdigest()
+        asked = [self.depth, *self.methods, str(self.reduce_range), repr(self.spec.outputs), repr(self.spec.inputs)]
+        host = [saturation.processor().name, onnxruntime.__version__]
+        return artifact.digest_text("\n".join([made, *asked, *host, *code, *shown]))
 
 
 def _merit(row: Row) -> tuple[bool, bool, float, float]:
@@ -213,11 +211,3 @@ def _merit(row: Row) -> tuple[bool, bool, float, float]:
     if not row.quality.passed:
         return False, False, 0.0, row.quality.snr_db
     return True, row.recipe.activation == "uint8", -row.work, row.quality.snr_db
-
-
-def _context(graph: onnx.ModelProto, samples: Samples, depth: str) -> str:
-    """What rows depend on: the graph, the samples, this package's code."""
-    code = [artifact.digest_file(path) for path in sorted(Path(__file__).parent.glob("*.py"))]
-    shown = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
-    made = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
-    return artifact.digest_text("\n".join([made, depth, *code, *shown]))

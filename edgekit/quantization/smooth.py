@@ -7,7 +7,7 @@ multiplication into the weights, so that the graph computes the same and runs as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,12 +32,18 @@ def apply(graph: onnx.ModelProto, alpha: float, observed: Mapping[str, Observed]
     for node in graph.graph.node:
         for name in node.input:
             users.setdefault(name, []).append(node)
+    ends = {value.name for value in graph.graph.output}
     divided: dict[str, Array] = {}
     for node in graph.graph.node:
-        read = _read_by_linears(node, users, weights)
-        if read is None or (tensor := _observed(node.output[0], users, observed)) is None:
+        if node.op_type != "LayerNormalization" or not set(node.input[1:]) <= set(weights):
             continue
-        peaks = np.maximum(observed[tensor].peaks.astype(np.float64), FLOOR)
+        tensors = _same(node.output[0], users)
+        read = _read_by_linears(node, tensors, users, weights)
+        seen = [name for name in tensors if name in observed]
+        channels = list(weights[node.input[1]].dims)
+        if not read or not seen or ends & set(tensors) or any([len(observed[n].low)] != channels for n in seen):
+            continue
+        peaks = np.maximum(np.max([observed[name].peaks for name in seen], axis=0).astype(np.float64), FLOOR)
         columns = [np.abs(numpy_helper.to_array(weights[name])).max(axis=1) for name in read]
         factors = (peaks**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)).astype(np.float32)
         factors = np.maximum(factors, FLOOR).astype(np.float32)
@@ -45,33 +51,29 @@ def apply(graph: onnx.ModelProto, alpha: float, observed: Mapping[str, Observed]
             _change(weights[name], numpy_helper.to_array(weights[name]) / factors)
         for name in read:
             _change(weights[name], numpy_helper.to_array(weights[name]) * factors[:, None])
-        divided[tensor] = factors
+        divided.update(dict.fromkeys(seen, factors))
     return divided
 
 
 def _read_by_linears(
-    node: onnx.NodeProto, users: Mapping[str, list[onnx.NodeProto]], weights: Mapping[str, onnx.TensorProto]
-) -> tuple[str, ...] | None:
-    """Names of the weights of the linear layers that alone read a normalisation; None where others read it too."""
-    if node.op_type != "LayerNormalization" or any(len(users[n]) > 1 for n in node.input[1:]):
-        return None
-    readers = _through_reshapes(node.output[0], users)
+    node: onnx.NodeProto,
+    tensors: Sequence[str],
+    users: Mapping[str, list[onnx.NodeProto]],
+    weights: Mapping[str, onnx.TensorProto],
+) -> tuple[str, ...]:
+    """Names of the weights of the linear layers that alone read a normalisation; none where others read it too."""
+    if any(len(users[name]) > 1 for name in node.input[1:]):
+        return ()
+    readers = [user for name in tensors for user in users.get(name, ()) if user.op_type not in ("Reshape", "Shape")]
     alone = all(r.op_type in LINEAR and r.input[1] in weights and len(users[r.input[1]]) == 1 for r in readers)
     plain = all(not any(a.name in ("transA", "transB") and a.i for a in r.attribute) for r in readers)
-    return tuple(r.input[1] for r in readers) if readers and alone and plain else None
+    return tuple(r.input[1] for r in readers) if alone and plain else ()
 
 
-def _through_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[onnx.NodeProto]:
-    found = []
-    for user in users.get(name, ()):
-        found += _through_reshapes(user.output[0], users) if user.op_type == "Reshape" else [user]
-    return found
-
-
-def _observed(name: str, users: Mapping[str, list[onnx.NodeProto]], observed: Mapping[str, Observed]) -> str | None:
-    """The observed tensor that a normalisation's output is, as it is or reshaped."""
-    names = [name, *(u.output[0] for u in users.get(name, ()) if u.op_type == "Reshape")]
-    return next((n for n in names if n in observed), None)
+def _same(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
+    """A tensor and what it is reshaped to."""
+    reshaped = [user.output[0] for user in users.get(name, ()) if user.op_type == "Reshape"]
+    return [name, *(same for one in reshaped for same in _same(one, users))]
 
 
 def _change(weight: onnx.TensorProto, values: Array) -> None:

@@ -52,11 +52,16 @@ def _range(
     name: str, recipe: Recipe, observed: Mapping[str, Observed], divided: Mapping[str, Array]
 ) -> tuple[float, float]:
     low, high = observed[name].ranges[recipe.method]
-    if name in divided:  # what the method would say of the smoothed tensor, by how its peak moved
-        peaks = observed[name].peaks
-        factor = float((peaks / divided[name]).max() / max(float(peaks.max()), SMALLEST))
-        low, high = low * factor, high * factor
+    if name in divided:  # what the method would say of the smoothed tensor, by how each of its ends moved
+        seen = observed[name]
+        low *= _moved(-seen.low, divided[name])
+        high *= _moved(seen.high, divided[name])
     return low, high
+
+
+def _moved(ends: Array, divided: Array) -> float:
+    """What the division of channels does to the largest of their ends, [channels]; an end below zero is none."""
+    return float((ends / divided).max() / max(float(ends.max()), SMALLEST)) if ends.max() > 0 else 1.0
 
 
 @dataclass
@@ -115,9 +120,7 @@ class _Quantizing:
         self._store(f"{name}_zero", zero)
         movers = self.movers.get(name, ())
         place = self.nodes.index(movers[0]) if movers else len(self.nodes)
-        source, result = (
-            (movers[0].input[0], f"{movers[0].input[0]}_quantized") if movers else (name, f"{name}_quantized")
-        )
+        source, result = movers[0].input[0] if movers else name, f"{name}_quantized"
         self._node("QuantizeLinear", [source, f"{name}_scale", f"{name}_zero"], result)
         self.nodes.insert(place, self.nodes.pop())
         if movers:

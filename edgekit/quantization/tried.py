@@ -38,7 +38,7 @@ class Tried:
 
     Attributes:
         folder: Where they are kept.
-        context: What they depend on: graph, samples, code. Rows of another context are left out.
+        context: What they depend on, as a digest. Rows of another context are left out.
     """
 
     folder: Path
@@ -47,11 +47,15 @@ class Tried:
 
     def __post_init__(self) -> None:
         """Read what an earlier search of the same context found; a line that was cut off is not there."""
+        log = self.folder / LOG
         try:
-            lines = (self.folder / LOG).read_text().splitlines()
+            text = log.read_text()
         except OSError:
             return
-        for line in lines:
+        if text and not text.endswith("\n"):  # cut off by a kill: what is added begins a line of its own
+            with log.open("a") as end:
+                end.write("\n")
+        for line in text.splitlines():
             try:
                 found = json.loads(line)
                 if found["context"] == self.context:
@@ -113,16 +117,12 @@ def _sensitivity(recipe: Recipe, parts: Collection[str]) -> bool:
 
 
 def _pareto(rows: list[Row]) -> set[str]:
-    """Keys of the rows that no other beats in float work and noise at once."""
+    """Keys of the rows that no other beats in float work, size and noise at once."""
+    costs = {row.recipe.key: (row.work, row.size, -row.quality.snr_db) for row in rows}
     return {
-        row.recipe.key
-        for row in rows
-        if not any(
-            o.work <= row.work
-            and o.quality.snr_db >= row.quality.snr_db
-            and (o.work < row.work or o.quality.snr_db > row.quality.snr_db)
-            for o in rows
-        )
+        key
+        for key, cost in costs.items()
+        if not any(other != cost and all(o <= c for o, c in zip(other, cost, strict=True)) for other in costs.values())
     }
 
 

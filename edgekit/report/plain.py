@@ -68,6 +68,10 @@ def to_markdown(study: Study) -> str:
     if told:
         lines += ["", "## What to know", ""]
         lines += [f"- {MARKS[row.status]} **{_text(row.label)}**: {_text(text)}" for row, text in told]
+    said = [(found.target, note) for found in study.artifacts if found.manifest for note in found.manifest.notes]
+    if said:
+        lines += ["", "## What the exporters say", ""]
+        lines += [f"- **{_text(target)}**: {_text(note)}" for target, note in said]
     noise = [f"{_text(n.output)} {_text(n.between)} {numbers.plain(n.value)}" for n in reference.noise]
     if noise:
         lines += ["", f"The reference's own noise, largest absolute difference: {', '.join(noise)}."]

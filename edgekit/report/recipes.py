@@ -38,8 +38,10 @@ class Recipe:
 
     @property
     def mark(self) -> str:
-        """What became of it, in a word."""
-        return "chosen" if self.chosen else "passed" if self.passed else "failed"
+        """What became of it, in a word or two."""
+        if self.chosen:
+            return "chosen" if self.passed else "best, failed"
+        return "passed" if self.passed else "failed"
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> tuple[Recipe, ...]:

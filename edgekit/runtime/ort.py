@@ -55,7 +55,7 @@ class OrtRuntime:
 
 
 def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
-    """A graph in ONNX Runtime that also answers with the named inner tensors; nothing is fused away."""
+    """A graph in ONNX Runtime that also answers with the named inner tensors; these are not fused away."""
     import onnx
 
     named = {value.name for value in (*graph.graph.input, *graph.graph.output)}

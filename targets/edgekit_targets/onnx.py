@@ -21,7 +21,7 @@ from edgekit.errors import ExportError
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Exported, Job, Need, Option, Runtime, Target
 from edgekit.tolerance import FP32
-from edgekit_targets._shared import attention, flat, heads, patches
+from edgekit_targets._shared import attention, flat, graph_file, heads, patches
 
 if TYPE_CHECKING:
     import onnx
@@ -45,7 +45,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     _name_nodes(graph)
     _strip(graph)
     _describe(graph, spec)
-    _save(graph, out / ENTRY)
+    graph_file.save(graph, out / ENTRY)
     return Exported(precision="fp32", entry=ENTRY, dynamic=captured.dynamic)
 
 
@@ -79,10 +79,18 @@ def _translate(spec: ModelSpec, captured: program.Program, opset: int) -> onnx.M
             raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {first}") from error
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
-    patches.embed(translated.model)
+    patches.embed(translated.model, _multiples(spec))
     heads.split(translated.model)
     flat.flatten(translated.model)
     return translated.model_proto
+
+
+def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """What each input's sizes are multiples of: the size itself where it is fixed."""
+    return {
+        i.name: tuple(spec.axes[size].multiple_of if isinstance(size, str) else size for size in i.shape)
+        for i in spec.inputs
+    }
 
 
 def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:
@@ -122,23 +130,12 @@ def _strip(graph: onnx.ModelProto) -> None:
 
 
 def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
-    graph.producer_name, graph.producer_version = "edgekit", ""
     graph.graph.name = spec.name
     facts = {"name": spec.name, "licence": spec.licence, "author": spec.author, "description": spec.description}
     for key, value in sorted(facts.items()):
         if value:
             entry = graph.metadata_props.add()
             entry.key, entry.value = key, value
-
-
-def _save(graph: onnx.ModelProto, path: Path) -> None:
-    import onnx
-
-    try:
-        onnx.checker.check_model(graph, full_check=True)
-    except Exception as error:
-        raise ExportError(f"the exported graph breaks ONNX's rules: {str(error).splitlines()[0]}") from error
-    path.write_bytes(graph.SerializeToString(deterministic=True))
 
 
 TARGET = Target(

@@ -22,6 +22,7 @@ from edgekit.errors import ExportError
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Exported, Job, Need, Runtime, Target
 from edgekit.tolerance import FP16
+from edgekit_targets._shared import graph_file
 
 if TYPE_CHECKING:
     import onnx
@@ -46,11 +47,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.3, "converting to fp16")
     rounded = _Conversion(graph).run()
     job.progress(0.8, "checking the graph")
-    try:
-        onnx.checker.check_model(graph, full_check=True)
-    except Exception as error:
-        raise ExportError(f"the fp16 graph breaks ONNX's rules: {str(error).splitlines()[0]}") from error
-    (out / ENTRY).write_bytes(graph.SerializeToString(deterministic=True))
+    graph_file.save(graph, out / ENTRY)
     axes = artifact.read(source, check=False).axes
     notes = (f"{rounded} weights lie beyond fp16's range and were clamped to it",) if rounded else ()
     return Exported(precision="fp16", entry=ENTRY, dynamic=tuple(n for n, a in axes.items() if a.dynamic), notes=notes)

@@ -60,7 +60,7 @@ def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self._batches: Iterator[Mapping[str, Array]] = iter(shown.part(0, 16).batches(1))
+            self._batches: Iterator[Mapping[str, Array]] = iter(shown.batches(1))
 
         def get_next(self) -> Any:
             return next(self._batches, None)

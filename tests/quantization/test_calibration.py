@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit.errors import UsageError
+from edgekit.errors import CalibrationError
 from edgekit.quantization.calibration import LEAST, samples
 from edgekit.spec import Evaluation
 from edgekit.testing import small_model
@@ -43,24 +43,24 @@ def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> 
 
 def test_bad_folders_are_refused_with_a_sentence(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     spec, other = small_model(), tmp_path_factory.mktemp("other")
-    with pytest.raises(UsageError, match="there is no calibration folder"):
+    with pytest.raises(CalibrationError, match="there is no calibration folder"):
         samples(spec, other / "nowhere")
-    with pytest.raises(UsageError, match="holds no images: PNG, JPEG, WebP and BMP are read"):
+    with pytest.raises(CalibrationError, match="holds no images: PNG, JPEG, WebP and BMP are read"):
         samples(spec, other)
     (folder / "003.png").write_bytes(b"no picture")
-    with pytest.raises(UsageError, match=r"the calibration image '.*003.png' cannot be read"):
+    with pytest.raises(CalibrationError, match=r"the calibration image '.*003.png' cannot be read"):
         samples(spec, folder)
     (folder / "003.png").write_bytes((folder / "004.png").read_bytes()[:200])
-    with pytest.raises(UsageError, match=r"003.png' cannot be read"):
+    with pytest.raises(CalibrationError, match=r"003.png' cannot be read"):
         samples(spec, folder)
     Image.new("RGB", (SIZE, SIZE + 16)).save(folder / "003.png")
-    with pytest.raises(UsageError, match=r"003.png' is 96 x 112: 'images' takes 96 x 96"):
+    with pytest.raises(CalibrationError, match=r"003.png' is 96 x 112: 'images' takes 96 x 96"):
         samples(spec, folder)
     (folder / "003.png").unlink()
-    with pytest.raises(UsageError, match=r"queries.npy' has the shape \(64, 16\): 'queries' takes \(63, 16\)"):
+    with pytest.raises(CalibrationError, match=r"queries.npy' has the shape \(64, 16\): 'queries' takes \(63, 16\)"):
         samples(spec, folder)
     (folder / "queries.npy").unlink()
-    with pytest.raises(UsageError, match="has 63 calibration samples: at least 64 are needed"):
+    with pytest.raises(CalibrationError, match="has 63 calibration samples: at least 64 are needed"):
         samples(spec, folder)
 
 
@@ -68,19 +68,48 @@ def test_a_nan_is_refused_by_name(folder: Path) -> None:
     rows = np.load(folder / "queries.npy")
     rows[5, 2] = np.nan
     np.save(folder / "queries.npy", rows)
-    with pytest.raises(UsageError, match=r"calibration sample '005.png' has a NaN or Inf in 'queries'"):
+    with pytest.raises(CalibrationError, match=r"calibration sample '005.png' has a NaN or Inf in 'queries'"):
         samples(small_model(), folder)
 
 
 def test_a_file_that_would_run_code_is_not_loaded(folder: Path) -> None:
     np.save(folder / "queries.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(UsageError, match=r"queries.npy' cannot be read"):
+    with pytest.raises(CalibrationError, match=r"queries.npy' cannot be read"):
         samples(small_model(), folder)
 
 
 def test_a_model_without_or_with_too_small_a_set_is_refused() -> None:
-    with pytest.raises(UsageError, match="'small' declares no calibration set"):
+    with pytest.raises(CalibrationError, match="'small' declares no calibration set"):
         samples(replace(small_model(), calibration=None))
-    few = Evaluation(inputs={"images": np.zeros((3, 3, SIZE, SIZE), np.float32)}, names=("a", "b", "c"))
-    with pytest.raises(UsageError, match="'small' declares 3 calibration samples: at least 64 are needed"):
+    made = {"images": np.zeros((3, 3, SIZE, SIZE), np.float32), "queries": np.zeros((3, 16), np.float32)}
+    few = Evaluation(inputs=made, names=("a", "b", "c"))
+    with pytest.raises(CalibrationError, match="'small' declares 3 calibration samples: at least 64 are needed"):
         samples(replace(small_model(), calibration=lambda count: few))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({}, "has nothing for 'images'"),
+        ({"images": np.zeros((LEAST, 3, 8, 8), np.float32)}, r"has float32 \(64, 3, 8, 8\) for 'images'"),
+        ({"images": np.zeros((LEAST, 3, SIZE, SIZE))}, "has float64 .* for 'images', not float32"),
+    ],
+)
+def test_a_set_that_does_not_fit_the_model_is_refused(made: dict[str, np.ndarray], said: str) -> None:
+    wrong = Evaluation(inputs=made, names=tuple(map(str, range(LEAST))))
+    with pytest.raises(CalibrationError, match=f"the calibration set of 'small' {said}"):
+        samples(replace(small_model(), calibration=lambda count: wrong))
+
+
+def test_a_folder_for_a_model_without_images_holds_its_arrays(tmp_path: Path) -> None:
+    spec = small_model()
+    spec = replace(spec, inputs=tuple(replace(i, kind="tensor") for i in spec.inputs))
+    Image.new("RGB", (SIZE, SIZE)).save(tmp_path / "001.png")
+    with pytest.raises(CalibrationError, match=r"holds none of images.npy, queries.npy: write them with numpy.save"):
+        samples(spec, tmp_path)
+
+
+def test_a_folder_must_be_whole_where_the_model_has_no_set(folder: Path) -> None:
+    (folder / "queries.npy").unlink()
+    with pytest.raises(CalibrationError, match=r"has no queries.npy, and 'small' has no set of its own"):
+        samples(replace(small_model(), calibration=None), folder)

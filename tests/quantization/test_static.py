@@ -145,6 +145,78 @@ def test_smoothing_alone_changes_nothing_but_the_ranges(
     assert peaks.max() / peaks.min() < observed["normal"].peaks.max() / observed["normal"].peaks.min()
 
 
+def attended(*, biased: bool) -> onnx.ModelProto:
+    """One normalisation of [batch, 4, WIDTH], read by two layers, its sizes read by a Shape, as exported.
+
+    Args:
+        biased: Whether only the first layer reads it flat, as where the second has no bias.
+    """
+    draw = np.random.default_rng(2)
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["normal"], name="norm/LayerNormalization"),
+        helper.make_node("Reshape", ["normal", "flat"], ["rows"], name="norm/Reshape"),
+        helper.make_node("Shape", ["normal"], ["sizes"], name="norm/Shape", start=0, end=2),
+        helper.make_node("Concat", ["sizes", "width"], ["full"], name="norm/Concat", axis=0),
+        helper.make_node("Gemm", ["rows", "wq", "b"], ["q"], name="q/Gemm"),
+        helper.make_node("MatMul", ["normal" if biased else "rows", "wk"], ["k"], name="k/MatMul"),
+        helper.make_node("Reshape", ["k", "flat"], ["kf"], name="k/Reshape"),
+        helper.make_node("Add", ["q", "kf"], ["sum"], name="sum/Add"),
+        helper.make_node("Reshape", ["sum", "full"], ["z"], name="z/Reshape"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.linspace(0.1, 8, WIDTH, dtype=np.float32), "scale"),
+        numpy_helper.from_array(np.where(np.arange(WIDTH) % 9, 0, 20).astype(np.float32), "shift"),  # of one sign
+        numpy_helper.from_array(np.array([-1, WIDTH]), "flat"),
+        numpy_helper.from_array(np.array([WIDTH]), "width"),
+        *(numpy_helper.from_array(draw.normal(0, 0.2, (WIDTH, WIDTH)).astype(np.float32), n) for n in ("wq", "wk")),
+        numpy_helper.from_array(draw.normal(0, 1, WIDTH).astype(np.float32), "b"),
+    ]
+    made = helper.make_graph(
+        nodes,
+        "attended",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, WIDTH])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", "rows", "wide"])],
+        weights,
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_layers_that_read_a_normalisation_in_two_shapes(biased: bool, tmp_path: Path) -> None:
+    graph = attended(biased=biased)
+    drawn = np.random.default_rng(3).normal(0, 1, (96, 4, WIDTH)).astype(np.float32)
+    shown = Samples({"x": drawn}, tuple(map(str, range(96))))
+    seen = ranges.observe(graph, static.activations(graph), shown, METHODS, lambda done: None)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    divided = smooth.apply(copy, 0.5, seen)
+    assert set(divided) == ({"rows", "normal"} if biased else {"rows"})
+    assert noise(graph, copy, shown, tmp_path) < 1e-5
+    plain, smoothed = (
+        noise(graph, static.quantize(graph, Recipe(smooth=alpha), seen), shown, tmp_path) for alpha in (0.0, 0.5)
+    )
+    assert smoothed < plain < 0.06  # outliers of one sign: each end moves by its own channels
+
+
+def test_a_transposed_weight_is_quantized_dynamically(tmp_path: Path) -> None:
+    made = attended(biased=False)
+    gemm = next(node for node in made.graph.node if node.op_type == "Gemm")
+    gemm.attribute.extend(helper.make_attribute(name, value) for name, value in (("transA", 0), ("transB", 1)))
+    drawn = np.random.default_rng(3).normal(0, 1, (8, 4, WIDTH)).astype(np.float32)
+    shown = Samples({"x": drawn}, tuple(map(str, range(8))))
+    result = dynamic.quantize(made)
+    assert sum(n.op_type == "MatMulInteger" for n in result.graph.node) == 2
+    assert noise(made, result, shown, tmp_path) < 0.06
+
+
+def test_weights_of_another_rank_are_no_linear_layers(graph: onnx.ModelProto) -> None:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    held = next(i for i in copy.graph.initializer if i.name == "w3")
+    held.CopyFrom(numpy_helper.from_array(np.zeros((2, WIDTH, WIDTH), np.float32), "w3"))
+    assert "head" not in groups(copy)
+
+
 def test_dynamic_is_near_and_leaves_groups_in_float(graph: onnx.ModelProto, samples: Samples, tmp_path: Path) -> None:
     assert 1e-4 < noise(graph, dynamic.quantize(graph), samples, tmp_path) < 0.06
     made = dynamic.quantize(graph, ("blocks.0.mlp",))

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+from PIL import Image
+
 from edgekit import pipeline
+from edgekit.quantization.calibration import LEAST
 from edgekit.testing import TargetContract
 from tests.quantization.listening import Silent
 
@@ -31,5 +38,43 @@ def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
     assert (second.rows[-1].folder / "model.onnx").read_bytes() == (first.rows[-1].folder / "model.onnx").read_bytes()
     assert not any(text.startswith(("recipe 1:", "recipe 4:")) for text in again.texts)
     assert any(text.startswith("recipe 5:") for text in again.texts)
+    third = Silent()
+    pipeline.export(SMALL, (NAME,), tmp_path, {}, third, fresh=True)
+    assert not any(text.startswith("recipe ") for text in third.texts)  # the line that was cut off is whole again
     report = first.report.read_text()
     assert "Quantization recipes" in report
+
+
+def test_other_photographs_make_another_artifact(tmp_path: Path) -> None:
+    """The key holds what is in the folder, and the manifest does not hold where it lies."""
+    photographs = tmp_path / "photographs"
+    photographs.mkdir()
+    draw = np.random.default_rng(1)
+    for number in range(LEAST):
+        pixels = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(photographs / f"{number:03}.png")
+    options = {NAME: {"search": "none", "calibration": str(photographs)}}
+    first = pipeline.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1]
+    assert str(tmp_path) not in (first.folder / "manifest.json").read_text()
+    assert pipeline.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
+    Image.fromarray(pixels // 2).save(photographs / "000.png")
+    assert not pipeline.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--calibration", "nowhere"), "there is no calibration folder 'nowhere'"),
+        (("--calibration", "empty"), "the calibration folder 'empty' holds no images"),
+        (("--method", "guess"), "cannot be 'guess': possible are auto, minmax, entropy, percentile"),
+        (("--search", "deep"), "cannot be 'deep': possible are quick, full, none"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_two(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    command = [sys.executable, "-m", "edgekit.cli", "quantize", SMALL, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ran.returncode == 2
+    assert said in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert not (tmp_path / "build" / "small" / NAME).exists()

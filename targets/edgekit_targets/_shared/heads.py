@@ -41,6 +41,8 @@ def _picked(node: ir.Node) -> list[ir.Value] | None:
         axis = use.node.attributes.get("axis")
         if index is None or index.numpy().ndim != 0 or (axis is not None and axis.as_int() != 0):
             return None
+        if use.node.outputs[0].is_graph_output():
+            return None
         found[int(index.numpy())] = use.node.outputs[0]
     return [found[i] for i in range(len(found))] if sorted(found) == list(range(int(str(shape[2])))) else None
 

@@ -14,26 +14,35 @@ import numpy as np
 from edgekit.spec import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import onnx_ir as ir
 
 
-def embed(model: ir.Model) -> None:
-    """Rewrite each Conv -> Reshape -> Transpose over patches in place."""
+def embed(model: ir.Model, multiples: Mapping[str, tuple[int, ...]]) -> None:
+    """Rewrite each Conv -> Reshape -> Transpose over an input's patches in place.
+
+    Args:
+        model: The graph.
+        multiples: What each input's sizes are multiples of: a convolution drops what is left over, a Gemm cannot.
+    """
     import onnx_ir.passes.common as passes
 
     for node in tuple(model.graph):
-        if node.op_type == "Conv" and _over_patches(node) and (rows := _laid_out(node)) is not None:
+        if node.op_type == "Conv" and _over_patches(node, multiples) and (rows := _laid_out(node)) is not None:
             _rewrite(model.graph, node, rows)
     passes.RemoveUnusedNodesPass()(model)
 
 
-def _over_patches(node: ir.Node) -> bool:
-    """Whether a convolution's patches touch and do not overlap, and its weights are constants."""
+def _over_patches(node: ir.Node, multiples: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether a convolution's patches tile an input without overlap, and its weights are constants of its own."""
     if len(node.inputs) != 3 or any(v is None or v.const_value is None for v in node.inputs[1:]):
         return False
-    kernel = _weights(node)[0].shape[2:]
+    weight, kernel = node.inputs[1], _weights(node)[0].shape[2:]
+    sizes = multiples.get(str(getattr(_unscaled(node.inputs[0])[0], "name", "")), ())[2:]
+    tiled = len(sizes) == len(kernel) == 2 and not any(size % side for size, side in zip(sizes, kernel, strict=True))
+    if not tiled or weight is None or len(list(weight.uses())) != 1:
+        return False
     found = {name: list(a.as_ints()) for name, a in node.attributes.items() if name in ("strides", "pads", "dilations")}
     group = node.attributes.get("group")
     plain = not any(found.get("pads", ())) and set(found.get("dilations", (1,))) == {1}
@@ -42,13 +51,16 @@ def _over_patches(node: ir.Node) -> bool:
 
 def _laid_out(node: ir.Node) -> ir.Node | None:
     """The Transpose that gives [B, N, D], where it alone reads a convolution, through one Reshape of [B, D, h, w]."""
+    features = _weights(node)[0].shape[0]
     for kind in ("Reshape", "Transpose"):
         uses = list(node.outputs[0].uses())
         if len(uses) != 1 or node.outputs[0].is_graph_output() or uses[0].node.op_type != kind:
             return None
         node = uses[0].node
     shape, perm = node.inputs[0].shape if node.inputs[0] else None, node.attributes.get("perm")
-    return node if shape is not None and len(shape) == 3 and perm and list(perm.as_ints()) == [0, 2, 1] else None
+    if node.outputs[0].is_graph_output() or shape is None or len(shape) != 3 or shape[1] != features:
+        return None
+    return node if perm and list(perm.as_ints()) == [0, 2, 1] else None
 
 
 def _rewrite(graph: ir.Graph, node: ir.Node, rows: ir.Node) -> None:

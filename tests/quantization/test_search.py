@@ -1,0 +1,88 @@
+"""Which recipe a search takes, on a model in which one layer is ruined by INT8 and another is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit.quantization import search, tried
+from edgekit.quantization.calibration import Samples
+from edgekit.quantization.quality import Quality
+from edgekit.quantization.recipe import Recipe
+from edgekit.quantization.tried import Row
+from edgekit.spec import Axis, Input, ModelSpec, Output
+
+WIDTH, PATCHES = 32, 48
+
+
+@pytest.fixture(scope="module")
+def graph() -> onnx.ModelProto:
+    """scores = sigmoid(fragile(x) + robust(wide(tanh x))): the first of x is a thousand times the others."""
+    draw = np.random.default_rng(0)
+    fragile = np.full((WIDTH, 1), 0.3, np.float32)
+    fragile[0] = 0.0
+    nodes = [
+        helper.make_node("MatMul", ["x", "fragile_w"], ["f"], name="fragile/MatMul"),
+        helper.make_node("Tanh", ["x"], ["t"], name="wide/Tanh"),
+        helper.make_node("MatMul", ["t", "wide_w"], ["h"], name="wide/MatMul"),
+        helper.make_node("MatMul", ["h", "robust_w"], ["r"], name="robust/MatMul"),
+        helper.make_node("Add", ["f", "r"], ["a"], name="sum/Add"),
+        helper.make_node("Squeeze", ["a", "last"], ["b"], name="sum/Squeeze"),
+        helper.make_node("Sigmoid", ["b"], ["scores"], name="sum/Sigmoid"),
+    ]
+    weights = [
+        numpy_helper.from_array(fragile, "fragile_w"),
+        numpy_helper.from_array(draw.normal(0, 0.2, (WIDTH, WIDTH)).astype(np.float32), "wide_w"),
+        numpy_helper.from_array(draw.normal(0, 0.02, (WIDTH, 1)).astype(np.float32), "robust_w"),
+        numpy_helper.from_array(np.array([-1]), "last"),
+    ]
+    made = helper.make_graph(
+        nodes,
+        "fragile",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", PATCHES, WIDTH])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", PATCHES])],
+        weights,
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelProto, tmp_path: Path) -> None:
+    spec = ModelSpec(
+        name="fragile",
+        module=torch.nn.Identity(),
+        inputs=(Input("x", ("batch", PATCHES, WIDTH), low=-1.0, high=1.0),),
+        outputs=(Output("scores", role="scores"),),
+        axes={"batch": Axis(1, 1, 8)},
+        factory="nobody:asks",
+    )
+    rows = np.random.default_rng(1).normal(0, 1, (96, PATCHES, WIDTH)).astype(np.float32)
+    rows[..., 0] *= 1000.0
+    samples = Samples({"x": rows}, tuple(map(str, range(96))))
+    found = search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None)
+    assert found.chosen.quality.passed, found.chosen.quality.reasons
+    assert found.chosen.recipe.floats == ("fragile",)
+    lines = (tmp_path / tried.LOG).read_text()
+    again = search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None)
+    assert again.graph == found.graph
+    assert (tmp_path / tried.LOG).read_text() == lines
+    assert not tried.Tried(tmp_path, "of another context").rows
+
+
+def row(name: str, *, snr: float, work: float = 0.0, size: int = 10, passed: bool = True) -> Row:
+    return Row(Recipe(floats=(name,)), Quality(passed, snr, {}), size, work)
+
+
+def test_what_passes_beats_what_does_not_and_less_float_beats_less_noise() -> None:
+    failed, exact, fast = row("a", snr=90, passed=False), row("b", snr=50, work=0.5), row("c", snr=30)
+    assert max((failed, exact, fast), key=search._merit) is fast
+    assert max((failed, exact), key=search._merit) is exact
+
+
+def test_the_frontier_holds_what_no_other_beats_in_everything() -> None:
+    rows = [row("a", snr=30), row("b", snr=40, work=0.5), row("c", snr=35, work=0.6), row("d", snr=20, size=5)]
+    assert tried._pareto(rows) == {rows[i].recipe.key for i in (0, 1, 3)}
