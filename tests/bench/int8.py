@@ -5,7 +5,7 @@
 
 The plain paths: `torch.onnx.export` with its defaults; on its graph, with the shapes of inner values dropped (without
 that it does not load), `quantize_dynamic` and `quantize_static` with their defaults. Speed is interleaved run by run
-with two threads; a ratio is the plain fp32 export's median over the candidate's, with a 95 % interval.
+with a thread a core; a ratio is the plain fp32 export's median over the candidate's, with a 95 % interval.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -
         size, share = path.stat().st_size, path.stat().st_size / models["onnx"].stat().st_size
         judged = _judged(spec, runtimes[name], recorded) if recorded is not None else ()
         rows.append((name, f"{size:,}", f"{share:.3f}", f"{timed[name].percentile(50):.2f}", *said, *judged))
+    print(runtimes["onnx"].device)
     heads = ("model", "bytes", "of onnx", "p50 ms", "speed", "95 %")
     judged_heads = ("spearman", "worst", "lost mass", "task drop", "gate") if recorded is not None else ()
     print("\t".join((*heads, *judged_heads)))
@@ -150,8 +151,9 @@ def _judged(spec: ModelSpec, runtime: OrtRuntime, recorded: Path) -> tuple[str, 
     spearman = next(m.values for m in found.measures if m.metric == "spearman")
     lost = next(m.values for m in found.measures if m.metric == "lost mass")
     drop = next((c.value for c in passed.checks if not c.output), float("nan"))
-    gate = "passes" if passed.status == "verified" else "fails"
-    return f"{spearman.mean():.4f}", f"{spearman.min():.4f}", f"{lost.max():.4f}", f"{drop:+.4f}", gate
+    worst = f"{spearman.min():.4f} (image {batch.names[int(spearman.argmin())]})"
+    gate = "passes" if passed.status == "verified" else f"fails: {passed.reasons[0]}"
+    return f"{spearman.mean():.4f}", worst, f"{lost.max():.4f}", f"{drop:+.4f}", gate
 
 
 if __name__ == "__main__":

@@ -67,6 +67,33 @@ class TestWeb(TargetContract):
         assert "wasm-fp16: the browser says nonsense" in first["web"].sentences
         assert again["web"].reused
 
+    def test_static_int8_that_the_browser_rejects_is_replaced_by_dynamic(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, judged = isolate.call, list[str]()
+
+        def call(function: str, arguments: dict[str, object], *rest: object, **more: object) -> dict[str, object]:
+            if function == "edgekit.work:measure" and arguments["target"] == "web":
+                if arguments["place"] == "wasm-q8":
+                    made = artifact.read(Path(str(arguments["folder"])))
+                    judged.append(next(v.target for v in made.variants if v.name == "q8"))
+                    if judged[-1] == "onnx-int8-static":
+                        raise ArtifactError("INT8 is another one here")
+                raise NotVerifiedHere("no browser today")
+            return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(isolate, "call", call)
+        recipe = {"search": "none", "method": "percentile", "reduce_range": "yes"}  # it passes the gate
+        wanted = ("onnx-int8-static", "onnx-int8-dynamic", "web")
+        pipeline.export(SMALL, wanted, tmp_path, {"onnx-int8-static": recipe}, Silence())
+        made = artifact.read(tmp_path / "small" / "web")
+        assert judged == ["onnx-int8-static", "onnx-int8-dynamic"]
+        assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
+        assert list(made.left_out) == ["onnx-int8-static"]
+        assert (tmp_path / "small" / "web" / web.PATHS["q8"]).read_bytes() == (
+            tmp_path / "small" / "onnx-int8-dynamic" / "model.onnx"
+        ).read_bytes()
+
 
 def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
     site.write_headers(tmp_path)

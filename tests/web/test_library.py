@@ -186,14 +186,14 @@ def test_a_page_instead_of_the_manifest_is_named(library: Page) -> None:
 
 
 def test_a_warm_load_asks_no_server_for_the_model(library: Page) -> None:
-    load(library, device="wasm")
-    library.wait_for_timeout(300)
     asked: list[str] = []
     library.on("request", lambda request: asked.append(request.url))
+    load(library, device="wasm")
+    library.wait_for_timeout(300)
     library.reload()
     info = load(library, device="wasm")
     assert info["fromCache"]
-    assert not [url for url in asked if url.endswith(".onnx")]
+    assert len([url for url in asked if url.endswith(".onnx")]) == 1  # by the first load
     cached = """async () => {
       const { isCached, clearCache } = await import(new URL("edgekit.js", location.href).href);
       const here = () => isCached("./", { device: "wasm" });

@@ -12,13 +12,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, Playwright, Route, sync_playwright
+from playwright.sync_api import Page, Playwright, Request, Route, sync_playwright
 
 from edgekit import artifact
 from edgekit.runtime import browser
 from edgekit.serve import HEADERS, Server
 
-VISITS = 3
+VISITS = 5
 RUNS = 60
 
 BARE = """<!doctype html><title>bare</title><script type="module">
@@ -94,13 +94,12 @@ def _visit(
         context.add_init_script(WATCH)
         if path == "bare.html":
             page.route("**/bare.html", lambda route: _fulfil(route, bare))
-        session = context.new_cdp_session(page)
-        session.send("Network.enable")
-        received = [0.0]
-        session.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
+        received: list[Request] = []
+        # Workers' requests are among them; a session of the page alone would not see those.
+        page.on("requestfinished", lambda request: received.append(request))
         page.goto(url + path)
         first = _first(page)
-        wire = sum(received)
+        wire = sum(float(request.sizes()["responseBodySize"]) for request in received)
         page.wait_for_timeout(1500)  # the code cache and the service worker finish
         steady = _steady(page, path, dtype)
         return first, steady, wire

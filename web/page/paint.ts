@@ -1,4 +1,4 @@
-/** Paint: one picture with one map of relevance, in one of four views. Pure drawing, no state. */
+/** Paint: one picture with one map of relevance, in one of four views. Drawing alone; what is kept is only faster. */
 import { context2d } from "./element";
 import { RAMP } from "./ramp";
 
@@ -34,6 +34,7 @@ export function paint(canvas: HTMLCanvasElement, picture: ImageBitmap, map: Map2
   context.clearRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
   if (map && view === "tokens") mosaic(context, picture, map, box);
+  else if (map && view === "heat") context.drawImage(grey(picture, box), box.x, box.y);
   else context.drawImage(picture, box.x, box.y, box.width, box.height);
   if (!map) return box;
   if (view === "heat") heat(context, map, box);
@@ -62,13 +63,28 @@ export function cell(map: Pick<Map2D, "rows" | "columns">, box: Box, patch: numb
   return { x: box.x + column * width, y: box.y + row * height, width, height };
 }
 
-/** The picture without its colours, and the map over it: the more relevant, the less of the picture is covered by dark. */
+/** What is under a map in colours, kept: greying a picture takes most of a frame, and a fade has fifteen. */
+const greys = new WeakMap<ImageBitmap, OffscreenCanvas>();
+
+/** A picture in the size of its box, nearly without its colours. */
+function grey(picture: ImageBitmap, { width, height }: Box): OffscreenCanvas {
+  const kept = greys.get(picture);
+  if (kept?.width === width && kept.height === height) return kept;
+  const made = new OffscreenCanvas(Math.max(1, width), Math.max(1, height));
+  const inner = made.getContext("2d");
+  if (inner) {
+    inner.imageSmoothingQuality = "high";
+    inner.drawImage(picture, 0, 0, width, height);
+    inner.globalCompositeOperation = "saturation";
+    inner.fillStyle = "rgb(128 128 128 / 75%)";
+    inner.fillRect(0, 0, width, height);
+  }
+  greys.set(picture, made);
+  return made;
+}
+
+/** The map over the picture: the more relevant, the less of the picture is covered by dark. */
 function heat(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
-  context.save();
-  context.globalCompositeOperation = "saturation";
-  context.fillStyle = "rgb(128 128 128 / 75%)";
-  context.fillRect(box.x, box.y, box.width, box.height);
-  context.restore();
   overlay(context, map, box, (share) => {
     const at = 3 * Math.round(255 * share);
     return [RAMP[at] ?? 0, RAMP[at + 1] ?? 0, RAMP[at + 2] ?? 0, 0.4 + 0.4 * share];

@@ -8,6 +8,7 @@ import { BackendError, DeviceLostError, type EdgekitError, TimeOutError, UsageEr
 import type { Answers, Reply, Request } from "./wire";
 
 interface Pending {
+  readonly onprogress: ((loaded: number, fromCache: boolean) => void) | undefined;
   readonly resolve: (answer: Answers[keyof Answers]) => void;
   readonly reject: (error: Error) => void;
 }
@@ -37,20 +38,23 @@ export class Attempt {
   /**
    * Ask the worker.
    *
-   * @param limit - Milliseconds before the worker is ended and TimeOutError thrown.
+   * @param limit - Milliseconds before the worker is ended and TimeOutError thrown; none for a download, which may take
+   *   as long as it moves.
    * @param signal - An aborted request rejects at once; the worker finishes what it does and its answer is dropped.
    */
   ask<Op extends Request["op"]>(
     request: Extract<Request, { op: Op }>,
-    how: { limit: number; what: string; signal?: AbortSignal | undefined; transfer?: Transferable[] },
+    how: { limit?: number; what: string; signal?: AbortSignal | undefined; onprogress?: Pending["onprogress"] },
   ): Promise<Answers[Op]> {
     if (this.end) return Promise.reject(this.end);
     if (how.signal?.aborted) return Promise.reject(reason(how.signal));
     const id = this.next++;
     return new Promise<Answers[Op]>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        this.terminate(new TimeOutError(`${how.what} took longer than ${String(how.limit / 1000)} s and was ended`));
-      }, how.limit);
+      const { limit } = how;
+      const late = (ms: number): void => {
+        this.terminate(new TimeOutError(`${how.what} took longer than ${String(ms / 1000)} s and was ended`));
+      };
+      const timer = limit === undefined ? undefined : setTimeout(late, limit, limit);
       const abort = (): void => {
         settle();
         reject(reason(how.signal));
@@ -62,6 +66,7 @@ export class Attempt {
       };
       how.signal?.addEventListener("abort", abort);
       this.pending.set(id, {
+        onprogress: how.onprogress,
         resolve: (answer) => {
           settle();
           resolve(answer as Answers[Op]);
@@ -71,7 +76,7 @@ export class Attempt {
           reject(error);
         },
       });
-      this.worker.postMessage({ id, ...request }, how.transfer ?? []);
+      this.worker.postMessage({ id, ...request });
     });
   }
 
@@ -90,7 +95,8 @@ export class Attempt {
     }
     const pending = this.pending.get(reply.id);
     if (!pending) return; // aborted meanwhile
-    if ("error" in reply) pending.reject(revive(reply.error));
+    if ("loaded" in reply) pending.onprogress?.(reply.loaded, reply.fromCache);
+    else if ("error" in reply) pending.reject(revive(reply.error));
     else pending.resolve(reply.answer);
   }
 }

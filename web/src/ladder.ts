@@ -130,19 +130,17 @@ async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage
   const wasm = `ort/${RUNTIME_FILES[rung.build].wasm}`;
   const wasmSize = bundle.file(wasm)?.size ?? 0;
   progress.expect(wasm, wasmSize);
-  progress.expect(variant.path, bundle.file(variant.path)?.size ?? 0);
+  const wanted = bundle.wanted(variant.path);
+  progress.expect(variant.path, wanted.file.size);
   let fromCache = false;
   const before = performance.now();
   let fetched = 0;
-  const download = bundle
-    .fetch(variant.path, {
-      signal,
-      keep: true,
-      onprogress: (loaded, cached) => {
-        fromCache = cached;
-        progress.at(variant.path, loaded, cached);
-      },
-    })
+  const onprogress = (loaded: number, cached: boolean): void => {
+    fromCache = cached;
+    progress.at(variant.path, loaded, cached);
+  };
+  const download = attempt
+    .ask({ op: "fetch", wanted }, { what: `fetching the ${rung.dtype} model`, signal, onprogress })
     .finally(() => (fetched = performance.now() - before));
   download.catch(() => undefined); // awaited below, unless the start fails first
   const golden = how.selfTest && bundle.manifest.golden ? fetchGolden(bundle, signal) : undefined;
@@ -150,13 +148,13 @@ async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage
   const started = await begun.started;
   progress.at(wasm, wasmSize, false);
   stage.at = "fetch";
-  const model = await download;
+  await download;
   stage.at = "open";
   const opening = performance.now();
   const { inputs, outputs } = bundle.manifest;
   await attempt.ask(
-    { op: "open", model, inputs, outputs },
-    { limit, what: `opening the ${rung.dtype} model`, signal, transfer: [model.buffer] },
+    { op: "open", inputs, outputs },
+    { limit, what: `opening the ${rung.dtype} model`, signal },
   );
   const open = performance.now() - opening;
   stage.at = "selfTest";

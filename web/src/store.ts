@@ -19,7 +19,8 @@ export async function isStored(sha256: string): Promise<boolean> {
 
 /** Keep bytes, and forget what the same bundle kept before under the same path. Returns at once with the copy made. */
 export function store(sha256: string, bytes: Uint8Array<ArrayBuffer>, bundle: string, path: string): Promise<void> {
-  const response = new Response(bytes, {
+  // A blob is handed over whole; an array would be read through the page's thread.
+  const response = new Response(new Blob([bytes]), {
     headers: { "content-type": "application/octet-stream", [BUNDLE]: bundle, [PATH]: encodeURI(path) },
   });
   return guarded(async (cache) => {

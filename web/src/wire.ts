@@ -1,4 +1,8 @@
-/** The messages between the page and one worker. Every request is answered once, by `id`; "lost" comes unasked. */
+/**
+ * The messages between the page and one worker. Every request is answered once, by `id`, a download with its progress
+ * before; "lost" comes unasked.
+ */
+import type { Wanted } from "./download";
 import type { Told } from "./errors";
 import type { Expected, SelfTestReport } from "./golden";
 import type { Tensor } from "./manifest";
@@ -17,9 +21,15 @@ export interface StartRequest {
   readonly threads: number;
 }
 
+/** Fetch the model, beside whatever else goes on: its bytes never pass through the page's thread. */
+export interface FetchRequest {
+  readonly op: "fetch";
+  readonly wanted: Wanted;
+}
+
+/** Open the model that was fetched. */
 export interface OpenRequest {
   readonly op: "open";
-  readonly model: Uint8Array<ArrayBuffer>;
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly Tensor[];
 }
@@ -46,7 +56,7 @@ export interface SelfTestRequest {
   readonly url: string;
 }
 
-export type Request = StartRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
+export type Request = StartRequest | FetchRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
 
 /** A tensor in plain form; int64 is carried as BigInt64Array. */
 export interface RawTensor {
@@ -80,6 +90,7 @@ export interface Answer extends Expected {
 
 export interface Answers {
   start: Started;
+  fetch: null;
   open: null;
   run: Answer;
   feed: Readonly<Record<string, RawTensor>>;
@@ -89,6 +100,7 @@ export interface Answers {
 export type Message = { readonly id: number } & Request;
 
 export type Reply =
+  | { readonly id: number; readonly loaded: number; readonly fromCache: boolean }
   | { readonly id: number; readonly answer: Answers[keyof Answers] }
   | { readonly id: number; readonly error: Told }
   | { readonly lost: string };

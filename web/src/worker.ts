@@ -1,7 +1,8 @@
 /**
- * The worker: one backend attempt from start to end. Requests are answered one after the other, in order; memory is
- * given back by ending the worker, since WebAssembly memory only grows.
+ * The worker: one backend attempt from start to end. Requests are answered one after the other, in order, but the
+ * model is fetched while the runtime starts; memory is given back by ending the worker, since WebAssembly memory only grows.
  */
+import { fetchFile } from "./download";
 import { BackendError, UsageError, tell } from "./errors";
 import { type CaseReport, judge, parseGolden } from "./golden";
 import type { Tensor } from "./manifest";
@@ -13,21 +14,23 @@ let session: Session | undefined;
 let inputs: readonly Tensor[] = [];
 let outputs: readonly Tensor[] = [];
 let last: Promise<void> = Promise.resolve();
+let model: Uint8Array<ArrayBuffer> | undefined;
 
 onmessage = ({ data }: MessageEvent<Message>) => {
-  last = last.then(() => answer(data));
+  if (data.op === "fetch") void answer(data);
+  else last = last.then(() => answer(data));
 };
 
 async function answer(message: Message): Promise<void> {
   try {
-    const made = await act(message);
+    const made = await act(message, message.id);
     post({ id: message.id, answer: made }, buffers(made));
   } catch (error) {
     post({ id: message.id, error: tell(error) });
   }
 }
 
-async function act(request: Request): Promise<Answers[keyof Answers]> {
+async function act(request: Request, id: number): Promise<Answers[keyof Answers]> {
   switch (request.op) {
     case "start": {
       const [made, started] = await Session.start(request, (reason) => {
@@ -36,11 +39,18 @@ async function act(request: Request): Promise<Answers[keyof Answers]> {
       session = made;
       return started;
     }
-    case "open":
+    case "fetch":
+      model = await fetchFile(request.wanted, { keep: true, onprogress: teller(id, request.wanted.file.size) });
+      return null;
+    case "open": {
       inputs = request.inputs;
       outputs = request.outputs;
-      await ready().open(request.model);
+      const opened = model;
+      model = undefined;
+      if (!opened) throw new BackendError("the model has not been fetched");
+      await ready().open(opened);
       return null;
+    }
     case "run":
       return run(request);
     case "feed":
@@ -48,6 +58,17 @@ async function act(request: Request): Promise<Answers[keyof Answers]> {
     case "selfTest":
       return selfTest(request);
   }
+}
+
+/** Tells how far a download is, ten times a second at most, and its end. */
+function teller(id: number, size: number): (loaded: number, fromCache: boolean) => void {
+  let told = 0;
+  return (loaded, fromCache) => {
+    const now = performance.now();
+    if (loaded < size && now - told < 100) return;
+    told = now;
+    post({ id, loaded, fromCache });
+  };
 }
 
 function ready(): Session {

@@ -1,0 +1,133 @@
+/**
+ * Download: the verified bytes of one file of a bundle, from the Cache API or the network.
+ *
+ * Bytes are counted by the manifest's sizes: a `content-length` is that of the compressed body, and shows 619 %.
+ */
+import { sha256 } from "./digest";
+import { AssetError, HashError, sentence } from "./errors";
+import type { BundleFile } from "./manifest";
+import { drop, fetchStored, store } from "./store";
+
+/** What is fetched, in a form that goes to a worker. */
+export interface Wanted {
+  readonly file: BundleFile;
+  /** Where the file lies. */
+  readonly url: string;
+  /** Where its bundle lies: what is kept is kept for it. */
+  readonly bundle: string;
+}
+
+export interface Fetching {
+  readonly signal?: AbortSignal | undefined;
+  /** Called with the bytes that have arrived, in the manifest's count. */
+  readonly onprogress?: ((loaded: number, fromCache: boolean) => void) | undefined;
+  /** Keep the file in the Cache API (models); other files are left to the HTTP cache. */
+  readonly keep?: boolean;
+}
+
+/** Milliseconds of work after which others get their turn: reads of what has arrived follow each other without one. */
+const SPELL = 8;
+
+/**
+ * The bytes of one file, verified.
+ *
+ * @throws AssetError if it does not arrive, HashError if it arrives twice with another content.
+ */
+export async function fetchFile({ file, url, bundle }: Wanted, how: Fetching): Promise<Uint8Array<ArrayBuffer>> {
+  const found = how.keep ? await kept(file) : undefined;
+  if (found) {
+    how.onprogress?.(file.size, true);
+    return found;
+  }
+  const came = await download(file, url, how);
+  if (how.keep) void store(file.sha256, came, bundle, file.path);
+  return came;
+}
+
+async function kept(file: BundleFile): Promise<Uint8Array<ArrayBuffer> | undefined> {
+  const bytes = await fetchStored(file.sha256);
+  if (bytes && (await sha256(bytes)) === file.sha256) return bytes;
+  if (bytes) await drop(file.sha256);
+  return undefined;
+}
+
+async function download(file: BundleFile, url: string, how: Fetching): Promise<Uint8Array<ArrayBuffer>> {
+  let came = "";
+  // A second try past the HTTP cache: an old or damaged copy may sit there.
+  for (const cache of ["default", "reload"] as const) {
+    const response = await get(url, how.signal, cache);
+    const bytes = await body(response, file, url, how);
+    const hash = await sha256(bytes);
+    if (hash === file.sha256) return bytes;
+    came = `${String(bytes.length)} bytes with sha256 ${hash.slice(0, 12)}…`;
+  }
+  throw new HashError(
+    `${url} is not the file that the manifest names: ${String(file.size)} bytes with sha256 ${file.sha256.slice(0, 12)}… were expected, and ${came} came; the bundle is damaged or half updated`,
+  );
+}
+
+/** Fetch, with a sentence where that fails. */
+export async function get(url: string, signal: AbortSignal | undefined, cache: RequestCache): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(url, { cache, signal: signal ?? null });
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw new AssetError(`${url} cannot be fetched (${sentence(error)}): check the address and the connection`);
+  }
+  const type = response.headers.get("content-type") ?? "no content type";
+  if (!response.ok) {
+    throw new AssetError(`${url} cannot be fetched: the server answered ${String(response.status)} (${type})`);
+  }
+  if (type.startsWith("text/html")) {
+    throw new AssetError(`${url} is not there: the server answered with an HTML page instead`);
+  }
+  return response;
+}
+
+/** One turn of the event loop, without the 4 ms that nested timers wait. */
+function breath(): Promise<void> {
+  return new Promise((go) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      go();
+    };
+    port2.postMessage(null);
+  });
+}
+
+async function body(
+  response: Response,
+  file: BundleFile,
+  url: string,
+  how: Fetching,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const bytes = new Uint8Array(file.size);
+  let loaded = 0;
+  let rested = performance.now();
+  const reader = response.body?.getReader();
+  if (!reader) throw new AssetError(`${url} came without a body`);
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      if (loaded + value.length > file.size) {
+        await reader.cancel();
+        throw new HashError(`${url} is larger than the ${String(file.size)} bytes that the manifest names`);
+      }
+      bytes.set(value, loaded);
+      loaded += value.length;
+      how.onprogress?.(loaded, false);
+      if (performance.now() - rested > SPELL) {
+        await breath();
+        rested = performance.now();
+      }
+    }
+  } catch (error) {
+    how.signal?.throwIfAborted();
+    if (error instanceof HashError) throw error;
+    throw new AssetError(`the download of ${url} broke off after ${String(loaded)} of ${String(file.size)} bytes`);
+  }
+  return bytes.subarray(0, loaded);
+}
