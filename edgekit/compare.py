@@ -6,8 +6,8 @@ A measure is one float64 an image, computed in float64, and named as reports pri
 - spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
   RESOLUTION: what differs by less is no disorder. (Most patches of a trained map are background: plain ranks would give
   the order of 0.0003 and 0.0004 the same weight as the order of 0.3 and 0.4, and a sound INT8 graph 0.95.)
-  A map that is constant, within the resolution, on both sides counts 1; on one side only 0. "spearman raw" is plain.
-- cosine of scores: that of a map that is zero, within the resolution, on both sides counts 1: it has no direction.
+  A map that is constant, within the resolution, on both sides counts 1, as does the cosine of one that is zero (it has
+  no direction); on one side only 0. "spearman raw" is plain.
 - unexplained: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR).
 - count excess: the smallest score tolerance t that forgives every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
@@ -198,14 +198,12 @@ def _measures(output: Output, base: Output | None, answers: _Answers, tolerance:
 
 
 def _scores(r: Array, c: Array) -> _Rows:
-    off = np.abs(r - c)
-    patch = off.argmax(1)
+    patch = (off := np.abs(r - c)).argmax(1)
     yield "max abs", off.max(1), patch
     yield "mean abs", off.mean(1), patch
     error = (off * off).sum(1)
     yield "unexplained", np.sqrt(error / r.shape[1]) / np.maximum(r.std(1), SPREAD_FLOOR), patch
-    dark = np.maximum(np.abs(r), np.abs(c)).max(1) <= RESOLUTION
-    yield "cosine", np.where(dark, 1.0, _cosine(r, c)), patch
+    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= RESOLUTION, 1.0, _cosine(r, c)), patch
     yield "cosine whole", np.full(len(r), _cosine(r.ravel(), c.ravel())), patch
     with np.errstate(divide="ignore", over="ignore"):
         ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)

@@ -43,7 +43,8 @@ class Recipe:
         words += [f"smooth {self.smooth:g}"] if self.smooth else []
         words += [] if self.per_channel else ["per-tensor"]
         words += ["reduced range"] if self.reduce_range else []
-        words += [f"{len(self.floats)} groups in float"] if self.floats else []
+        if self.floats:
+            words.append("1 group in float" if len(self.floats) == 1 else f"{len(self.floats)} groups in float")
         return ", ".join(words)
 
     def keeping(self, *groups: str) -> Recipe:

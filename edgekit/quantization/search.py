@@ -23,7 +23,7 @@ from edgekit.quantization.groups import groups, nodes_of
 from edgekit.quantization.quality import Jury
 from edgekit.quantization.ranges import Observed
 from edgekit.quantization.recipe import METHODS, Activation, Method, Recipe
-from edgekit.quantization.tried import Row, Tried, write_table
+from edgekit.quantization.tried import Row, Tried, called, write_table
 from edgekit.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ NEEDED = {depth: HELD_BACK[depth] + SHOWN[depth] for depth in ("quick", "full")}
 """Samples in all: a quick search does not wait for a whole calibration set to be drawn."""
 ALPHAS = {"quick": (0.5,), "full": (0.3, 0.5, 0.7)}
 """SmoothQuant's alphas; its authors use 0.5 where activations have no extreme outliers."""
-TIMED_SECONDS = 0.4
-"""Of each candidate that is timed."""
+TIMED_SECONDS, TIMED_RUNS = 0.4, 40
+"""Of each candidate that is timed, at least: the table shows a median, no verdict hangs on it."""
 TIMED = 4
 """Candidates that are timed, beside fp32."""
 
@@ -161,7 +161,7 @@ class _Search:
         if recipe.key in self.tried.rows:
             return self.tried.rows[recipe.key]
         done = min(0.2 + 0.7 * len(self.tried.rows) / self.expected, 0.9)
-        self.tell(done, f"recipe {len(self.tried.rows) + 1}: {recipe.name}")
+        self.tell(done, f"recipe {len(self.tried.rows) + 1}: {called(recipe, self.parts)}")
         made = self._made(recipe)
         row = Row(recipe, self.jury.judge(made), made.ByteSize(), self._work(recipe))
         return self.tried.add(row)
@@ -187,7 +187,7 @@ class _Search:
         best = {row.recipe.key: row.recipe for row in (chosen, *sorted(rows, key=_merit, reverse=True))}
         chosen_few = list(best.items())[:TIMED]
         opened = {key: self.jury.opened(self._made(recipe), str(i)) for i, (key, recipe) in enumerate(chosen_few)}
-        timed = latency.measure(opened, self.jury.one, seconds=TIMED_SECONDS)
+        timed = latency.measure(opened, self.jury.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
         return {key: one.percentile(50) for key, one in timed.items()}

@@ -87,7 +87,7 @@ def write_table(
     best = _pareto(list(rows.values()))
     table = [
         {
-            "name": _name(row.recipe, parts),
+            "name": called(row.recipe, parts),
             "chosen": row.recipe.key == chosen.recipe.key,
             "passed": row.quality.passed,
             "pareto": row.recipe.key in best,
@@ -102,8 +102,8 @@ def write_table(
     (folder / TABLE).write_text(json.dumps(table, indent=2) + "\n")
 
 
-def _name(recipe: Recipe, parts: Collection[str]) -> str:
-    """What tables call a recipe; a pass that measured the sensitivity of one group is called by that group."""
+def called(recipe: Recipe, parts: Collection[str]) -> str:
+    """What people are told of a recipe; a pass that measured the sensitivity of one group is called by that group."""
     alone = set(parts) - set(recipe.floats)
     return f"{recipe.method}, only {alone.pop()}" if _sensitivity(recipe, parts) else recipe.name
 
