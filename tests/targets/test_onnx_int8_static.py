@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ SMALL = "edgekit.testing:small_model"
 
 class TestOnnxInt8Static(TargetContract):
     name = NAME
+    options: Mapping[str, str] = MappingProxyType({"search": "none", "method": "percentile"})  # searches: below
 
 
 def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
@@ -67,7 +70,6 @@ def test_other_photographs_make_another_artifact(tmp_path: Path) -> None:
         (("--calibration", "nowhere"), "there is no calibration folder 'nowhere'"),
         (("--calibration", "empty"), "the calibration folder 'empty' holds no images"),
         (("--method", "guess"), "cannot be 'guess': possible are auto, minmax, entropy, percentile"),
-        (("--search", "deep"), "cannot be 'deep': possible are quick, full, none"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_two(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:

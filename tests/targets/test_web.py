@@ -41,58 +41,40 @@ class TestWeb(TargetContract):
     def test_a_variant_that_the_browser_rejects_leaves_the_bundle(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = isolate.call
+        """fp16 is missing then; static INT8 is replaced by dynamic, which is judged in its place."""
+        real, judged = isolate.call, list[str]()
 
         def call(function: str, arguments: dict[str, object], *rest: object, **more: object) -> dict[str, object]:
             if function == "edgekit.work:measure" and arguments["target"] == "web":
-                if arguments["place"] == "wasm-fp16":
+                made = artifact.read(Path(str(arguments["folder"])))
+                judged.append(next((v.target for v in made.variants if f"wasm-{v.name}" == arguments["place"]), ""))
+                if judged[-1] in ("onnx-fp16", "onnx-int8-static"):
                     raise ArtifactError("the browser says nonsense")
                 raise NotVerifiedHere("no browser today")
             return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
 
         monkeypatch.setattr(isolate, "call", call)
+        wanted = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic", "web")
+        recipe = {"onnx-int8-static": {"search": "none", "method": "percentile"}}  # it passes the gate
         first, again = (
-            {row.target: row for row in pipeline.export(SMALL, ("onnx-fp16", "web"), tmp_path, {}, Silence()).rows}
+            {row.target: row for row in pipeline.export(SMALL, wanted, tmp_path, recipe, Silence()).rows}
             for _ in range(2)
         )
-        made = artifact.read(tmp_path / "small" / "web")
-        assert [v.name for v in made.variants] == ["fp32"]
+        folder = tmp_path / "small" / "web"
+        made = artifact.read(folder)
+        assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
         assert not [file.path for file in made.files if "fp16" in file.path]
         assert not made.rejected
-        assert list(made.left_out) == ["onnx-fp16"]
+        assert sorted(made.left_out) == ["onnx-fp16", "onnx-int8-static"]
         assert next(v for v in made.verdicts if v.place == "wasm-fp16").reason == (
             "rejected and left out: the browser says nonsense"
         )
+        assert [name for name in judged if "int8" in name] == ["onnx-int8-static", "onnx-int8-dynamic"]
+        dynamic = tmp_path / "small" / "onnx-int8-dynamic" / "model.onnx"
+        assert (folder / web.PATHS["q8"]).read_bytes() == dynamic.read_bytes()
         assert first["web"].status == "rejected"
         assert "wasm-fp16: the browser says nonsense" in first["web"].sentences
         assert again["web"].reused
-
-    def test_static_int8_that_the_browser_rejects_is_replaced_by_dynamic(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        real, judged = isolate.call, list[str]()
-
-        def call(function: str, arguments: dict[str, object], *rest: object, **more: object) -> dict[str, object]:
-            if function == "edgekit.work:measure" and arguments["target"] == "web":
-                if arguments["place"] == "wasm-q8":
-                    made = artifact.read(Path(str(arguments["folder"])))
-                    judged.append(next(v.target for v in made.variants if v.name == "q8"))
-                    if judged[-1] == "onnx-int8-static":
-                        raise ArtifactError("INT8 is another one here")
-                raise NotVerifiedHere("no browser today")
-            return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(isolate, "call", call)
-        recipe = {"search": "none", "method": "percentile"}  # it passes the gate
-        wanted = ("onnx-int8-static", "onnx-int8-dynamic", "web")
-        pipeline.export(SMALL, wanted, tmp_path, {"onnx-int8-static": recipe}, Silence())
-        made = artifact.read(tmp_path / "small" / "web")
-        assert judged == ["onnx-int8-static", "onnx-int8-dynamic"]
-        assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
-        assert list(made.left_out) == ["onnx-int8-static"]
-        assert (tmp_path / "small" / "web" / web.PATHS["q8"]).read_bytes() == (
-            tmp_path / "small" / "onnx-int8-dynamic" / "model.onnx"
-        ).read_bytes()
 
 
 def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
