@@ -30,7 +30,7 @@ export: setup
 	$(BIN)/edgekit export
 
 test: setup-test lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup-test
 	$(BIN)/ruff check .

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 ANDROID = ROOT / "mobile" / "android"
 CHECK = ANDROID / "check"
 LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
-pytestmark = pytest.mark.xdist_group("kotlin")  # compiled once
 TESTS = ("org.edgekit.GoldenVectorsTest", "org.edgekit.ManifestTest", "org.edgekit.BundleTest")
 
 

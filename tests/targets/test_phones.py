@@ -26,8 +26,6 @@ MODEL = Path("Data/com.apple.CoreML/model.mlmodel")
 WEIGHTS = Path("Data/com.apple.CoreML/weights/weight.bin")
 CHANGED = 1.2  # times a weight
 
-pytestmark = pytest.mark.xdist_group("phones")  # one build
-
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,7 +14,6 @@ from edgekit_targets._shared import site
 PAGE = Path(__file__).parents[2] / "web" / "index.html"
 
 
-@pytest.mark.xdist_group("web")  # the build is made once
 class TestWeb(TargetContract):
     name = "web"
     # Their targets are not in the run, so the bundle has fp32 alone.
