@@ -2,8 +2,8 @@
 
 First every group of linear layers is quantized alone: its signal-to-noise ratio says how sensitive it is. Then ways of
 making ranges are tried on all groups at once. Where none passes, the most sensitive groups go back to float, one by
-one. Work in float, not a clock, orders the candidates, so that the same search gives the same recipe; the clock is
-asked at the end, and it is said where INT8 is slower.
+one. Work in float, not a clock, orders the candidates, so that the same search gives the same recipe; the clock
+only fills a column of the table, and the judge says where INT8 is slower.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ALPHAS = {"quick": (0.5,), "full": (0.3, 0.5, 0.7)}
 TIMED_SECONDS, TIMED_RUNS = 0.4, 40
 """Of each candidate that is timed, at least: the table shows a median, no verdict hangs on it."""
 TIMED = 4
-"""Candidates that are timed, beside fp32."""
+"""Candidates that are timed, the chosen one among them."""
 
 
 @dataclass(frozen=True)
