@@ -45,16 +45,16 @@ class Samples:
         return [{n: np.ascontiguousarray(a[i : i + size]) for n, a in self.inputs.items()} for i in starts]
 
 
-def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT) -> Samples:
+def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, least: int = LEAST) -> Samples:
     """Calibration samples of a model, checked.
 
     Raises:
-        CalibrationError: If there are none, fewer than LEAST, or one is not what the model takes.
+        CalibrationError: If there are none, fewer than `least`, or one is not what the model takes.
     """
     found = _own(spec, count) if folder is None else _read(spec, folder)
-    if len(found.names) < LEAST:
+    if len(found.names) < least:
         where = f"the folder '{folder}' has" if folder is not None else f"'{spec.name}' declares"
-        raise CalibrationError(f"{where} {len(found.names)} calibration samples: at least {LEAST} are needed")
+        raise CalibrationError(f"{where} {len(found.names)} calibration samples: at least {least} are needed")
     for name, array in found.inputs.items():
         finite = np.isfinite(array).reshape(len(array), -1).all(1)
         if not finite.all():

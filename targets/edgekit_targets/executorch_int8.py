@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgekit import model, program
-from edgekit.errors import CalibrationError, ExportError
+from edgekit.errors import ExportError
 from edgekit.model import ModelSpec
+from edgekit.quantization import calibration
 from edgekit.runtime.executorch import ExecutorchRuntime
 from edgekit.target import Exported, Job, Need, Option, Runtime, Target
 from edgekit.tolerance import INT8
@@ -101,7 +100,7 @@ def _quantized(
     """The program with quantized layers, and how many they are."""
     import torch
 
-    samples = _samples(spec)
+    samples = calibration.samples(spec, count=SAMPLES, least=1).batches(1)
     chosen: set[str] = set()
     with executorch.quiet(), torch.no_grad():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -109,7 +108,7 @@ def _quantized(
         try:
             prepared = prepare_pt2e(graph, _quantizer(_filter(float_parts, chosen)))
             for sample in samples:
-                prepared(*sample)
+                prepared(*program.tensors(spec, sample))
             converted = convert_pt2e(prepared)
         except Exception as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -144,30 +143,6 @@ def _filter(float_parts: tuple[str, ...], chosen: set[str]) -> Callable[[torch.f
         return True
 
     return wanted
-
-
-def _samples(spec: ModelSpec) -> list[tuple[torch.Tensor, ...]]:
-    """Calibration samples, one at a time.
-
-    Raises:
-        CalibrationError: If the model has none, or they are of a wrong shape or not finite.
-    """
-    if spec.calibration is None:
-        raise CalibrationError(f"'{spec.name}' has no calibration data: give `calibration` in its ModelSpec")
-    found = spec.calibration(SAMPLES)
-    count = len(found.names)
-    for i in spec.inputs:
-        array = found.inputs.get(i.name)
-        if array is None or array.shape != (count, *spec.shape(i.name)[1:]) or not count:
-            shape = "nothing" if array is None else str(list(array.shape))
-            raise CalibrationError(
-                f"the calibration data of '{spec.name}' have {shape} for '{i.name}', not "
-                f"{[SAMPLES, *spec.shape(i.name)[1:]]}"
-            )
-        if not np.isfinite(array).all():
-            raise CalibrationError(f"the calibration data of '{spec.name}' hold NaN or Inf in '{i.name}'")
-    rows = ({name: array[row : row + 1] for name, array in found.inputs.items()} for row in range(count))
-    return [program.tensors(spec, row) for row in rows]
 
 
 TARGET = Target(

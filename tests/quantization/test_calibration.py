@@ -85,6 +85,10 @@ def test_a_model_without_or_with_too_small_a_set_is_refused() -> None:
     few = Evaluation(inputs=made, names=("a", "b", "c"))
     with pytest.raises(CalibrationError, match="'small' declares 3 calibration samples: at least 64 are needed"):
         samples(replace(small_model(), calibration=lambda count: few))
+    assert samples(replace(small_model(), calibration=lambda count: few), least=3).names == ("a", "b", "c")
+    none = Evaluation(inputs={name: array[:0] for name, array in made.items()}, names=())
+    with pytest.raises(CalibrationError, match="'small' declares 0 calibration samples: at least 1 are needed"):
+        samples(replace(small_model(), calibration=lambda count: none), least=1)
 
 
 @pytest.mark.parametrize(

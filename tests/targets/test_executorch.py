@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +8,8 @@ import numpy as np
 import pytest
 
 from edgekit import artifact, isolate, program
-from edgekit.errors import CalibrationError, EdgekitError, ExportError, UsageError
-from edgekit.model import Array, Evaluation, ModelSpec
+from edgekit.errors import EdgekitError, ExportError, UsageError
+from edgekit.model import Array, ModelSpec
 from edgekit.target import Target
 from edgekit.testing import TargetContract
 from edgekit_targets import executorch, executorch_int8
@@ -119,22 +118,6 @@ def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, po
     (tmp_path / artifact.MANIFEST).write_bytes((pooled / "executorch" / artifact.MANIFEST).read_bytes())
     with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
         isolate.call("tests.targets.phone_models:answer_of", {"folder": str(tmp_path)})
-
-
-@pytest.mark.parametrize(
-    ("calibration", "sentence"),
-    [
-        (None, "has no calibration data"),
-        (lambda n: Evaluation(inputs={}, names=("a",)), "have nothing for 'images'"),
-        (lambda n: Evaluation(inputs={"images": np.zeros((0, 3, 16, 16), np.float32)}, names=()), r"have \[0, 3"),
-        (lambda n: Evaluation(inputs={"images": np.zeros((2, 3, 8, 16), np.float32)}, names=("a", "b")), r"\[2, 3, 8"),
-        (lambda n: Evaluation(inputs={"images": np.full((1, 3, 16, 16), np.nan)}, names=("a",)), "NaN or Inf"),
-    ],
-)
-def test_bad_calibration_is_refused(calibration: Callable[[int], Evaluation] | None, sentence: str) -> None:
-    spec = replace(phone_models.pooled(), calibration=calibration)
-    with pytest.raises(CalibrationError, match=sentence):
-        executorch_int8._samples(spec)
 
 
 def test_attention_is_written_out_only_where_nothing_masks_it() -> None:
