@@ -203,10 +203,11 @@ def test_a_warm_load_asks_no_server_for_the_model(library: Page) -> None:
 
 def test_preload_fetches_without_starting(library: Page) -> None:
     code = """async () => { const { preload, isCached } = await import(new URL("edgekit.js", location.href).href);
-      await preload("./", { device: "wasm", dtype: "fp16" });
-      await new Promise((go) => setTimeout(go, 200));
-      return isCached("./", { device: "wasm", dtype: "fp16" }); }"""
-    assert library.evaluate(code) is True
+      const seen = [];
+      await preload("./", { device: "wasm", dtype: "fp16", progress_callback: (event) => seen.push(event) });
+      return [await isCached("./", { device: "wasm", dtype: "fp16" }), seen.at(-1).status,
+              seen.filter((e) => e.status === "progress_total").at(-1).progress]; }"""
+    assert library.evaluate(code) == [True, "ready", 100]
     assert library.workers == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,12 @@ from tests.web.conftest import DESKTOP, PHONE, Opener
 from tests.web.pictures import png
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 DEVICES = pytest.mark.parametrize("device", [DESKTOP, PHONE], ids=["desktop", "phone"])
-STALL = 50  # ms that the main thread may be held, on a machine with nothing else to do
-NOISE = 100  # ms more that this test forgives for each process that waits for a core: machines are shared
+STALL = 50  # ms of work in one task of the main thread
+SLOW = 2  # how much slower than itself a shared machine may be
 
 
 def ready(page: Page) -> None:
@@ -208,25 +208,27 @@ def test_ten_quick_queries_never_show_a_stale_answer(open_page: Opener) -> None:
     assert shown == sorted(shown, key=words.index), "an older answer came after a newer one"
 
 
-def test_the_main_thread_is_never_held(open_page: Opener, capsys: pytest.CaptureFixture[str]) -> None:
-    page = open_page("?dtype=fp32", **DESKTOP)
-    page.evaluate(
-        """() => { globalThis.held = [];
-          new PerformanceObserver((list) => held.push(...list.getEntries().map((e) => e.duration)))
-            .observe({ type: "longtask", buffered: true }); }"""
-    )
+def test_the_main_thread_is_never_held(
+    browser: Browser, url: str, open_page: Opener, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = open_page("manifest.json", **DESKTOP)
+    browser.start_tracing(page=page, categories=["toplevel"])
+    page.goto(f"{url}?dtype=fp32")
     ready(page)
     for word in ("blue", "star", "ring"):
         page.fill("#query", word)
         answered(page, word)
     page.locator("#views label", has_text="Tokens").click()
     page.wait_for_timeout(200)
-    held = page.evaluate("() => held")
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    threads = {(e["pid"], e["tid"]) for e in events if (e.get("args") or {}).get("name") == "CrRendererMain"}
+    tasks = [e for e in events if (e["pid"], e["tid"]) in threads and e["name"].endswith("RunTask") and "tdur" in e]
+    # Microseconds of the thread's own work: on a busy machine it also waits for a core, which no page can help.
+    own, wall = (max(e[key] for e in tasks) / 1000 for key in ("tdur", "dur"))
     with capsys.disabled():
-        over = sum(h > STALL for h in held)
-        print(f"\n  main thread: longest task {max(held, default=0):.0f} ms, {over} over {STALL} ms")
-    waiting = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert max(held, default=0) < STALL + NOISE * waiting
+        print(f"\n  main thread: longest task {own:.0f} ms of work, {wall:.0f} ms with waiting for a core")
+    assert len(tasks) > 100
+    assert own < SLOW * STALL
 
 
 def test_nothing_is_fetched_from_elsewhere(open_page: Opener, url: str) -> None:

@@ -28,6 +28,7 @@ export class Findings {
     this.saved(result);
     histogram(element("#histogram", HTMLCanvasElement), result.budgets);
     this.list(result, picture);
+    this.look(undefined, false);
   }
 
   /** Describe a patch; without one, the most relevant. */
@@ -54,7 +55,7 @@ export class Findings {
     const used = budgets.reduce((a, b) => a + b, 0);
     const whole = UNIFORM * budgets.length;
     element("#saved", HTMLElement).textContent = `${String(Math.round(100 * (1 - used / whole)))} %`;
-    element("#saved-of", HTMLElement).textContent = `${used.toLocaleString("en")} instead of ${whole.toLocaleString("en")}, which is ${String(UNIFORM)} for every patch`;
+    element("#saved-of", HTMLElement).textContent = `${thousands(used)} instead of ${thousands(whole)}, which is ${String(UNIFORM)} for every patch`;
   }
 
   private list(result: Result, picture: ImageBitmap): void {
@@ -119,6 +120,11 @@ function histogram(canvas: HTMLCanvasElement, budgets: Int32Array): void {
   });
   const least = Math.min(...budgets);
   canvas.setAttribute("aria-label", `How many patches get how many tokens: from ${String(least)} to ${String(Math.max(...budgets))}`);
+}
+
+/** 123456 as "123,456"; the browser's own formatter takes 20 ms to be made. */
+function thousands(count: number): string {
+  return String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ",");
 }
 
 function title(name: string): string {

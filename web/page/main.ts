@@ -104,12 +104,18 @@ function answered({ question, result }: Answered): void {
   const best = result.indices[0] ?? 0;
   const where = `most relevant at row ${String(Math.floor(best / result.columns) + 1)}, column ${String((best % result.columns) + 1)}`;
   stages[0].answer(result, `Relevance map for “${question.query}”: ${where}`);
-  findings.show(result, question.image);
-  findings.look(undefined, false);
+  painted(() => {
+    if (latest === result) findings.show(result, question.image);
+  });
   if (!info) return;
   pill(label(info, result.inference), info.fallbacks.length > 0 ? "warn" : "good");
   stages[0].setCaption(shown.compare ? label(info, result.inference) : "");
   differ();
+}
+
+/** After the next frame: what is looked at first is painted first, and neither holds the page long. */
+function painted(act: () => void): void {
+  requestAnimationFrame(() => setTimeout(act));
 }
 
 function compared({ question, result }: Answered): void {

@@ -21,37 +21,14 @@ export interface Fetching {
   readonly signal?: AbortSignal | undefined;
   /** Called with the bytes that have arrived, in the manifest's count. */
   readonly onprogress?: ((loaded: number, fromCache: boolean) => void) | undefined;
-  /** Keep the file in the Cache API (models); other files are left to the HTTP cache. */
-  readonly keep?: boolean;
 }
-
-/** Milliseconds of work after which others get their turn: reads of what has arrived follow each other without one. */
-const SPELL = 8;
 
 /**
  * The bytes of one file, verified.
  *
  * @throws AssetError if it does not arrive, HashError if it arrives twice with another content.
  */
-export async function fetchFile({ file, url, bundle }: Wanted, how: Fetching): Promise<Uint8Array<ArrayBuffer>> {
-  const found = how.keep ? await kept(file) : undefined;
-  if (found) {
-    how.onprogress?.(file.size, true);
-    return found;
-  }
-  const came = await download(file, url, how);
-  if (how.keep) void store(file.sha256, came, bundle, file.path);
-  return came;
-}
-
-async function kept(file: BundleFile): Promise<Uint8Array<ArrayBuffer> | undefined> {
-  const bytes = await fetchStored(file.sha256);
-  if (bytes && (await sha256(bytes)) === file.sha256) return bytes;
-  if (bytes) await drop(file.sha256);
-  return undefined;
-}
-
-async function download(file: BundleFile, url: string, how: Fetching): Promise<Uint8Array<ArrayBuffer>> {
+export async function fetchFile({ file, url }: Wanted, how: Fetching): Promise<Uint8Array<ArrayBuffer>> {
   let came = "";
   // A second try past the HTTP cache: an old or damaged copy may sit there.
   for (const cache of ["default", "reload"] as const) {
@@ -64,6 +41,31 @@ async function download(file: BundleFile, url: string, how: Fetching): Promise<U
   throw new HashError(
     `${url} is not the file that the manifest names: ${String(file.size)} bytes with sha256 ${file.sha256.slice(0, 12)}… were expected, and ${came} came; the bundle is damaged or half updated`,
   );
+}
+
+/**
+ * The bytes of a model: those that an earlier visit kept in the Cache API, or else a download, which is then kept. Other
+ * files are left to the HTTP cache.
+ *
+ * @returns The bytes, and when they are kept.
+ * @throws What `fetchFile` throws.
+ */
+export async function fetchModel(wanted: Wanted, how: Fetching): Promise<[Uint8Array<ArrayBuffer>, Promise<void>]> {
+  const { file, bundle } = wanted;
+  const found = await kept(file);
+  if (found) {
+    how.onprogress?.(file.size, true);
+    return [found, Promise.resolve()];
+  }
+  const came = await fetchFile(wanted, how);
+  return [came, store(file.sha256, came, bundle, file.path)];
+}
+
+async function kept(file: BundleFile): Promise<Uint8Array<ArrayBuffer> | undefined> {
+  const bytes = await fetchStored(file.sha256);
+  if (bytes && (await sha256(bytes)) === file.sha256) return bytes;
+  if (bytes) await drop(file.sha256);
+  return undefined;
 }
 
 /** Fetch, with a sentence where that fails. */
@@ -85,18 +87,6 @@ export async function get(url: string, signal: AbortSignal | undefined, cache: R
   return response;
 }
 
-/** One turn of the event loop, without the 4 ms that nested timers wait. */
-function breath(): Promise<void> {
-  return new Promise((go) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      go();
-    };
-    port2.postMessage(null);
-  });
-}
-
 async function body(
   response: Response,
   file: BundleFile,
@@ -105,7 +95,6 @@ async function body(
 ): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(file.size);
   let loaded = 0;
-  let rested = performance.now();
   const reader = response.body?.getReader();
   if (!reader) throw new AssetError(`${url} came without a body`);
   try {
@@ -119,10 +108,6 @@ async function body(
       bytes.set(value, loaded);
       loaded += value.length;
       how.onprogress?.(loaded, false);
-      if (performance.now() - rested > SPELL) {
-        await breath();
-        rested = performance.now();
-      }
     }
   } catch (error) {
     how.signal?.throwIfAborted();

@@ -184,10 +184,15 @@ async function examine(
 /** The golden vectors as they lie in the bundle: golden.json and golden.bin. */
 export type GoldenFiles = readonly [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>];
 
+/** Path of the arrays of golden vectors, beside the path of their list. */
+export function binary(golden: string): string {
+  return golden.replace(/\.json$/, ".bin");
+}
+
 /** Fetch the golden vectors; early, so that they are there when the model is open. */
 export function fetchGolden(bundle: Bundle, signal: AbortSignal | undefined): Promise<GoldenFiles> {
   const { golden } = bundle.manifest;
-  return Promise.all([bundle.fetch(golden, { signal }), bundle.fetch(golden.replace(/\.json$/, ".bin"), { signal })]);
+  return Promise.all([bundle.fetch(golden, { signal }), bundle.fetch(binary(golden), { signal })]);
 }
 
 /** Run the golden vectors on an attempt. */

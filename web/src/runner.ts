@@ -4,11 +4,12 @@
  *     const runner = await load("./bundle/", { device: "auto", dtype: "auto" });
  *     const { relevance, budgets, indices } = await runner.run({ image, query: "red circle" });
  */
+import { Attempt } from "./attempt";
 import { Bundle, folder } from "./bundle";
 import { capabilities } from "./device";
 import { ShapeError, UsageError } from "./errors";
 import type { SelfTestReport } from "./golden";
-import { type Climb, type Fallback, type LoadTimings, type Standing, climb, early, planned, selfTest } from "./ladder";
+import { type Climb, type Fallback, type LoadTimings, type Standing, binary, climb, early, planned, selfTest } from "./ladder";
 import { type Dtype, type Tensor, sizeOf } from "./manifest";
 import { type ImageSource, isTensor, sendable } from "./picture";
 import { type DeviceOption, type DtypeOption, checkOptions } from "./plan";
@@ -62,6 +63,7 @@ export interface RunOptions {
   readonly signal?: AbortSignal;
 }
 
+const WORDS = ["vocabulary.json", "embeddings.bin"] as const;
 const TIMEOUT = 60_000; // ms
 const OPTIONS = ["device", "dtype", "progress_callback", "signal", "selfTest", "runtime", "timeout"];
 
@@ -104,15 +106,32 @@ export async function isCached(url: string | URL, options: LoadOptions = {}): Pr
   return bundle.isCached(path);
 }
 
-/** Fetch and keep what `load` would take first, without starting anything. */
+/**
+ * Fetch and keep what `load` would take first, without starting the runtime.
+ *
+ * @throws EdgekitError whose `code` says what is wrong; the signal's reason if it was aborted.
+ */
 export async function preload(url: string | URL, options: LoadOptions = {}): Promise<void> {
-  const { bundle, path, build } = await choose(url, options);
-  const files = Object.values(runtimeFiles(build, bundle.at("ort/")));
-  await Promise.all([
-    bundle.fetch(path, { keep: true, signal: options.signal }),
-    readEncoder(bundle, options.signal),
-    ...files.map((file) => fetch(file, { signal: options.signal ?? null }).then((r) => r.arrayBuffer())),
-  ]);
+  const { bundle, path, build, how } = await choose(url, options);
+  const beside = [...WORDS, bundle.manifest.golden, binary(bundle.manifest.golden)].filter((p) => bundle.file(p)).map((p) => bundle.at(p));
+  const wanted = bundle.wanted(path);
+  how.progress.expect(path, wanted.file.size);
+  const attempt = new Attempt();
+  try {
+    await attempt.ask(
+      { op: "keep", wanted, others: [...Object.values(runtimeFiles(build, how.runtime)), ...beside] },
+      {
+        what: "fetching the model",
+        signal: options.signal,
+        onprogress: (loaded, cached) => {
+          how.progress.at(path, loaded, cached);
+        },
+      },
+    );
+    how.progress.ready();
+  } finally {
+    attempt.terminate();
+  }
 }
 
 /** Forget the models kept for a bundle. Returns how many files that were. */
@@ -271,21 +290,19 @@ async function prepare(url: string | URL, options: LoadOptions): Promise<Climb> 
   };
 }
 
-async function choose(url: string | URL, options: LoadOptions): Promise<{ bundle: Bundle; path: string; build: Build }> {
+async function choose(url: string | URL, options: LoadOptions): Promise<{ bundle: Bundle; path: string; build: Build; how: Climb }> {
   const [how, bundle] = await Promise.all([prepare(url, options), Bundle.open(url, options.signal)]);
   const { rungs } = planned(bundle, how);
   const [first] = rungs;
   const path = first && bundle.variant(first.dtype)?.path;
   if (!path) throw new UsageError("the bundle has no model for these options");
-  return { bundle, path, build: first.build };
+  return { bundle, path, build: first.build, how };
 }
 
 async function readEncoder(bundle: Bundle, signal: AbortSignal | undefined): Promise<QueryEncoder | undefined> {
-  if (!bundle.file("vocabulary.json") || !bundle.file("embeddings.bin")) return undefined;
-  const [words, table] = await Promise.all([
-    bundle.fetch("vocabulary.json", { signal }),
-    bundle.fetch("embeddings.bin", { signal }),
-  ]);
-  return QueryEncoder.from(words, table, bundle.at("embeddings.bin"));
+  const [vocabulary, embeddings] = WORDS;
+  if (!bundle.file(vocabulary) || !bundle.file(embeddings)) return undefined;
+  const [words, table] = await Promise.all([bundle.fetch(vocabulary, { signal }), bundle.fetch(embeddings, { signal })]);
+  return QueryEncoder.from(words, table, bundle.at(embeddings));
 }
 

@@ -27,6 +27,14 @@ export interface FetchRequest {
   readonly wanted: Wanted;
 }
 
+/** Fetch a model and what goes with it for a later visit; opens nothing. */
+export interface KeepRequest {
+  readonly op: "keep";
+  readonly wanted: Wanted;
+  /** Addresses of the other files. */
+  readonly others: readonly string[];
+}
+
 /** Open the model that was fetched. */
 export interface OpenRequest {
   readonly op: "open";
@@ -56,7 +64,7 @@ export interface SelfTestRequest {
   readonly url: string;
 }
 
-export type Request = StartRequest | FetchRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
+export type Request = StartRequest | FetchRequest | KeepRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
 
 /** A tensor in plain form; int64 is carried as BigInt64Array. */
 export interface RawTensor {
@@ -91,6 +99,7 @@ export interface Answer extends Expected {
 export interface Answers {
   start: Started;
   fetch: null;
+  keep: null;
   open: null;
   run: Answer;
   feed: Readonly<Record<string, RawTensor>>;

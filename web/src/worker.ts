@@ -2,13 +2,13 @@
  * The worker: one backend attempt from start to end. Requests are answered one after the other, in order, but the
  * model is fetched while the runtime starts; memory is given back by ending the worker, since WebAssembly memory only grows.
  */
-import { fetchFile } from "./download";
+import { fetchModel, get } from "./download";
 import { BackendError, UsageError, tell } from "./errors";
 import { type CaseReport, judge, parseGolden } from "./golden";
 import type { Tensor } from "./manifest";
 import { type Sendable, checkCanvas, checkTensor, isTensor, normalise, pixels } from "./picture";
 import { Session } from "./session";
-import type { Answer, Answers, Message, RawTensor, Reply, Request, RunRequest, SelfTestRequest } from "./wire";
+import type { Answer, Answers, KeepRequest, Message, RawTensor, Reply, Request, RunRequest, SelfTestRequest } from "./wire";
 
 let session: Session | undefined;
 let inputs: readonly Tensor[] = [];
@@ -40,7 +40,10 @@ async function act(request: Request, id: number): Promise<Answers[keyof Answers]
       return started;
     }
     case "fetch":
-      model = await fetchFile(request.wanted, { keep: true, onprogress: teller(id, request.wanted.file.size) });
+      [model] = await fetchModel(request.wanted, { onprogress: teller(id, request.wanted.file.size) });
+      return null;
+    case "keep":
+      await keep(request, id);
       return null;
     case "open": {
       inputs = request.inputs;
@@ -58,6 +61,13 @@ async function act(request: Request, id: number): Promise<Answers[keyof Answers]
     case "selfTest":
       return selfTest(request);
   }
+}
+
+/** Fetch and keep a model, and have the HTTP cache keep the other files. */
+async function keep({ wanted, others }: KeepRequest, id: number): Promise<void> {
+  const model = fetchModel(wanted, { onprogress: teller(id, wanted.file.size) }).then(([, kept]) => kept);
+  const rest = others.map(async (url) => (await get(url, undefined, "default")).arrayBuffer());
+  await Promise.all([model, ...rest]);
 }
 
 /** Tells how far a download is, ten times a second at most, and its end. */
@@ -133,7 +143,9 @@ async function selfTest(request: SelfTestRequest): Promise<Answers["selfTest"]> 
   for (const golden of parseGolden(request.json, request.binary, request.url)) {
     const { data, height, width } = golden.image;
     const rgba = new Uint8ClampedArray(4 * height * width).fill(255);
-    for (let i = 0; i < height * width; i++) rgba.set(data.subarray(3 * i, 3 * i + 3), 4 * i);
+    for (let from = 0, to = 0; from < data.length; to++) {
+      for (let channel = 0; channel < 3; channel++) rgba[to++] = data[from++] ?? 0;
+    }
     const image = new ImageData(rgba, width, height);
     const got = await run({ op: "run", image, query: golden.query, height, width });
     cases.push(judge(golden, got, request.limit, got.inference));
