@@ -70,6 +70,20 @@ def test_answers(library: Page, device: str) -> None:
     assert answer["indices"][0] == int(relevance.argmax())
 
 
+def test_threads_where_memory_can_be_shared_and_none_where_not(library: Page, url: str) -> None:
+    four = "() => Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 })"
+    library.evaluate(four)
+    info = load(library, device="wasm", dtype="fp32")
+    assert (info["threads"], info["selfTest"]["pass"], info["fallbacks"]) == (3, True, [])
+    shared = library.evaluate(RUN, ["red circle", 2])
+    library.route("**/plain.html", lambda route: route.fulfill(content_type="text/html", body="<!doctype html>"))
+    library.goto(f"{url}plain.html")
+    library.evaluate(four)
+    info = load(library, device="wasm", dtype="fp32")
+    assert (info["threads"], info["selfTest"]["pass"], info["fallbacks"]) == (1, True, [])
+    assert library.evaluate(RUN, ["red circle", 1])["indices"] == shared["indices"]
+
+
 def test_asyncify_brings_webgpu_to_browsers_without_jspi(library: Page) -> None:
     library.evaluate("() => { delete WebAssembly.Suspending; }")
     info = load(library, device="webgpu", dtype="fp32")
