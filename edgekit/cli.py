@@ -185,13 +185,13 @@ def reference(
 @app.command(epilog="Examples:\n\n`edgekit demo`\n\n`edgekit demo build/arr-coc-tiny --port 8000 --no-open`")
 def demo(
     build: Build = DEFAULT_BUILD,
-    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
 ) -> None:
-    """Serve a build's browser bundle on this machine until interrupted."""
+    """Serve a build's browser bundle, or a bundle, on this machine until interrupted."""
     from edgekit.serve import Server
 
-    server = Server(build / "web", port=port)
+    server = Server(build if (build / "index.html").is_file() else build / "web", port=port)
     print(f"{server.url}  (Ctrl-C stops)", flush=True)
     if browser:
         import webbrowser

@@ -38,6 +38,7 @@ TYPES = {
     ".webp": "image/webp",
     ".md": "text/plain; charset=utf-8",
     ".txt": "text/plain; charset=utf-8",
+    "": "text/plain; charset=utf-8",
 }
 OTHER = "application/octet-stream"
 POLICY = (

@@ -34,6 +34,8 @@ def edgekit(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("verify", "nowhere"), "no artifact in 'nowhere'"),
         (("reference", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
         (("report", "nowhere"), "nowhere"),
+        (("demo", "nowhere"), "no artifact in 'nowhere/web'"),
+        (("demo", "--port", "70000"), "70000 is not in the range"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

@@ -28,7 +28,6 @@ INT8_TARGETS = ("onnx-int8-static", "onnx-int8-dynamic")
 # The file names that transformers.js looks for, so that a bundle opens there too.
 PATHS = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
 PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
-RUNTIME = "1.30.0"  # of onnxruntime-web, as web/package-lock.json has it
 
 LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "q8": 2e-2}
 """Largest difference of a score on the golden vectors that a device may show, at least."""

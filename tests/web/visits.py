@@ -1,7 +1,8 @@
 """How long a visit takes, against a bare page that only runs the same model: `python tests/web/visits.py BUNDLE`.
 
-Every visit starts a browser of its own; cold visits an empty profile, warm visits the profile of the cold one. The two
-pages take turns, so that a busy machine slows both.
+Every visit starts a browser of its own; cold visits an empty profile, warm visits the profile of the cold one, in which
+somebody asked a few questions. The two pages take turns, and so do their runs, so that a busy machine slows both; a
+ratio is the median over pairs of neighbours.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from playwright.sync_api import Page, Playwright, Request, Route, sync_playwright
+from playwright.sync_api import BrowserContext, Page, Playwright, Request, Route, sync_playwright
 
 from edgekit import artifact
 from edgekit.runtime import browser
 from edgekit.serve import HEADERS, Server
 
-VISITS = 5
+VISITS = 7
 RUNS = 60
+WARM_UP = 10
+LOOK = 4000  # ms that a visitor stays
 
 BARE = """<!doctype html><title>bare</title><script type="module">
 import * as ort from "./ort/ort.wasm.min.mjs?bare";
@@ -31,80 +35,106 @@ const feeds = { images: new ort.Tensor("float32", new Float32Array(3 * 224 * 224
                 queries: new ort.Tensor("float32", new Float32Array(768).fill(0.1), [1, 768]) };
 await session.run(feeds);
 globalThis.first = performance.now();
-const times = [];
-for (let i = 0; i < RUNS; i++) {
+globalThis.time = async () => {
   const start = performance.now();
   await session.run(feeds);
-  times.push(performance.now() - start);
-}
-globalThis.steady = times.sort((a, b) => a - b)[times.length >> 1];
+  return performance.now() - start;
+};
 </script>"""
 
 WATCH = """addEventListener("DOMContentLoaded", () => {
   const canvas = document.querySelector("#stage-a canvas");
   if (!canvas) return;
-  new MutationObserver(() => { globalThis.first ??= performance.now(); })
+  new MutationObserver(() => { if (canvas.ariaLabel.includes("“")) globalThis.first ??= performance.now(); })
     .observe(canvas, { attributeFilter: ["aria-label"] });
 });"""
 
-STEADY = """async (runs) => {
+LOAD = """async (dtype) => {
   const { load } = await import(new URL("edgekit.js", location.href).href);
-  const runner = await load("./", { device: "wasm", dtype: DTYPE });
+  const runner = await load("./", { device: "wasm", dtype });
   const image = new ImageData(224, 224);
-  const times = [];
-  for (let i = 0; i < runs; i++) times.push((await runner.run({ image, query: "red" })).inference);
-  return times.sort((a, b) => a - b)[times.length >> 1];
+  globalThis.time = async () => (await runner.run({ image, query: "red" })).inference;
 }"""
+TIME = "() => globalThis.time()"
 
 
 def main(bundle: Path) -> None:
     """Measure and print."""
     variants = {v.name: v.path for v in artifact.read(bundle, check=False).variants}
     dtype = "q8" if "q8" in variants else "fp32"
-    bare = BARE.replace("MODEL", variants[dtype]).replace("RUNS", str(RUNS))
-    found: dict[str, list[float]] = {}
+    bare = BARE.replace("MODEL", variants[dtype])
+    visits = {"bare": ("bare.html", ["cold"]), "page": (f"?device=wasm&dtype={dtype}", ["cold", "warm"])}
+    first: dict[str, list[float]] = {"bare cold": [], "page cold": [], "page warm": []}
+    wire: dict[str, list[float]] = {name: [] for name in first}
     with Server(bundle) as server, sync_playwright() as playwright:
         for _ in range(VISITS):
-            for name, path in (("bare", "bare.html"), ("page", f"?device=wasm&dtype={dtype}")):
+            for name, (path, kinds) in visits.items():
                 with tempfile.TemporaryDirectory() as profile:
-                    for visit in ("cold", "warm"):
-                        first, steady, wire = _visit(playwright, profile, server.url, path, bare, dtype)
-                        found.setdefault(f"{name} {visit} first", []).append(first)
-                        found.setdefault(f"{name} {visit} wire", []).append(wire)
-                        if visit == "warm":
-                            found.setdefault(f"{name} steady", []).append(steady)
-    middle = {name: statistics.median(values) for name, values in found.items()}
-    for name, value in middle.items():
-        spread = ", ".join(f"{v:.0f}" for v in found[name])
-        print(f"{name:18} {value / 1e6:9.2f} MB" if "wire" in name else f"{name:18} {value:9.1f} ms   ({spread})")
-    print(f"cold: page / bare   {middle['page cold first'] / middle['bare cold first']:.2f}   (limit 1.6)")
-    print(f"page: warm / cold   {middle['page warm first'] / middle['page cold first']:.2f}   (limit 0.7)")
-    print(f"steady: page / bare {middle['page steady'] / middle['bare steady']:.2f}   (limit 1.1)")
+                    for kind in kinds:
+                        with _browser(playwright, profile) as context:
+                            took, received = _visit(context, server.url + path, bare)
+                        first[f"{name} {kind}"].append(took)
+                        wire[f"{name} {kind}"].append(received)
+        with tempfile.TemporaryDirectory() as profile, _browser(playwright, profile) as context:
+            steady = _steady(context, server.url, bare, dtype)
+    for name, times in first.items():
+        each = ", ".join(f"{t:.0f}" for t in times)
+        print(
+            f"{name} first {statistics.median(times):7.1f} ms {statistics.median(wire[name]) / 1e6:6.2f} MB   ({each})"
+        )
+    for name, times in steady.items():
+        print(f"{name} steady     {statistics.median(times):7.1f} ms")
+    print(f"cold: page / bare   {_ratio(first['page cold'], first['bare cold'])}   (limit 1.6)")
+    print(f"page: warm / cold   {_ratio(first['page warm'], first['page cold'])}   (limit 0.7)")
+    print(f"steady: page / bare {_ratio(steady['page'], steady['bare'])}   (limit 1.1)")
 
 
-def _visit(
-    playwright: Playwright, profile: str, url: str, path: str, bare: str, dtype: str
-) -> tuple[float, float, float]:
-    """Milliseconds to the first result, of a steady run, and bytes over the wire."""
+def _ratio(times: list[float], others: list[float]) -> str:
+    """Median over pairs of neighbours, and the middle half of them."""
+    low, middle, high = statistics.quantiles((a / b for a, b in zip(times, others, strict=True)), n=4)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+@contextmanager
+def _browser(playwright: Playwright, profile: str) -> Iterator[BrowserContext]:
     context = playwright.chromium.launch_persistent_context(
         profile, executable_path=browser.find(), args=list(browser.QUIET), service_workers="allow"
     )
     try:
-        page = context.pages[0]
-        context.add_init_script(WATCH)
-        if path == "bare.html":
-            page.route("**/bare.html", lambda route: _fulfil(route, bare))
-        received: list[Request] = []
-        # Workers' requests are among them; a session of the page alone would not see those.
-        page.on("requestfinished", lambda request: received.append(request))
-        page.goto(url + path)
-        first = _first(page)
-        wire = sum(float(request.sizes()["responseBodySize"]) for request in received)
-        page.wait_for_timeout(1500)  # the code cache and the service worker finish
-        steady = _steady(page, path, dtype)
-        return first, steady, wire
+        yield context
     finally:
         context.close()
+
+
+def _visit(context: BrowserContext, url: str, bare: str) -> tuple[float, float]:
+    """Milliseconds to the first result, and bytes over the wire."""
+    page = context.pages[0]
+    received: list[Request] = []
+    # Workers' requests are among them; a session of the page alone would not see those.
+    page.on("requestfinished", lambda request: received.append(request))
+    _open(page, url, bare)
+    first = float(page.evaluate("() => globalThis.first"))
+    wire = sum(float(request.sizes()["responseBodySize"]) for request in received)
+    _look_around(page)
+    return first, wire
+
+
+def _look_around(page: Page) -> None:
+    """What a visitor does, and time for the service worker and for the code cache, which waits until code is hot."""
+    if page.locator("#query").count():
+        for word in ("red", "star", "ring"):
+            page.fill("#query", word)
+            page.locator(f'#stage-a canvas[aria-label*="“{word}”"]').wait_for()
+    page.wait_for_timeout(LOOK)
+
+
+def _open(page: Page, url: str, bare: str) -> None:
+    """Open one of the two pages, and wait for its first result."""
+    page.add_init_script(WATCH)
+    if url.endswith("bare.html"):
+        page.route("**/bare.html", lambda route: _fulfil(route, bare))
+    page.goto(url)
+    page.wait_for_function("() => globalThis.first", timeout=60_000, polling=50)
 
 
 def _fulfil(route: Route, body: str) -> None:
@@ -112,24 +142,19 @@ def _fulfil(route: Route, body: str) -> None:
     route.fulfill(content_type="text/html", headers=headers, body=body)
 
 
-def _first(page: Page) -> float:
-    for _ in range(1200):
-        found: Any = page.evaluate("() => globalThis.first")
-        if found:
-            return float(found)
-        page.wait_for_timeout(50)
-    raise SystemExit(f"no result within a minute: {page.inner_text('body')[:300]}")
-
-
-def _steady(page: Page, path: str, dtype: str) -> float:
-    if path != "bare.html":
-        return float(page.evaluate(STEADY.replace("DTYPE", f'"{dtype}"'), RUNS))
-    for _ in range(1200):
-        found: Any = page.evaluate("() => globalThis.steady")
-        if found:
-            return float(found)
-        page.wait_for_timeout(50)
-    raise SystemExit("the bare page does not end")
+def _steady(context: BrowserContext, url: str, bare: str, dtype: str) -> dict[str, list[float]]:
+    """Milliseconds of warm runs; the two take turns."""
+    pages = {"bare": context.pages[0], "page": context.new_page()}
+    _open(pages["bare"], f"{url}bare.html", bare)
+    pages["page"].goto(f"{url}manifest.json")
+    pages["page"].evaluate(LOAD, dtype)
+    times: dict[str, list[float]] = {name: [] for name in pages}
+    for run in range(WARM_UP + RUNS):
+        for name, page in pages.items():
+            took = float(page.evaluate(TIME))
+            if run >= WARM_UP:
+                times[name].append(took)
+    return times
 
 
 if __name__ == "__main__":

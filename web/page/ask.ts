@@ -45,10 +45,15 @@ export class Ask {
     this.say();
   }
 
-  know(encoder: QueryEncoder | undefined): void {
+  know(encoder: QueryEncoder): void {
     this.encoder = encoder;
-    this.input.disabled = encoder === undefined;
     this.say();
+  }
+
+  /** The model takes no words: say so, once. */
+  mute(why: string): void {
+    this.input.disabled = true;
+    this.heard.textContent = why;
   }
 
   /** Name the words that the model does not know; where it knows all, show what else could be asked. */
@@ -68,9 +73,10 @@ export class Ask {
     }
     const named = unknown.map((w) => `“${w}”`).join(", ");
     this.heard.append(`The model does not know ${named}`);
-    const near = [...new Set(unknown.flatMap((w) => this.encoder?.nearest(w) ?? []))];
-    if (near.length === 0) return;
-    this.heard.append(": did you mean ", ...near.map((word, i) => this.correction(unknown[i] ?? "", word)), "?");
+    const near = new Map(unknown.map((wrong) => [this.encoder?.nearest(wrong), wrong]));
+    near.delete(undefined);
+    if (near.size === 0) return;
+    this.heard.append(": did you mean ", ...[...near].map(([right, wrong]) => this.correction(wrong, right ?? "")), "?");
   }
 
   /** Queries to offer: those of the samples. */
@@ -91,7 +97,7 @@ export class Ask {
   private correction(wrong: string, right: string): HTMLElement {
     const button = make("button", right, { type: "button" });
     button.addEventListener("click", () => {
-      this.text = this.input.value.toLowerCase().replace(wrong, right);
+      this.text = this.input.value.toLowerCase().replace(new RegExp(`(?<![\\p{L}\\p{N}])${wrong}(?![\\p{L}\\p{N}])`, "u"), right);
       this.onquery(this.text);
       this.input.focus();
     });

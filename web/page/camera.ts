@@ -2,22 +2,40 @@
 import { ImageError } from "../src/index";
 import { context2d, element } from "./element";
 
+/** Whether the browser is asking for permission. */
+let busy = false;
+
 export async function shoot(): Promise<Blob | null> {
   // Plain http has no cameras, whatever the types say.
   const devices = navigator.mediaDevices as MediaDevices | undefined;
   if (!devices) throw new ImageError("this page gets no camera here: it needs https or localhost");
+  const dialog = element("#camera", HTMLDialogElement);
+  if (busy || dialog.open) return null;
+  busy = true;
   let stream: MediaStream;
   try {
     stream = await devices.getUserMedia({ video: { facingMode: "environment", width: { ideal: 1280 } } });
   } catch (error) {
     throw new ImageError(cause(error));
+  } finally {
+    busy = false;
   }
-  const dialog = element("#camera", HTMLDialogElement);
   const video = element("video", HTMLVideoElement, dialog);
-  video.srcObject = stream;
-  await video.play();
-  dialog.showModal();
-  const take = await new Promise<boolean>((resolve) => {
+  try {
+    video.srcObject = stream;
+    dialog.showModal();
+    await video.play();
+    return (await answer(dialog)) ? await still(video) : null;
+  } finally {
+    dialog.close();
+    video.srcObject = null;
+    for (const track of stream.getTracks()) track.stop();
+  }
+}
+
+/** Whether the user takes the picture. */
+function answer(dialog: HTMLDialogElement): Promise<boolean> {
+  return new Promise((resolve) => {
     dialog.onclick = (event) => {
       if (event.target instanceof HTMLButtonElement) resolve(event.target.value === "take");
     };
@@ -25,11 +43,6 @@ export async function shoot(): Promise<Blob | null> {
       resolve(false);
     };
   });
-  const photo = take ? await still(video) : null;
-  dialog.close();
-  video.srcObject = null;
-  for (const track of stream.getTracks()) track.stop();
-  return photo;
 }
 
 function cause(error: unknown): string {

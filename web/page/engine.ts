@@ -25,6 +25,11 @@ export function limitPrecisions(manifest: Manifest): void {
   }
 }
 
+/** Without counts there are no tokens to show. */
+export function limitViews(manifest: Manifest): void {
+  if (!manifest.outputs.some((o) => o.role === "counts")) disable("views", "tokens", "This model counts no tokens");
+}
+
 function disable(group: string, value: string, why: string): void {
   const input = element(`#${group} input[value="${value}"]`, HTMLInputElement);
   input.disabled = true;

@@ -12,11 +12,26 @@ const BEST = 8; // patches shown as pictures
 export class Findings {
   private result: Result | undefined;
   private picture: ImageBitmap | undefined;
+  private patch: number | undefined;
   private readonly ranks = new Map<number, number>();
   private readonly best = element("#best", HTMLOListElement);
 
   /** @param onpatch - Told which of the listed patches is looked at. */
   constructor(private readonly onpatch: (patch: number | undefined) => void) {}
+
+  /** Say nothing: what is shown is about another picture. */
+  clear(): void {
+    this.result = this.picture = this.patch = undefined;
+    element("#saved", HTMLElement).textContent = "–";
+    element("#saved-of", HTMLElement).textContent = `than ${String(UNIFORM)} tokens for every patch`;
+    element("#patch-name", HTMLElement).textContent = "Patch";
+    element("#best-mass", HTMLElement).textContent = "";
+    for (const id of ["#patch-facts", "#best"]) element(id, HTMLElement).replaceChildren();
+    for (const id of ["#histogram", "#crop"]) {
+      const canvas = element(id, HTMLCanvasElement);
+      context2d(canvas).clearRect(0, 0, canvas.width, canvas.height);
+    }
+  }
 
   show(result: Result, picture: ImageBitmap): void {
     this.result = result;
@@ -25,23 +40,29 @@ export class Findings {
     [...result.relevance.keys()]
       .sort((a, b) => (result.relevance[b] ?? 0) - (result.relevance[a] ?? 0) || a - b)
       .forEach((patch, rank) => this.ranks.set(patch, rank + 1));
-    this.saved(result);
-    histogram(element("#histogram", HTMLCanvasElement), result.budgets);
+    // A model need not count tokens, nor choose patches.
+    element(".saved", HTMLElement).hidden = result.budgets.length === 0;
+    element(".best", HTMLElement).hidden = result.indices.length === 0;
+    if (result.budgets.length > 0) {
+      this.saved(result);
+      histogram(element("#histogram", HTMLCanvasElement), result.budgets);
+    }
     this.list(result, picture);
-    this.look(undefined, false);
+    this.look(this.patch, false);
   }
 
   /** Describe a patch; without one, the most relevant. */
   look(patch: number | undefined, say: boolean): void {
+    this.patch = patch;
     const { result, picture } = this;
     if (!result || !picture) return;
-    const at = patch ?? result.indices[0] ?? 0;
+    const at = patch ?? mostRelevant(result);
     const place = `Row ${String(Math.floor(at / result.columns) + 1)}, column ${String((at % result.columns) + 1)}`;
     const score = (result.relevance[at] ?? 0).toFixed(3);
     const rows: [string, string][] = [
       ["Relevance", score],
       ["Rank", `${String(this.ranks.get(at) ?? 0)} of ${String(result.relevance.length)}`],
-      ["Tokens", String(result.budgets[at] ?? 0)],
+      ...(result.budgets.length > 0 ? [["Tokens", String(result.budgets[at])] as [string, string]] : []),
       ...Object.entries(result.parts).map(([name, part]): [string, string] => [title(name), (part[at] ?? 0).toFixed(3)]),
     ];
     element("#patch-name", HTMLElement).textContent = patch === undefined ? `Most relevant: ${place.toLowerCase()}` : place;
@@ -73,7 +94,7 @@ export class Findings {
     const button = make("button", [canvas, make("span", score)], {
       type: "button",
       "data-patch": String(patch),
-      "aria-label": `Rank ${String(rank)}: relevance ${score}, ${String(result.budgets[patch])} tokens`,
+      "aria-label": [`Rank ${String(rank)}: relevance ${score}`, ...(patch in result.budgets ? [`${String(result.budgets[patch])} tokens`] : [])].join(", "),
     });
     button.style.setProperty("--heat", colour(result.relevance[patch] ?? 0));
     for (const [event, to] of [["pointerenter", patch], ["focus", patch], ["click", patch], ["pointerleave", undefined], ["blur", undefined]] as const) {
@@ -83,6 +104,11 @@ export class Findings {
     }
     return make("li", [button]);
   }
+}
+
+/** The patch with the highest score. */
+export function mostRelevant({ relevance }: Pick<Result, "relevance">): number {
+  return relevance.indexOf(relevance.reduce((a, b) => Math.max(a, b)));
 }
 
 /** A patch and a little of what is around it, never beyond the picture's edge. */

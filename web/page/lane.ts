@@ -6,6 +6,7 @@ import { DeviceLostError, type DeviceOption, type DtypeOption, type Result, type
 
 export interface Question {
   readonly image: ImageBitmap;
+  /** Empty for a model that takes none. */
   readonly query: string;
 }
 
@@ -24,6 +25,7 @@ interface Hooks {
 export class Lane {
   runner: Runner | undefined;
   private loading: AbortController | undefined;
+  private asked: Question | undefined;
   private wanted: Question | undefined;
   private busy = false;
 
@@ -32,8 +34,12 @@ export class Lane {
     private readonly hooks: Hooks,
   ) {}
 
-  /** Load another device or precision. The old runner answers until the new one stands. */
-  async load(device: DeviceOption, dtype: DtypeOption): Promise<void> {
+  /**
+   * Load another device or precision. The old runner answers until the new one stands, which answers anew what was asked.
+   *
+   * @returns Whether it stands; undefined if another load came in between.
+   */
+  async load(device: DeviceOption, dtype: DtypeOption): Promise<boolean | undefined> {
     this.loading?.abort();
     const control = new AbortController();
     this.loading = control;
@@ -50,25 +56,34 @@ export class Lane {
       void this.runner?.dispose();
       this.runner = runner;
       this.hooks.onprogress(undefined, "");
+      this.wanted = this.asked;
       this.hooks.onload(runner);
       this.advance();
+      return true;
     } catch (error) {
-      if (control.signal.aborted) return;
+      if (control.signal.aborted) return undefined;
       this.hooks.onprogress(undefined, "");
       this.hooks.onerror(error);
+      return false;
     }
   }
 
   /** Ask; only the newest question gets an answer. */
   ask(question: Question): void {
-    this.wanted = question;
+    this.wanted = this.asked = question;
     this.advance();
+  }
+
+  /** Forget what was asked. */
+  drop(): void {
+    this.wanted = this.asked = undefined;
   }
 
   close(): void {
     this.loading?.abort();
     void this.runner?.dispose();
-    this.runner = this.wanted = undefined;
+    this.runner = undefined;
+    this.drop();
   }
 
   private advance(): void {
@@ -95,11 +110,12 @@ export class Lane {
 }
 
 /** A lost GPU or a hang is tried once more: the runner starts its backend anew, or the next one. */
-async function attempt(runner: Runner, question: Question): Promise<Result> {
+async function attempt(runner: Runner, { image, query }: Question): Promise<Result> {
+  const input = query === "" ? { image } : { image, query };
   try {
-    return await runner.run(question);
+    return await runner.run(input);
   } catch (error) {
-    if (error instanceof DeviceLostError || error instanceof TimeOutError) return runner.run(question);
+    if (error instanceof DeviceLostError || error instanceof TimeOutError) return runner.run(input);
     throw error;
   }
 }

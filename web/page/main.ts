@@ -1,10 +1,10 @@
 /** The page: a picture, a query, a map. Wires the parts together; holds what is chosen. */
-import { Bundle, EdgekitError, type Result, type Runner, bench, clearCache, runtimeFiles } from "../src/index";
+import { Bundle, EdgekitError, type Runner, bench, clearCache, runtimeFiles } from "../src/index";
 import { readAddress, writeAddress } from "./address";
 import { Ask } from "./ask";
 import { element } from "./element";
-import { NAMES, difference, label, limitPrecisions, limitSwitches, pill, showBench, showCheck, showInfo } from "./engine";
-import { Findings } from "./findings";
+import { NAMES, difference, label, limitPrecisions, limitSwitches, limitViews, pill, showBench, showCheck, showInfo } from "./engine";
+import { Findings, mostRelevant } from "./findings";
 import { type Answered, Lane } from "./lane";
 import { keepOffline, loaded } from "./offline";
 import type { View } from "./paint";
@@ -21,8 +21,10 @@ const LEGENDS: Readonly<Record<View, string>> = {
 
 let shown = readAddress(location.search);
 let picture: ImageBitmap | undefined;
-let latest: Result | undefined;
-let other: Result | undefined;
+let latest: Answered | undefined;
+let other: Answered | undefined;
+/** What the running runner was asked to be: the switches go back to it when another choice fails. */
+let stands: Pick<typeof shown, "device" | "dtype"> | undefined;
 
 const notice = element("#notice", HTMLElement);
 const stages = [new Stage(element("#stage-a", HTMLElement), look), new Stage(element("#stage-b", HTMLElement), look)] as const;
@@ -36,6 +38,7 @@ const pictures = new Pictures((chosen) => {
   quiet();
   picture = chosen.picture;
   latest = other = undefined;
+  look(undefined);
   for (const stage of stages) stage.show(chosen.picture);
   const query = chosen.query || ask.text;
   ask.text = query;
@@ -53,10 +56,11 @@ async function start(): Promise<void> {
   changeView();
   listen();
   const asked = shown.query;
-  const ready = lanes[0].load(shown.device, shown.dtype);
+  const ready = reload();
   void Bundle.open(BASE).then(({ manifest }) => {
     element("#model", HTMLElement).textContent = manifest.name;
     limitPrecisions(manifest);
+    limitViews(manifest);
   }, () => undefined); // the lane says what is wrong
   await pictures.start(BASE, shown.sample).then((queries) => { ask.offer(queries); }, complain);
   if (asked) {
@@ -83,29 +87,57 @@ function lane(stage: Stage, onanswer: (a: Answered) => void): Lane {
   });
 }
 
+/** Load what is chosen into the first lane. */
+async function reload(): Promise<void> {
+  const { device, dtype } = shown;
+  const loaded = await lanes[0].load(device, dtype);
+  if (loaded) stands = { device, dtype };
+  const { runner } = lanes[0];
+  if (loaded !== false || !stands || !runner) return;
+  pill(label(runner.info), runner.info.fallbacks.length > 0 ? "warn" : "good");
+  remember(stands);
+  choose("device", stands.device);
+  choose("dtype", stands.dtype);
+}
+
 function loadedFirst(runner: Runner): void {
   quiet();
   showInfo(runner);
-  ask.know(runner.encoder);
+  if (runner.encoder) ask.know(runner.encoder);
+  else if (takesQuery(runner)) {
+    ask.mute("This model takes queries as vectors, which only the library can give.");
+    lanes[0].drop();
+  } else {
+    ask.mute("This model takes pictures only.");
+    question();
+  }
   pill(label(runner.info), runner.info.fallbacks.length > 0 ? "warn" : "good");
   void keepOffline(loaded(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
 }
 
-function question(): void {
-  if (!picture || ask.text === "") return;
-  for (const lane of shown.compare ? lanes : lanes.slice(0, 1)) lane.ask({ image: picture, query: ask.text });
+function takesQuery({ bundle }: Runner): boolean {
+  return bundle.manifest.inputs.some((input) => input.kind === "query");
 }
 
-function answered({ question, result }: Answered): void {
+function question(): void {
+  const { runner } = lanes[0];
+  const wordless = runner && !runner.encoder;
+  if (!picture || (wordless ? takesQuery(runner) : ask.text === "")) return;
+  const query = wordless ? "" : ask.text;
+  for (const lane of shown.compare ? lanes : lanes.slice(0, 1)) lane.ask({ image: picture, query });
+}
+
+function answered(answer: Answered): void {
+  const { question, result } = answer;
   if (question.image !== picture) return;
   quiet();
-  latest = result;
+  latest = answer;
   const info = lanes[0].runner?.info;
-  const best = result.indices[0] ?? 0;
+  const best = mostRelevant(result);
   const where = `most relevant at row ${String(Math.floor(best / result.columns) + 1)}, column ${String((best % result.columns) + 1)}`;
   stages[0].answer(result, `Relevance map for “${question.query}”: ${where}`);
   painted(() => {
-    if (latest === result) findings.show(result, question.image);
+    if (latest === answer) findings.show(result, question.image);
   });
   if (!info) return;
   pill(label(info, result.inference), info.fallbacks.length > 0 ? "warn" : "good");
@@ -118,9 +150,10 @@ function painted(act: () => void): void {
   requestAnimationFrame(() => setTimeout(act));
 }
 
-function compared({ question, result }: Answered): void {
+function compared(answer: Answered): void {
+  const { question, result } = answer;
   if (question.image !== picture) return;
-  other = result;
+  other = answer;
   const info = lanes[1].runner?.info;
   stages[1].answer(result, `Second relevance map for “${question.query}”`);
   if (info) stages[1].setCaption(label(info, result.inference));
@@ -130,7 +163,11 @@ function compared({ question, result }: Answered): void {
 function differ(): void {
   const [a, b] = [lanes[0].runner?.info, lanes[1].runner?.info];
   const line = element("#difference", HTMLElement);
-  if (latest && other && a && b) line.textContent = difference(latest, other, [NAMES[a.dtype] ?? "", NAMES[b.dtype] ?? ""]);
+  const same = latest?.question.query === other?.question.query;
+  line.textContent =
+    latest && other && a && b && same
+      ? difference(latest.result, other.result, [NAMES[a.dtype] ?? "", NAMES[b.dtype] ?? ""])
+      : "Comparing";
 }
 
 function compare(): void {
@@ -168,12 +205,12 @@ function listen(): void {
   });
   on("device", (value) => {
     remember({ device: value as "auto" });
-    void lanes[0].load(shown.device, shown.dtype).then(question);
+    void reload();
     if (shown.compare) compare();
   });
   on("dtype", (value) => {
     remember({ dtype: value as "auto" });
-    void lanes[0].load(shown.device, shown.dtype).then(question);
+    void reload();
   });
   on("compare", (value) => {
     remember({ compare: value });
@@ -183,7 +220,8 @@ function listen(): void {
     showCheck(await runner.selfTest());
   });
   press("measure", async (runner) => {
-    if (picture) showBench(await bench(runner, { image: picture, query: ask.text || "object" }));
+    const query = latest?.question.query ?? runner.encoder?.words[0];
+    if (picture) showBench(await bench(runner, { image: picture, ...(query ? { query } : {}) }));
   });
   press("forget", async () => {
     const count = await clearCache(BASE);
@@ -230,9 +268,11 @@ function complain(error: unknown): void {
   const text = error instanceof Error ? error.message : String(error);
   if (error instanceof EdgekitError && error.code === "QUERY") {
     ask.say(); // said beside the field
+    if (!latest) findings.clear();
     return;
   }
-  element("p", HTMLElement, notice).textContent = `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+  const said = text.startsWith("http") ? text : `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
+  element("p", HTMLElement, notice).textContent = `${said}.`;
   notice.hidden = false;
   if (!lanes[0].runner) pill("Not running", "bad");
 }

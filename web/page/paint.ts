@@ -33,7 +33,7 @@ export function paint(canvas: HTMLCanvasElement, picture: ImageBitmap, map: Map2
   const box = fit(picture, canvas);
   context.clearRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
-  if (map && view === "tokens") mosaic(context, picture, map, box);
+  if (map && view === "tokens" && map.budgets.length > 0) mosaic(context, picture, map, box);
   else if (map && view === "heat") context.drawImage(grey(picture, box), box.x, box.y);
   else context.drawImage(picture, box.x, box.y, box.width, box.height);
   if (!map) return box;

@@ -63,20 +63,16 @@ export class Pictures {
     return tile;
   }
 
-  private async pick(sample: Sample, base: string): Promise<void> {
-    const response = await fetch(new URL(sample.file, base));
-    if (!response.ok) {
-      this.onerror(new ImageError(`the sample ${sample.file} cannot be fetched: the server answered ${String(response.status)}`));
-      return;
-    }
-    await this.take(await response.blob(), sample.file, sample);
+  private pick(sample: Sample, base: string): Promise<void> {
+    return this.take(fetchSample(sample, base), sample.file, sample);
   }
 
-  private async take(file: Blob, name: string, sample?: Sample): Promise<void> {
+  /** Show a picture, unless another one is chosen before it is there. */
+  private async take(file: Blob | Promise<Blob>, name: string, sample?: Sample): Promise<void> {
     const turn = ++this.turn;
     try {
-      const picture = await decode(file, LONGEST, name);
-      if (turn !== this.turn) return; // another one was chosen meanwhile
+      const picture = await decode(await file, LONGEST, name);
+      if (turn !== this.turn) return;
       const chosen = sample ? sampleName(sample) : "";
       for (const tile of this.strip.querySelectorAll("[data-sample]")) {
         tile.setAttribute("aria-pressed", String(tile.getAttribute("data-sample") === chosen));
@@ -110,6 +106,13 @@ export class Pictures {
       void this.take(file, "the pasted picture");
     });
   }
+}
+
+async function fetchSample({ file }: Sample, base: string): Promise<Blob> {
+  const response = await fetch(new URL(file, base)).catch(() => undefined);
+  if (response?.ok) return response.blob();
+  const why = response ? `the server answered ${String(response.status)}` : "check the connection";
+  throw new ImageError(`the sample ${file} cannot be fetched: ${why}`);
 }
 
 function sampleName(sample: Sample): string {

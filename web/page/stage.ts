@@ -16,6 +16,7 @@ export class Stage {
   private view: View = "heat";
   private cursor: number | undefined;
   private fading = 0;
+  private readonly unanswered: string;
 
   /** @param onpatch - Told which patch is looked at, or undefined when none is. */
   constructor(
@@ -23,6 +24,7 @@ export class Stage {
     private readonly onpatch: (patch: number | undefined) => void,
   ) {
     this.canvas = element("canvas", HTMLCanvasElement, figure);
+    this.unanswered = this.canvas.getAttribute("aria-label") ?? "";
     this.caption = element("figcaption", HTMLElement, figure);
     this.progress = element(".progress", HTMLElement, figure);
     new ResizeObserver(() => {
@@ -34,6 +36,7 @@ export class Stage {
   show(picture: ImageBitmap): void {
     this.picture = picture;
     this.map = this.shown = undefined;
+    this.canvas.setAttribute("aria-label", this.unanswered);
     this.draw();
   }
 

@@ -4,13 +4,16 @@
  * A failed start of the runtime is sticky in its module instance, so the next attempt gets a fresh worker; and a hang is
  * possible at every step, so every request has a time limit, after which the worker is ended.
  */
-import { BackendError, DeviceLostError, type EdgekitError, TimeOutError, UsageError, revive } from "./errors";
+import { BackendError, DeviceLostError, type EdgekitError, TimeOutError, UsageError, revive, sentence } from "./errors";
 import type { Answers, Reply, Request } from "./wire";
 
 interface Pending {
   readonly onprogress: ((loaded: number, fromCache: boolean) => void) | undefined;
   readonly resolve: (answer: Answers[keyof Answers]) => void;
   readonly reject: (error: Error) => void;
+  /** Start its clock, or set it back; undefined where it may take as long as it moves. */
+  readonly wind: (() => void) | undefined;
+  wound: boolean;
 }
 
 export class Attempt {
@@ -38,9 +41,10 @@ export class Attempt {
   /**
    * Ask the worker.
    *
-   * @param limit - Milliseconds before the worker is ended and TimeOutError thrown; none for a download, which may take
-   *   as long as it moves.
+   * @param limit - Milliseconds without a word about this request, counted from when all before it are answered; then the
+   *   worker is ended, and TimeOutError thrown. None for a download, which may take as long as it moves.
    * @param signal - An aborted request rejects at once; the worker finishes what it does and its answer is dropped.
+   * @throws UsageError if the request cannot be handed over, because a bitmap in it is closed or a buffer gone.
    */
   ask<Op extends Request["op"]>(
     request: Extract<Request, { op: Op }>,
@@ -50,21 +54,26 @@ export class Attempt {
     if (how.signal?.aborted) return Promise.reject(reason(how.signal));
     const id = this.next++;
     return new Promise<Answers[Op]>((resolve, reject) => {
-      const { limit } = how;
+      const { limit, signal } = how;
+      let timer: ReturnType<typeof setTimeout> | undefined;
       const late = (ms: number): void => {
         this.terminate(new TimeOutError(`${how.what} took longer than ${String(ms / 1000)} s and was ended`));
       };
-      const timer = limit === undefined ? undefined : setTimeout(late, limit, limit);
-      const abort = (): void => {
-        settle();
-        reject(reason(how.signal));
+      const wind = (ms: number): void => {
+        clearTimeout(timer);
+        timer = setTimeout(late, ms, ms);
       };
       const settle = (): void => {
         clearTimeout(timer);
-        how.signal?.removeEventListener("abort", abort);
+        signal?.removeEventListener("abort", abort);
         this.pending.delete(id);
+        this.windFirst();
       };
-      how.signal?.addEventListener("abort", abort);
+      const abort = (): void => {
+        settle();
+        reject(reason(signal));
+      };
+      signal?.addEventListener("abort", abort);
       this.pending.set(id, {
         onprogress: how.onprogress,
         resolve: (answer) => {
@@ -75,8 +84,17 @@ export class Attempt {
           settle();
           reject(error);
         },
+        wind: limit === undefined ? undefined : () => { wind(limit); },
+        wound: false,
       });
-      this.worker.postMessage({ id, ...request });
+      try {
+        this.worker.postMessage({ id, ...request });
+      } catch (error) {
+        settle();
+        reject(new UsageError(`this cannot be handed to the worker (${sentence(error)}): is it closed, or transferred?`));
+        return;
+      }
+      this.windFirst();
     });
   }
 
@@ -88,6 +106,14 @@ export class Attempt {
     for (const { reject } of [...this.pending.values()]) reject(reason);
   }
 
+  /** The clock of the oldest request runs: the worker answers one after the other. */
+  private windFirst(): void {
+    const first = [...this.pending.values()].find((p) => p.wind);
+    if (!first || first.wound || this.end) return;
+    first.wound = true;
+    first.wind?.();
+  }
+
   private receive(reply: Reply): void {
     if ("lost" in reply) {
       this.terminate(new DeviceLostError(`the GPU went away (${reply.lost}): run again, and it starts anew`));
@@ -95,8 +121,10 @@ export class Attempt {
     }
     const pending = this.pending.get(reply.id);
     if (!pending) return; // aborted meanwhile
-    if ("loaded" in reply) pending.onprogress?.(reply.loaded, reply.fromCache);
-    else if ("error" in reply) pending.reject(revive(reply.error));
+    if ("loaded" in reply) {
+      if (pending.wound) pending.wind?.();
+      pending.onprogress?.(reply.loaded, reply.fromCache);
+    } else if ("error" in reply) pending.reject(revive(reply.error));
     else pending.resolve(reply.answer);
   }
 }

@@ -4,7 +4,7 @@
  * It fetches files by the manifest's names, and hands nothing out whose sha256 is not the manifest's.
  */
 import { type Fetching, type Wanted, fetchFile, get } from "./download";
-import { AssetError, ManifestError, sentence } from "./errors";
+import { AssetError, ManifestError, UsageError, sentence } from "./errors";
 import { type BundleFile, type Dtype, type Manifest, type Variant, parseManifest } from "./manifest";
 import { clear, isStored } from "./store";
 
@@ -77,7 +77,12 @@ export class Bundle {
 
 /** The folder of a bundle, from its own URL or that of its manifest. */
 export function folder(url: string | URL): string {
-  const full = new URL(url, globalThis.location.href);
+  let full: URL;
+  try {
+    full = new URL(url, globalThis.location.href);
+  } catch {
+    throw new UsageError(`"${String(url)}" is no address of a bundle`);
+  }
   full.hash = "";
   full.search = "";
   if (full.pathname.endsWith("/manifest.json")) full.pathname = full.pathname.slice(0, -"manifest.json".length);

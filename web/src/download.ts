@@ -23,23 +23,29 @@ export interface Fetching {
   readonly onprogress?: ((loaded: number, fromCache: boolean) => void) | undefined;
 }
 
+const STALL = 60_000; // ms in which nothing comes
+
 /**
  * The bytes of one file, verified.
  *
  * @throws AssetError if it does not arrive, HashError if it arrives twice with another content.
  */
-export async function fetchFile({ file, url }: Wanted, how: Fetching): Promise<Uint8Array<ArrayBuffer>> {
-  let came = "";
-  // A second try past the HTTP cache: an old or damaged copy may sit there.
-  for (const cache of ["default", "reload"] as const) {
-    const response = await get(url, how.signal, cache);
-    const bytes = await body(response, file, url, how);
-    const hash = await sha256(bytes);
-    if (hash === file.sha256) return bytes;
-    came = `${String(bytes.length)} bytes with sha256 ${hash.slice(0, 12)}…`;
+export async function fetchFile(wanted: Wanted, how: Fetching): Promise<Uint8Array<ArrayBuffer>> {
+  try {
+    return await verified(wanted, how, "default");
+  } catch (error) {
+    if (!(error instanceof HashError)) throw error;
+    // A second try past the HTTP cache: an old or damaged copy may sit there.
+    return verified(wanted, how, "reload");
   }
+}
+
+async function verified({ file, url }: Wanted, how: Fetching, cache: RequestCache): Promise<Uint8Array<ArrayBuffer>> {
+  const bytes = await body(await get(url, how.signal, cache), file, url, how);
+  const hash = await sha256(bytes);
+  if (hash === file.sha256) return bytes;
   throw new HashError(
-    `${url} is not the file that the manifest names: ${String(file.size)} bytes with sha256 ${file.sha256.slice(0, 12)}… were expected, and ${came} came; the bundle is damaged or half updated`,
+    `${url} is not the file that the manifest names: ${String(file.size)} bytes with sha256 ${file.sha256.slice(0, 12)}… were expected, and ${String(bytes.length)} bytes with sha256 ${hash.slice(0, 12)}… came; the bundle is damaged or half updated`,
   );
 }
 
@@ -72,7 +78,7 @@ async function kept(file: BundleFile): Promise<Uint8Array<ArrayBuffer> | undefin
 export async function get(url: string, signal: AbortSignal | undefined, cache: RequestCache): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(url, { cache, signal: signal ?? null });
+    response = await moving(fetch(url, { cache, signal: signal ?? null }));
   } catch (error) {
     signal?.throwIfAborted();
     throw new AssetError(`${url} cannot be fetched (${sentence(error)}): check the address and the connection`);
@@ -87,6 +93,19 @@ export async function get(url: string, signal: AbortSignal | undefined, cache: R
   return response;
 }
 
+/** What comes of a step of a download, which may take long in all but must not stand still. */
+async function moving<T>(step: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const stall = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(new AssetError(`nothing came for ${String(STALL / 1000)} s`));
+    }, STALL);
+  });
+  return Promise.race([step, stall]).finally(() => {
+    clearTimeout(timer);
+  });
+}
+
 async function body(
   response: Response,
   file: BundleFile,
@@ -99,7 +118,7 @@ async function body(
   if (!reader) throw new AssetError(`${url} came without a body`);
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await moving(reader.read());
       if (done) break;
       if (loaded + value.length > file.size) {
         await reader.cancel();
@@ -112,7 +131,10 @@ async function body(
   } catch (error) {
     how.signal?.throwIfAborted();
     if (error instanceof HashError) throw error;
-    throw new AssetError(`the download of ${url} broke off after ${String(loaded)} of ${String(file.size)} bytes`);
+    void reader.cancel().catch(() => undefined);
+    throw new AssetError(
+      `the download of ${url} broke off after ${String(loaded)} of ${String(file.size)} bytes (${sentence(error)})`,
+    );
   }
   return bytes.subarray(0, loaded);
 }

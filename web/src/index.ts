@@ -1,26 +1,17 @@
 /** @edgekit/web: runs a bundle of `edgekit export --target web` in the browser, in a worker, checked on the user's device. */
 export { type BenchOptions, type BenchReport, bench } from "./bench";
 export { Bundle } from "./bundle";
+export { clearCache, isCached, preload } from "./cache";
 export { type Capabilities, capabilities } from "./device";
 export * from "./errors";
 export type { CaseReport, SelfTestReport } from "./golden";
 export type { Fallback } from "./ladder";
 export type { BundleFile, Dtype, Manifest, Variant } from "./manifest";
+export type { LoadOptions } from "./options";
 export { type ImageSource, type ImageTensor, decode } from "./picture";
 export type { DeviceOption, DtypeOption } from "./plan";
 export type { ProgressCallback, ProgressEvent } from "./progress";
 export { type Encoded, QueryEncoder } from "./query";
-export {
-  type Info,
-  type LoadOptions,
-  type Result,
-  type RunInput,
-  type RunOptions,
-  Runner,
-  clearCache,
-  isCached,
-  load,
-  preload,
-} from "./runner";
+export { type Info, type Result, type RunInput, type RunOptions, Runner, load } from "./runner";
 export { runtimeFiles } from "./session";
 export type { RawTensor } from "./wire";

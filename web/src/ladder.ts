@@ -13,7 +13,7 @@ import type { Progress } from "./progress";
 import { RUNTIME_FILES } from "./session";
 import type { Device, Started } from "./wire";
 
-/** What was tried and is not in use, and why. */
+/** What was tried and failed, and why. What failed once, long after it stood, may be in use again. */
 export interface Fallback {
   readonly device: Device;
   readonly dtype: string;
@@ -50,6 +50,8 @@ export interface Climb {
   readonly timeout: number;
   readonly signal: AbortSignal | undefined;
   readonly progress: Progress;
+  /** What failed before, and is tried only where nothing else is left. */
+  readonly avoid: readonly Pick<Rung, "device" | "threads">[];
 }
 
 /** The largest difference of a score that is right on WebGPU in fp32: drivers reorder sums. */
@@ -68,7 +70,7 @@ export class Early {
   ) {
     const { device, build, threads } = rung;
     const what = `starting the ${device} backend`;
-    this.started = this.attempt.ask({ op: "start", device, build, threads, runtime: how.runtime }, { limit: how.timeout, what });
+    this.started = this.attempt.ask({ op: "start", device, build, threads, runtime: how.runtime }, { limit: how.timeout, what, signal: how.signal });
     this.started.then(
       () => (this.took = performance.now() - this.begun),
       () => undefined, // it is awaited later, or not at all
@@ -95,7 +97,8 @@ export function early(how: Climb): Early {
 export async function climb(bundle: Bundle, how: Climb, first: Early | undefined, fallbacks: Fallback[]): Promise<Standing> {
   const { rungs, skipped } = planned(bundle, how);
   fallbacks.push(...skipped.map((s) => ({ ...s, threads: 1 })));
-  let left: readonly Rung[] = rungs;
+  const trusted = rungs.filter((r) => !how.avoid.some((a) => a.device === r.device && a.threads === r.threads));
+  let left: readonly Rung[] = trusted.length > 0 ? trusted : rungs;
   let spare = first;
   for (let rung = left[0]; rung; rung = left[0]) {
     if (!spare?.fits(rung)) spare?.attempt.terminate();

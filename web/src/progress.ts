@@ -20,7 +20,18 @@ export class Progress {
   private readonly loaded = new Map<string, number>();
   private shown = 0;
 
-  constructor(private readonly callback: ProgressCallback | undefined) {}
+  private readonly callback: ProgressCallback;
+
+  /** @param callback - What it throws is reported, and stops nothing. */
+  constructor(callback: ProgressCallback | undefined) {
+    this.callback = (event) => {
+      try {
+        callback?.(event);
+      } catch (error) {
+        reportError(error);
+      }
+    };
+  }
 
   expect(file: string, size: number): void {
     if (this.sizes.has(file)) return;
@@ -47,12 +58,12 @@ export class Progress {
     const [loaded, total] = [sum(this.loaded), sum(this.sizes)];
     // A fallback adds a file, and the share would drop: it waits instead.
     this.shown = Math.max(this.shown, total === 0 ? 0 : loaded / total);
-    this.callback?.({ status: "progress_total", file: "", loaded, total, progress: 100 * this.shown, fromCache: false });
+    this.callback({ status: "progress_total", file: "", loaded, total, progress: 100 * this.shown, fromCache: false });
   }
 
   private tell(status: ProgressEvent["status"], file: string, loaded: number, total: number, fromCache = false): void {
     const progress = total === 0 ? 100 : (100 * loaded) / total;
-    this.callback?.({ status, file, loaded, total, progress, fromCache });
+    this.callback({ status, file, loaded, total, progress, fromCache });
   }
 }
 

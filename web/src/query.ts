@@ -5,7 +5,11 @@
  * Text is lower-cased and cut at everything that is no letter and no digit (edgekit/arrcoc/queries.py has the same rule for
  * words that can be known).
  */
+import type { Bundle } from "./bundle";
 import { ManifestError, QueryError } from "./errors";
+
+/** The files of a bundle that hold its words and their vectors. */
+export const WORDS = ["vocabulary.json", "embeddings.bin"] as const;
 
 export interface Encoded {
   readonly vector: Float32Array<ArrayBuffer>;
@@ -22,6 +26,18 @@ export class QueryEncoder {
     private readonly table: Float32Array,
   ) {
     this.rows = new Map(words.map((word, row) => [word, row]));
+  }
+
+  /**
+   * The encoder of a bundle, or undefined where its model takes no words.
+   *
+   * @throws AssetError or HashError if a file does not arrive, ManifestError if the table does not fit the vocabulary.
+   */
+  static async fetch(bundle: Bundle, signal?: AbortSignal): Promise<QueryEncoder | undefined> {
+    const [vocabulary, embeddings] = WORDS;
+    if (!bundle.file(vocabulary) || !bundle.file(embeddings)) return undefined;
+    const [words, table] = await Promise.all([bundle.fetch(vocabulary, { signal }), bundle.fetch(embeddings, { signal })]);
+    return QueryEncoder.from(words, table, bundle.at(embeddings));
   }
 
   /** @throws ManifestError if the table does not fit the vocabulary. */

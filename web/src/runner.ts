@@ -4,32 +4,15 @@
  *     const runner = await load("./bundle/", { device: "auto", dtype: "auto" });
  *     const { relevance, budgets, indices } = await runner.run({ image, query: "red circle" });
  */
-import { Attempt } from "./attempt";
-import { Bundle, folder } from "./bundle";
-import { capabilities } from "./device";
+import { Bundle } from "./bundle";
 import { ShapeError, UsageError } from "./errors";
 import type { SelfTestReport } from "./golden";
-import { type Climb, type Fallback, type LoadTimings, type Standing, binary, climb, early, planned, selfTest } from "./ladder";
+import { type Climb, type Fallback, type LoadTimings, type Standing, climb, early, selfTest } from "./ladder";
 import { type Dtype, type Tensor, sizeOf } from "./manifest";
+import { type LoadOptions, prepare } from "./options";
 import { type ImageSource, isTensor, sendable } from "./picture";
-import { type DeviceOption, type DtypeOption, checkOptions } from "./plan";
-import { Progress, type ProgressCallback } from "./progress";
 import { type Encoded, QueryEncoder } from "./query";
-import { runtimeFiles } from "./session";
 import type { Adapter, Answer, Build, Device, RawTensor } from "./wire";
-
-export interface LoadOptions {
-  readonly device?: DeviceOption;
-  readonly dtype?: DtypeOption;
-  readonly progress_callback?: ProgressCallback;
-  readonly signal?: AbortSignal;
-  /** Check the device against the golden vectors before use (default true). */
-  readonly selfTest?: boolean;
-  /** Folder of the runtime's files; default `ort/` in the bundle. */
-  readonly runtime?: string | URL;
-  /** Milliseconds that a start, an opening or a run may take (default 60,000). */
-  readonly timeout?: number;
-}
 
 export interface Info {
   readonly name: string;
@@ -63,10 +46,6 @@ export interface RunOptions {
   readonly signal?: AbortSignal;
 }
 
-const WORDS = ["vocabulary.json", "embeddings.bin"] as const;
-const TIMEOUT = 60_000; // ms
-const OPTIONS = ["device", "dtype", "progress_callback", "signal", "selfTest", "runtime", "timeout"];
-
 /**
  * Load a bundle.
  *
@@ -81,7 +60,7 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
   const first = early(how);
   try {
     const bundle = await opening;
-    const encoder = readEncoder(bundle, options.signal);
+    const encoder = QueryEncoder.fetch(bundle, options.signal);
     encoder.catch(() => undefined);
     const fallbacks: Fallback[] = [];
     const standing = await climb(bundle, how, first, fallbacks);
@@ -100,45 +79,6 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
   }
 }
 
-/** Whether the model that `load` would take first is kept here already. */
-export async function isCached(url: string | URL, options: LoadOptions = {}): Promise<boolean> {
-  const { bundle, path } = await choose(url, options);
-  return bundle.isCached(path);
-}
-
-/**
- * Fetch and keep what `load` would take first, without starting the runtime.
- *
- * @throws EdgekitError whose `code` says what is wrong; the signal's reason if it was aborted.
- */
-export async function preload(url: string | URL, options: LoadOptions = {}): Promise<void> {
-  const { bundle, path, build, how } = await choose(url, options);
-  const beside = [...WORDS, bundle.manifest.golden, binary(bundle.manifest.golden)].filter((p) => bundle.file(p)).map((p) => bundle.at(p));
-  const wanted = bundle.wanted(path);
-  how.progress.expect(path, wanted.file.size);
-  const attempt = new Attempt();
-  try {
-    await attempt.ask(
-      { op: "keep", wanted, others: [...Object.values(runtimeFiles(build, how.runtime)), ...beside] },
-      {
-        what: "fetching the model",
-        signal: options.signal,
-        onprogress: (loaded, cached) => {
-          how.progress.at(path, loaded, cached);
-        },
-      },
-    );
-    how.progress.ready();
-  } finally {
-    attempt.terminate();
-  }
-}
-
-/** Forget the models kept for a bundle. Returns how many files that were. */
-export async function clearCache(url: string | URL): Promise<number> {
-  return (await Bundle.open(url)).clearCache();
-}
-
 export class Runner {
   private disposed = false;
   private rebuilding: Promise<void> | undefined;
@@ -146,7 +86,7 @@ export class Runner {
   /** Made by `load`. */
   constructor(
     readonly bundle: Bundle,
-    private readonly how: Climb,
+    private how: Climb,
     private standing: Standing,
     /** The words that the model knows; undefined where it takes vectors only. */
     readonly encoder: QueryEncoder | undefined,
@@ -178,6 +118,9 @@ export class Runner {
    *   run starts the backend anew.
    */
   async run(input: RunInput, options: RunOptions = {}): Promise<Result> {
+    if (typeof (input as unknown) !== "object" || (input as unknown) === null) {
+      throw new UsageError("run takes an object: { image, query }");
+    }
     const { vector, known, unknown } = this.encode(input.query);
     const { height, width } = this.size(input);
     const image = await sendable(input.image);
@@ -212,6 +155,8 @@ export class Runner {
   private encode(query: RunInput["query"]): Omit<Encoded, "vector"> & { vector: Encoded["vector"] | null } {
     if (query === undefined) return { vector: null, known: [], unknown: [] };
     if (!(query instanceof Float32Array)) {
+      const words = typeof query === "string" || (Array.isArray(query) && query.every((word) => typeof word === "string"));
+      if (!words) throw new UsageError(`a query is words or a Float32Array, not ${JSON.stringify(query)}`);
       if (!this.encoder) throw new UsageError("this bundle has no vocabulary: give the query as a Float32Array");
       return this.encoder.encode(query);
     }
@@ -237,7 +182,7 @@ export class Runner {
   private checkSide(side: string, dimension: number | string | undefined, value: number): void {
     const axis = typeof dimension === "string" ? this.bundle.manifest.axes[dimension] : undefined;
     if (axis?.dynamic) {
-      if (value >= axis.minimum && value <= axis.maximum && value % axis.multiple_of === 0) return;
+      if (Number.isInteger(value) && value >= axis.minimum && value <= axis.maximum && value % axis.multiple_of === 0) return;
       throw new ShapeError(
         `a ${side} of ${String(value)} is not possible: the model takes multiples of ${String(axis.multiple_of)} from ${String(axis.minimum)} to ${String(axis.maximum)}`,
       );
@@ -261,48 +206,12 @@ export class Runner {
 
   private async rebuild(code: string, reason: string): Promise<void> {
     const { device, dtype, threads } = this.standing.rung;
-    // Once is bad luck; a device that fails twice is left alone.
-    const again = !this.fallbacks.some((f) => f.device === device && f.threads === threads);
+    // Once is bad luck; what fails twice is left alone.
+    const twice = this.fallbacks.some((f) => f.device === device && f.threads === threads);
+    if (twice) this.how = { ...this.how, avoid: [...this.how.avoid, { device, threads }] };
     this.fallbacks.push({ device, dtype, threads, code, reason });
-    const how = { ...this.how, signal: undefined, dtype, device: again ? device : ("wasm" as const) };
-    this.standing = await climb(this.bundle, how, undefined, this.fallbacks);
+    this.standing = await climb(this.bundle, { ...this.how, signal: undefined, device, dtype }, undefined, this.fallbacks);
     // `dispose` may have come while this was under way.
     if (this.disposed) this.standing.attempt.terminate();
   }
 }
-
-async function prepare(url: string | URL, options: LoadOptions): Promise<Climb> {
-  const { device = "auto", dtype = "auto", signal } = options;
-  const strange = Object.keys(options).find((name) => !OPTIONS.includes(name));
-  if (strange) throw new UsageError(`there is no option "${strange}": possible are ${OPTIONS.join(", ")}`);
-  checkOptions(device, dtype);
-  signal?.throwIfAborted();
-  const runtime = new URL(options.runtime ?? new URL("ort/", folder(url)), globalThis.location.href).href;
-  return {
-    device,
-    dtype,
-    has: await capabilities(device !== "wasm"),
-    runtime: runtime.endsWith("/") ? runtime : `${runtime}/`,
-    selfTest: options.selfTest ?? true,
-    timeout: options.timeout ?? TIMEOUT,
-    signal,
-    progress: new Progress(options.progress_callback),
-  };
-}
-
-async function choose(url: string | URL, options: LoadOptions): Promise<{ bundle: Bundle; path: string; build: Build; how: Climb }> {
-  const [how, bundle] = await Promise.all([prepare(url, options), Bundle.open(url, options.signal)]);
-  const { rungs } = planned(bundle, how);
-  const [first] = rungs;
-  const path = first && bundle.variant(first.dtype)?.path;
-  if (!path) throw new UsageError("the bundle has no model for these options");
-  return { bundle, path, build: first.build, how };
-}
-
-async function readEncoder(bundle: Bundle, signal: AbortSignal | undefined): Promise<QueryEncoder | undefined> {
-  const [vocabulary, embeddings] = WORDS;
-  if (!bundle.file(vocabulary) || !bundle.file(embeddings)) return undefined;
-  const [words, table] = await Promise.all([bundle.fetch(vocabulary, { signal }), bundle.fetch(embeddings, { signal })]);
-  return QueryEncoder.from(words, table, bundle.at(embeddings));
-}
-

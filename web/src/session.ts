@@ -32,6 +32,8 @@ export function runtimeFiles(build: Build, folder: string): { module: string; gl
 /** A 67-byte model (y = Identity(x)): the runtime starts its backend only when a first session is made. */
 const IDENTITY = "CAgSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==";
 
+const LONGEST = 600_000; // ms that a download of the runtime may take
+
 const NUMBERS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array } as const;
 
 export class Session {
@@ -45,14 +47,15 @@ export class Session {
   /**
    * Start the runtime: fetch and compile its WASM, start its threads, get the GPU. Needs no model.
    *
-   * @param onlost - Called when the GPU goes away.
+   * @param on - Told when the WASM has arrived, and when the GPU goes away.
    * @throws AssetError if a file of the runtime does not come, BackendError if the runtime does not start.
    */
   static async start(
     how: { build: Build; device: Device; runtime: string; threads: number },
-    onlost: (reason: string) => void,
+    on: { readonly onarrived: () => void; readonly onlost: (reason: string) => void },
   ): Promise<[Session, Started]> {
     const { module, glue, wasm } = runtimeFiles(how.build, how.runtime);
+    prefetch(glue, wasm, on.onarrived);
     const ort = await load(module);
     ort.env.wasm.wasmPaths = { mjs: glue, wasm };
     ort.env.wasm.numThreads = how.threads;
@@ -65,7 +68,7 @@ export class Session {
     } catch (error) {
       throw new BackendError(`the ${how.device} backend did not start (${sentence(error)})`);
     }
-    const adapter = how.device === "webgpu" ? await watch(ort, onlost) : null;
+    const adapter = how.device === "webgpu" ? await watch(ort, on.onlost) : null;
     return [session, { threads: how.threads, adapter, version: ort.env.versions.web ?? "" }];
   }
 
@@ -114,6 +117,27 @@ export class Session {
     }
     return new this.ort.Tensor(raw.dtype as "float32", raw.data as Float32Array, raw.shape);
   }
+}
+
+/**
+ * Ask for all of the runtime at once: it would ask for its glue when its module has come, and for its WASM after both.
+ * Its own requests get what is on the way; the WASM stays a response of its URL, or the code cache would not know it.
+ */
+function prefetch(glue: string, wasm: string, onarrived: () => void): void {
+  import(/* @vite-ignore */ glue).catch(() => undefined); // the runtime imports it again, and says what is wrong
+  const own = globalThis.fetch;
+  const coming = own(wasm, { credentials: "same-origin", signal: AbortSignal.timeout(LONGEST) });
+  coming.catch(onarrived);
+  new PerformanceObserver((list, observer) => {
+    if (list.getEntriesByName(wasm).length === 0) return;
+    observer.disconnect();
+    onarrived();
+  }).observe({ type: "resource" });
+  globalThis.fetch = (input, how) => {
+    if (input !== wasm) return own(input, how);
+    globalThis.fetch = own;
+    return coming;
+  };
 }
 
 async function load(url: string): Promise<typeof Ort> {

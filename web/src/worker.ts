@@ -10,6 +10,8 @@ import { type Sendable, checkCanvas, checkTensor, isTensor, normalise, pixels } 
 import { Session } from "./session";
 import type { Answer, Answers, KeepRequest, Message, RawTensor, Reply, Request, RunRequest, SelfTestRequest } from "./wire";
 
+const WORD = 250; // ms
+
 let session: Session | undefined;
 let inputs: readonly Tensor[] = [];
 let outputs: readonly Tensor[] = [];
@@ -33,9 +35,11 @@ async function answer(message: Message): Promise<void> {
 async function act(request: Request, id: number): Promise<Answers[keyof Answers]> {
   switch (request.op) {
     case "start": {
-      const [made, started] = await Session.start(request, (reason) => {
-        post({ lost: reason });
-      });
+      // While its files are on the way nobody runs out of patience.
+      const word = setInterval(() => { post({ id, loaded: 0, fromCache: false }); }, WORD);
+      const quiet = (): void => { clearInterval(word); };
+      const onlost = (reason: string): void => { post({ lost: reason }); };
+      const [made, started] = await Session.start(request, { onarrived: quiet, onlost }).finally(quiet);
       session = made;
       return started;
     }

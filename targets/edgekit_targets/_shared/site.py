@@ -124,9 +124,10 @@ def write_headers(out: Path) -> None:
     deploy = out / "deploy"
     deploy.mkdir()
     nginx = "".join(f'add_header {name} "{value}" always;\n' for name, value in HEADERS.items())
-    static = (
-        "types { application/wasm wasm; text/javascript mjs js; }\ngzip_static on;\nbrotli_static on;  # ngx_brotli\n"
-    )
+    # A `types` block of a server would replace all the types that nginx knows.
+    kinds = {"wasm": "application/wasm", "mjs": "text/javascript"}
+    served = "".join(f"location ~ \\.{end}$ {{ types {{ }} default_type {kind}; }}\n" for end, kind in kinds.items())
+    static = f"# Inside a server block.\n{served}gzip_static on;\nbrotli_static on;  # with ngx_brotli\n"
     (deploy / "nginx.conf").write_text(static + nginx)
     lower = "".join(f"  {name.lower()}: {value}\n" for name, value in HEADERS.items() if name.startswith("Cross"))
     (deploy / "huggingface-space.md").write_text(f"---\nsdk: static\ncustom_headers:\n{lower}---\n")

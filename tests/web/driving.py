@@ -1,0 +1,64 @@
+"""Driving the library from a test: load, run, and put other files before it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
+LOAD = """async (options) => {
+  const library = await import(new URL("edgekit.js", location.href).href);
+  try {
+    globalThis.runner = await library.load("./", options);
+    return globalThis.runner.info;
+  } catch (error) {
+    return { code: error.code, name: error.name, message: error.message };
+  }
+}"""
+RUN = """async ([query, count]) => {
+  const canvas = new OffscreenCanvas(320, 240);
+  const context = canvas.getContext("2d");
+  context.fillStyle = "#c82828";
+  context.fillRect(40, 40, 120, 120);
+  let result;
+  for (let i = 0; i < count; i++) result = await globalThis.runner.run({ image: canvas, query });
+  const { relevance, budgets, indices, rows, columns, known, unknown } = result;
+  const { device, dtype, fallbacks } = globalThis.runner.info;
+  return { relevance: [...relevance], budgets: [...budgets], indices: [...indices], rows, columns, known, unknown,
+           device, dtype, fallbacks };
+}"""
+
+
+def load(page: Page, **options: object) -> dict[str, Any]:
+    found: dict[str, Any] = page.evaluate(LOAD, options)
+    return found
+
+
+def serve(page: Page, bundle: Path, files: dict[str, bytes]) -> None:
+    """Serve other files, and a manifest whose hashes fit them."""
+    manifest = json.loads(files.get("manifest.json") or (bundle / "manifest.json").read_bytes())
+    for entry in manifest["files"]:
+        if entry["path"] in files:
+            data = files[entry["path"]]
+            entry.update(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    served = {**files, "manifest.json": json.dumps(manifest).encode()}
+    for path, data in served.items():
+        replace(page, path, lambda _, data=data: data)  # type: ignore[misc]
+
+
+def replace(page: Page, path: str, change: Callable[[bytes], bytes]) -> None:
+    def answer(route: Route) -> None:
+        original = route.fetch()
+        headers = {k: v for k, v in original.headers.items() if k not in ("content-encoding", "content-length")}
+        route.fulfill(status=200, headers=headers, body=change(original.body()))
+
+    page.route(f"**/{path}", answer)
+
+
+def prefix_worker(page: Page, script: str) -> None:
+    replace(page, "assets/worker-*.js", lambda data: script.encode() + data)

@@ -1,0 +1,146 @@
+"""Choices that follow each other on the page: what is shown belongs to what was chosen last."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.web.conftest import DESKTOP, Opener
+from tests.web.pictures import png
+from tests.web.test_page import ready
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
+
+def choose(page: Page, group: str, name: str) -> None:
+    page.locator(f"#{group} label", has_text=name).click()
+
+
+def ask(page: Page, query: str) -> None:
+    page.fill("#query", query)
+    page.press("#query", "Enter")
+
+
+def test_another_precision_to_compare_with_answers_itself(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    choose(page, "compare", "fp32")
+    page.locator("#stage-b figcaption", has_text="fp32").wait_for()
+    choose(page, "compare", "fp16")
+    page.locator("#stage-b figcaption", has_text="fp16").wait_for()
+    page.locator("#difference", has_text="int8 and fp16").wait_for()
+
+
+def test_only_answers_to_one_query_are_compared(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    choose(page, "compare", "fp32")
+    page.locator("#difference", has_text="largest difference").wait_for()
+    page.evaluate(
+        """() => { globalThis.seen = []; const line = document.querySelector("#difference");
+          const query = (stage) => /“(.*)”/.exec(document.querySelector(`${stage} canvas`).ariaLabel)?.[1];
+          new MutationObserver(() => seen.push([line.textContent, query("#stage-a"), query("#stage-b")]))
+            .observe(line, { childList: true }); }"""
+    )
+    for word in ("blue", "star", "ring"):
+        ask(page, word)
+        page.locator(f'#stage-b canvas[aria-label*="“{word}”"]').wait_for()
+        page.locator("#difference", has_text="largest difference").wait_for()
+    said = [(a, b) for text, a, b in page.evaluate("() => seen") if "largest" in text]
+    assert len(said) >= 3
+    assert all(a == b for a, b in said)
+
+
+def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: str) -> None:
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.resource_type == "fetch":
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/samples/*001*", hold)
+    page.goto(url)
+    ready(page)
+    tiles = page.locator("[data-sample]")
+    slow = next(tile for tile in tiles.all() if "001" in (tile.get_attribute("data-sample") or ""))
+    slow.click()
+    later = tiles.nth(3)
+    later.click()
+    page.locator('[data-sample][aria-pressed="true"]').nth(0).wait_for()
+    assert held
+    for route in held:
+        route.continue_()
+    page.wait_for_timeout(500)
+    assert later.get_attribute("aria-pressed") == "true"
+    assert slow.get_attribute("aria-pressed") == "false"
+
+
+def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str) -> None:
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.goto(url)
+    ready(page)
+    page.click("#forget")  # fp16 would stand in: its bytes are those of int8 here
+    page.locator("#measured", has_text="removed").wait_for()
+    page.route("**/*.onnx", lambda route: route.abort())
+    choose(page, "dtype", "fp32")
+    page.locator("#notice", has_text="cannot be fetched").wait_for()
+    page.wait_for_timeout(500)
+    assert page.is_visible("#notice")
+    assert page.is_checked('#dtype input[value="auto"]')
+    assert "dtype" not in page.url
+    assert "int8" in page.inner_text("#pill-text")
+
+
+def test_a_picture_with_an_unknown_word_shows_nothing_of_the_one_before(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    ask(page, "xqzwv")
+    page.locator("#heard", has_text="does not know").wait_for()
+    page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": png(90, 50)})
+    page.locator("#saved", has_text="–").wait_for()
+    assert page.locator("#best li").count() == 0
+    assert "“" not in (page.locator("#stage-a canvas").get_attribute("aria-label") or "")
+
+
+def test_the_patch_under_the_cursor_stays_described(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    page.focus("#stage-a canvas")
+    page.keyboard.press("End")
+    named = page.inner_text("#patch-name")
+    assert named.startswith("Row ")
+    page.locator("#heard button").first.click()
+    page.wait_for_timeout(1000)
+    assert page.inner_text("#patch-name") == named
+
+
+def test_a_correction_replaces_the_word_that_was_wrong(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    ask(page, "xqzwv cirle")
+    page.get_by_role("button", name="circle", exact=True).click()
+    assert page.input_value("#query") == "xqzwv circle"
+
+
+def test_models_without_counts_or_words(open_page: Opener, url: str, bundle: Path) -> None:
+    plain: dict[str, Any] = json.loads((bundle / "manifest.json").read_bytes())
+    for output in plain["outputs"]:
+        output["role"] = "tensor" if output["role"] == "counts" else output["role"]
+    plain["golden"] = ""
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
+    page.goto(url)
+    page.locator("#best button").first.wait_for()
+    assert not page.is_visible("#saved")
+    assert page.is_disabled('#views input[value="tokens"]')
+    assert "NaN" not in page.inner_text("body")
+    plain["files"] = [f for f in plain["files"] if f["path"] != "embeddings.bin"]
+    page.goto(url)
+    page.locator("#heard", has_text="takes queries as vectors").wait_for()
+    assert page.is_disabled("#query")
+    assert not page.is_visible("#notice")

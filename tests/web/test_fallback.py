@@ -1,0 +1,108 @@
+"""What the library's self-test catches, and what stands in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tests.web.driving import RUN, load, prefix_worker, replace, serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+WRONG_KERNEL = """
+const make = GPUDevice.prototype.createShaderModule;
+GPUDevice.prototype.createShaderModule = function (how) {
+  return make.call(this, { ...how, code: how.code.replaceAll(/\\bexp\\(/g, "0.8 * exp(") });
+};
+"""
+
+
+def test_fp16_without_shader_f16_falls_back_and_says_so(library: Page) -> None:
+    info = load(library, device="webgpu", dtype="fp16")
+    assert (info["device"], info["dtype"]) == ("webgpu", "fp32")
+    assert "shader-f16" in info["fallbacks"][0]["reason"]
+
+
+def test_a_damaged_model_is_refused_and_fp32_stands_in(library: Page) -> None:
+    replace(library, "onnx/model_quantized.onnx", lambda data: data[:-1] + bytes([data[-1] ^ 1]))
+    info = load(library, device="wasm")
+    assert info["dtype"] == "fp32"
+    assert info["fallbacks"][0]["code"] == "HASH_MISMATCH"
+
+
+def test_a_tampered_model_with_a_fitting_manifest_is_caught_by_the_self_test(library: Page, bundle: Path) -> None:
+    path = "onnx/model_quantized.onnx"
+    serve(library, bundle, {path: _tampered((bundle / path).read_bytes())})
+    info = load(library, device="wasm")
+    assert info["dtype"] == "fp32"
+    assert info["fallbacks"][0]["code"] == "SELF_TEST"
+    assert "a score is off by" in info["fallbacks"][0]["reason"]
+
+
+def test_nothing_right_is_an_error_not_an_answer(library: Page, bundle: Path) -> None:
+    paths = ("onnx/model_quantized.onnx", "onnx/model.onnx")
+    serve(library, bundle, {path: _tampered((bundle / path).read_bytes()) for path in paths})
+    error = load(library, device="wasm")
+    assert error["code"] == "SELF_TEST"
+    assert error["name"] == "SelfTestError"
+
+
+def test_a_wrong_scale_is_caught(library: Page, bundle: Path) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["inputs"][0]["high"] = 255
+    serve(library, bundle, {"manifest.json": json.dumps(manifest).encode()})
+    assert load(library, device="wasm")["code"] == "SELF_TEST"
+
+
+def test_a_wrong_channel_order_is_caught(library: Page, bundle: Path) -> None:
+    described = json.loads((bundle / "golden.json").read_text())
+    data = bytearray((bundle / "golden.bin").read_bytes())
+    for case in described["cases"]:
+        start, size = case["image"]["offset"], int(np.prod(case["image"]["shape"]))
+        pixels = np.frombuffer(bytes(data[start : start + size]), np.uint8).reshape(-1, 3)
+        data[start : start + size] = pixels[:, ::-1].tobytes()
+    serve(library, bundle, {"golden.bin": bytes(data)})
+    assert load(library, device="wasm")["code"] == "SELF_TEST"
+
+
+def test_a_wrong_kernel_is_caught_and_wasm_stands_in(library: Page) -> None:
+    prefix_worker(library, WRONG_KERNEL)
+    info = load(library, device="webgpu", dtype="fp32")
+    assert (info["device"], info["dtype"]) == ("wasm", "fp32")
+    assert [(f["device"], f["code"]) for f in info["fallbacks"]] == [("webgpu", "SELF_TEST")]
+
+
+def test_a_lost_gpu_is_replaced_at_the_next_run(library: Page) -> None:
+    prefix_worker(
+        library,
+        "const own = GPUAdapter.prototype.requestDevice; GPUAdapter.prototype.requestDevice = "
+        "async function (how) { return (self.device = await own.call(this, how)); };",
+    )
+    load(library, device="webgpu", dtype="fp32")
+    library.workers[0].evaluate("() => self.device.destroy()")
+    library.wait_for_timeout(300)
+    answer = library.evaluate(RUN, ["red", 1])
+    assert [f["code"] for f in answer["fallbacks"]] == ["DEVICE_LOST"]
+
+
+def test_a_missing_gpu_file_falls_back_to_wasm(library: Page) -> None:
+    library.route("**/ort.jspi.min.mjs*", lambda route: route.fulfill(status=404, body="gone"))
+    info = load(library, device="webgpu", dtype="fp32")
+    assert info["device"] == "wasm"
+    assert "ort.jspi.min.mjs?1.30.0 cannot be loaded" in info["fallbacks"][0]["reason"]
+
+
+def _tampered(model: bytes) -> bytes:
+    graph = onnx.load_from_string(model)
+    (mix,) = [t for t in graph.graph.initializer if t.name == "mix"]
+    weights = numpy_helper.to_array(mix).copy()
+    weights[:, 0] *= 1.2
+    mix.CopyFrom(numpy_helper.from_array(weights, "mix"))
+    changed: bytes = graph.SerializeToString()
+    return changed
