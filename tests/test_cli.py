@@ -34,8 +34,7 @@ def edgekit(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         (("verify", "nowhere"), "no artifact in 'nowhere'"),
         (("reference", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
         (("report", "nowhere"), "nowhere"),
-        (("demo", "nowhere"), "no artifact in 'nowhere/web'"),
-        (("demo", "--port", "70000"), "70000 is not in the range"),
+        (("demo", "nowhere"), "nowhere/web': it has no manifest.json"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(
@@ -54,6 +53,11 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert len(said.err.strip().splitlines()) == 1
     assert said.out == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_a_port_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert edgekit(monkeypatch, "demo", "--port", "70000") == 2
+    assert "less than or equal to 65535" in capsys.readouterr().err
 
 
 def test_an_output_that_cannot_be_written_is_named(
