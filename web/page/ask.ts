@@ -58,8 +58,8 @@ export class Ask {
 
   /** Name the words that the model does not know; where it knows all, show what else could be asked. */
   say(): void {
-    this.heard.replaceChildren();
     if (!this.encoder) return;
+    this.heard.replaceChildren();
     let unknown: readonly string[] = [];
     try {
       unknown = this.encoder.encode(this.text).unknown;
