@@ -106,3 +106,27 @@ def _tampered(model: bytes) -> bytes:
     mix.CopyFrom(numpy_helper.from_array(weights, "mix"))
     changed: bytes = graph.SerializeToString()
     return changed
+
+
+def test_what_passed_before_answers_first_and_is_tested_after(library: Page) -> None:
+    assert load(library, device="wasm", dtype="fp32")["timings"]["selfTest"] > 0
+    assert load(library, device="wasm", dtype="fp32")["selfTest"]["pass"]
+    code = """async () => { const { runner } = globalThis; const before = runner.info.selfTest; let settled = false;
+      runner.checked.then(() => { settled = true; }); await new Promise((go) => setTimeout(go, 300));
+      const early = settled; await runner.run({ image: new ImageData(8, 8), query: "red" });
+      const report = await runner.checked; return [early, report.pass, before.pass]; }"""
+    assert library.evaluate(code) == [False, True, True]
+
+
+def test_a_device_that_no_longer_passes_is_replaced_after_its_first_answer(library: Page) -> None:
+    load(library, device="webgpu", dtype="fp32")
+    prefix_worker(library, WRONG_KERNEL)
+    info = load(library, device="webgpu", dtype="fp32")
+    assert (info["device"], info["fallbacks"]) == ("webgpu", [])
+    library.evaluate(RUN, ["red", 1])
+    assert library.evaluate("() => globalThis.runner.checked.catch((error) => error.code)") == "SELF_TEST"
+    answer = library.evaluate(RUN, ["red", 1])
+    assert answer["device"] == "wasm"
+    assert {f["code"] for f in answer["fallbacks"]} == {"SELF_TEST"}
+    info = load(library, device="webgpu", dtype="fp32")
+    assert info["device"] == "wasm"

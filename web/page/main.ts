@@ -112,6 +112,9 @@ function loadedFirst(runner: Runner): void {
     question();
   }
   pill(label(runner.info), runner.info.fallbacks.length > 0 ? "warn" : "good");
+  runner.checked.then((report) => { if (report) showCheck(report); }, () => {
+    if (lanes[0].runner === runner) question(); // this device no longer answers as it did: the next one takes over
+  });
   void keepOffline(loaded(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
 }
 
@@ -139,7 +142,8 @@ function answered(answer: Answered): void {
   painted(() => {
     if (latest === answer) findings.show(result, question.image);
   });
-  if (!info) return;
+  if (!info || !lanes[0].runner) return;
+  if (info.fallbacks.length > element("#fallbacks", HTMLElement).childElementCount) showInfo(lanes[0].runner);
   pill(label(info, result.inference), info.fallbacks.length > 0 ? "warn" : "good");
   stages[0].setCaption(shown.compare ? label(info, result.inference) : "");
   differ();

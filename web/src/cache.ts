@@ -2,8 +2,10 @@
 import { Attempt } from "./attempt";
 import { Bundle } from "./bundle";
 import { UsageError } from "./errors";
-import { type Climb, binary, planned } from "./ladder";
+import { binary } from "./golden";
+import { type Climb, planned } from "./ladder";
 import { type LoadOptions, prepare } from "./options";
+import { forgetPassed } from "./passed";
 import type { Rung } from "./plan";
 import { WORDS } from "./query";
 import { RUNTIME_FILES, runtimeFiles } from "./session";
@@ -45,9 +47,11 @@ export async function preload(url: string | URL, options: LoadOptions = {}): Pro
   }
 }
 
-/** Forget the models kept for a bundle. Returns how many files that were. */
+/** Forget the models kept for a bundle, and which self-tests passed. Returns how many files that were. */
 export async function clearCache(url: string | URL): Promise<number> {
-  return (await Bundle.open(url)).clearCache();
+  const bundle = await Bundle.open(url);
+  forgetPassed(bundle.url);
+  return bundle.clearCache();
 }
 
 async function choose(url: string | URL, options: LoadOptions): Promise<{ bundle: Bundle; path: string; rung: Rung; how: Climb }> {

@@ -130,3 +130,8 @@ function spread({ relevance, budgets }: Expected): number {
   const scores = (relevance[high] ?? 0) - (relevance[low] ?? 0);
   return scores > 1e-3 ? ((budgets[high] ?? 0) - (budgets[low] ?? 0)) / scores : 400;
 }
+
+/** Path of the arrays of golden vectors, beside the path of their list. */
+export function binary(golden: string): string {
+  return golden.replace(/\.json$/, ".bin");
+}

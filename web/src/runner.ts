@@ -5,7 +5,7 @@
  *     const { relevance, budgets, indices } = await runner.run({ image, query: "red circle" });
  */
 import { Bundle } from "./bundle";
-import { ShapeError, UsageError } from "./errors";
+import { SelfTestError, ShapeError, UsageError } from "./errors";
 import type { SelfTestReport } from "./golden";
 import { type Climb, type Fallback, type LoadTimings, type Standing, climb, early, selfTest } from "./ladder";
 import { type Dtype, type Tensor, sizeOf } from "./manifest";
@@ -80,6 +80,12 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
 }
 
 export class Runner {
+  /**
+   * The self-test of this visit. It is made while loading; but where the very same model, runtime, device and browser have
+   * passed it before, after the first answer. Rejects with SelfTestError if it fails then; the next run climbs anew.
+   */
+  readonly checked: Promise<SelfTestReport | null>;
+  private settle!: { readonly resolve: (report: SelfTestReport | null) => void; readonly reject: (error: unknown) => void };
   private disposed = false;
   private rebuilding: Promise<void> | undefined;
 
@@ -92,7 +98,13 @@ export class Runner {
     readonly encoder: QueryEncoder | undefined,
     private readonly fallbacks: Fallback[],
     private readonly total: number,
-  ) {}
+  ) {
+    this.checked = new Promise((resolve, reject) => {
+      this.settle = { resolve, reject };
+    });
+    this.checked.catch(() => undefined); // who does not ask gets it at the next run
+    if (!standing.check) this.settle.resolve(standing.report);
+  }
 
   get info(): Info {
     const { rung, started, report, fromCache, timings } = this.standing;
@@ -129,6 +141,7 @@ export class Runner {
       { op: "run", image, query: vector, height, width },
       { limit: this.how.timeout, what: "the run", signal: options.signal },
     );
+    void this.check();
     return { ...answer, known, unknown };
   }
 
@@ -193,6 +206,21 @@ export class Runner {
 
   private input(kind: string): Tensor | undefined {
     return this.bundle.manifest.inputs.find((i) => i.kind === kind);
+  }
+
+  /** The self-test that was put off. */
+  private async check(): Promise<void> {
+    const { check, attempt } = this.standing;
+    if (!check) return;
+    this.standing = { ...this.standing, check: undefined };
+    try {
+      const report = await check();
+      if (this.standing.attempt === attempt) this.standing = { ...this.standing, report };
+      this.settle.resolve(report);
+    } catch (error) {
+      if (error instanceof SelfTestError) attempt.terminate(error);
+      this.settle.reject(error);
+    }
   }
 
   /** After a lost GPU, a hang or a crash: climb again. */
