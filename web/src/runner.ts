@@ -81,7 +81,7 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
 
 export class Runner {
   /**
-   * The self-test of this visit. It is made while loading; but where the very same model, runtime, device and browser have
+   * The self-test of this visit. It is made while loading; but on WASM, where the very same model, runtime and browser have
    * passed it before, after the first answer. Rejects with SelfTestError if it fails then; the next run climbs anew.
    */
   readonly checked: Promise<SelfTestReport | null>;
