@@ -10,33 +10,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from edgekit.compare import Comparison, compare
-from edgekit.spec import Array, Output
+from edgekit.spec import Array
+from tests import answers
+from tests.answers import OUTPUTS
 
-OUTPUTS = (
-    Output("relevance", role="scores"),
-    Output("budgets", role="counts", of="relevance", dtype="int64", low=64, high=400),
-    Output("indices", role="ranking", of="relevance", dtype="int64"),
-    Output("tokens", role="features", of="indices"),
-    Output("logits"),
-)
 K = 4
 settings.register_profile("short", max_examples=60, deadline=None)
 settings.load_profile("short")
 maps = hnp.arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(K + 1, 12)), elements=st.floats(0, 1, width=32))
 
 
-def budgets(scores: Array) -> Array:
-    return np.floor(64 + 336 * np.clip(scores.astype(np.float64), 0, 1) + 0.5).astype(np.int64)
-
-
 def answer(scores: Array, seed: int = 0) -> dict[str, Array]:
-    """What a model with these scores gives; the features of a patch depend on the patch only."""
-    n, patches = scores.shape
-    drawn = np.random.default_rng(seed).standard_normal((n, patches, 3)).astype(np.float32)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :K]
-    tokens = np.take_along_axis(drawn, order[:, :, None], axis=1)
-    counts = budgets(scores)
-    return {"relevance": scores, "budgets": counts, "indices": order, "tokens": tokens, "logits": drawn[:, 0]}
+    return answers.answer(scores, K, 3, seed)
 
 
 def scores(n: int = 2, patches: int = 12, seed: int = 1) -> Array:

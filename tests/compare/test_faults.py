@@ -8,7 +8,8 @@ from hypothesis import given
 
 from edgekit.compare import SNR_CAP_DB, compare, failed
 from edgekit.spec import Array, Output
-from tests.compare.answers import OUTPUTS, against, answer, maps, scores, value
+from tests.answers import OUTPUTS
+from tests.compare.answers import against, answer, maps, scores, value
 
 
 @given(maps)

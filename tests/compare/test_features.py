@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 from edgekit.compare import compare
 from edgekit.errors import ModelError
 from edgekit.spec import Array, Output
-from tests.compare.answers import OUTPUTS, K, against, answer, scores, value
+from tests.answers import OUTPUTS
+from tests.compare.answers import K, against, answer, scores, value
 
 
 def test_features_are_compared_patch_by_patch() -> None:

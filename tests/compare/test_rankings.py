@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from edgekit.compare import MASS_FLOOR, Comparison, compare
 from edgekit.spec import Array
-from tests.compare.answers import OUTPUTS, K, against, answer, maps, scores, value
+from tests.answers import OUTPUTS
+from tests.compare.answers import K, against, answer, maps, scores, value
 
 
 @given(maps, st.integers(0, 11), st.integers(-40, 40), st.floats(0, 0.2))

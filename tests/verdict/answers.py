@@ -7,35 +7,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgekit.compare import Comparison, compare
-from edgekit.spec import Array, Output
+from edgekit.spec import Array
 from edgekit.tolerance import FP32, Tolerance
-from edgekit.verdict import (
-    Verdict,
-    judge,
-)
+from edgekit.verdict import Verdict, judge
+from tests import answers
+from tests.answers import OUTPUTS
 
-OUTPUTS = (
-    Output("relevance", role="scores"),
-    Output("budgets", role="counts", of="relevance", dtype="int64", low=64, high=400),
-    Output("indices", role="ranking", of="relevance", dtype="int64"),
-    Output("tokens", role="features", of="indices"),
-    Output("logits"),
-)
 N, K, IMAGES = 40, 8, 5
 # Steps of 0.02 keep ranks and counts clear of ties; the offset keeps counts clear of rounding boundaries.
 GRID = (0.1 + 0.02 * np.array([np.random.default_rng(i).permutation(N) for i in range(IMAGES)])).astype(np.float32)
 
 
 def answer(scores: Array) -> dict[str, Array]:
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :K]
-    drawn = np.random.default_rng(0).standard_normal((len(scores), scores.shape[1], 6)).astype(np.float32)
-    return {
-        "relevance": scores.astype(np.float32),
-        "budgets": np.floor(64 + 336 * np.clip(scores.astype(np.float64), 0, 1) + 0.5).astype(np.int64),
-        "indices": order,
-        "tokens": np.take_along_axis(drawn, order[:, :, None], axis=1),
-        "logits": drawn[:, 0],
-    }
+    return answers.answer(scores, K, 6) | {"relevance": scores.astype(np.float32)}
 
 
 def at(change: Mapping[str, Array] | None = None, reference: Array = GRID) -> Comparison:

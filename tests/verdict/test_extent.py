@@ -17,7 +17,8 @@ from edgekit.verdict import (
     judge,
     not_verified,
 )
-from tests.verdict.answers import GRID, IMAGES, OUTPUTS, K, N, answer, at, metrics, moved, on, scored
+from tests.answers import OUTPUTS
+from tests.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
 
 
 def test_scores_that_only_rank_alike_are_rejected() -> None:

@@ -13,7 +13,8 @@ from edgekit.verdict import (
     OWN_TOLERANCE,
     judge,
 )
-from tests.verdict.answers import GRID, IMAGES, OUTPUTS, K, N, answer, at, metrics, moved, on, scored
+from tests.answers import OUTPUTS
+from tests.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
 
 
 @pytest.mark.parametrize("tolerance", [FP32, FP32_DELEGATED, FP16, INT8])

@@ -7,13 +7,9 @@ import pytest
 
 from edgekit.compare import compare
 from edgekit.tolerance import FP32, INT8
-from edgekit.verdict import (
-    NOISE_CAP,
-    NOISE_MULTIPLE,
-    judge,
-    score_tolerance,
-)
-from tests.verdict.answers import GRID, OUTPUTS, N, answer, at, metrics, moved, on, scored
+from edgekit.verdict import NOISE_CAP, NOISE_MULTIPLE, judge, score_tolerance
+from tests.answers import OUTPUTS
+from tests.verdict.answers import GRID, N, answer, at, metrics, moved, on, scored
 
 
 @pytest.mark.parametrize(

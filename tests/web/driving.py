@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +39,19 @@ def load(page: Page, **options: object) -> dict[str, Any]:
     return found
 
 
-def serve(page: Page, bundle: Path, files: dict[str, bytes]) -> None:
-    """Serve other files, and a manifest whose hashes fit them."""
-    manifest = json.loads(files.get("manifest.json") or (bundle / "manifest.json").read_bytes())
-    for entry in manifest["files"]:
+def fitting(files: Mapping[str, bytes], manifest: bytes) -> dict[str, bytes]:
+    """Files, and the manifest with their sizes and hashes."""
+    described = json.loads(manifest)
+    for entry in described["files"]:
         if entry["path"] in files:
             data = files[entry["path"]]
             entry.update(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-    served = {**files, "manifest.json": json.dumps(manifest).encode()}
-    for path, data in served.items():
+    return {**files, "manifest.json": json.dumps(described).encode()}
+
+
+def serve(page: Page, bundle: Path, files: dict[str, bytes]) -> None:
+    """Serve other files, and a manifest whose hashes fit them."""
+    for path, data in fitting(files, files.get("manifest.json") or (bundle / "manifest.json").read_bytes()).items():
         replace(page, path, lambda _, data=data: data)  # type: ignore[misc]
 
 

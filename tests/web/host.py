@@ -19,17 +19,16 @@ class Host:
     Args:
         folders: Folder by the path that it is served under: "/" or "/name/".
         cache_control: Sent with every file.
-        delay: Seconds that an answer waits, by request path and how often it was asked for (from 1).
+        delay: Seconds that an answer waits, by request path.
     """
 
     def __init__(
         self,
         folders: Mapping[str, Path],
         cache_control: str = "no-cache",
-        delay: Callable[[str, int], float] = lambda path, time: 0.0,
+        delay: Callable[[str], float] = lambda path: 0.0,
     ) -> None:
         self.folders = dict(folders)
-        self.asked: list[str] = []
         host = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,8 +36,7 @@ class Host:
 
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
-                host.asked.append(path)
-                time.sleep(delay(path, host.asked.count(path)))
+                time.sleep(delay(path))
                 file = host.find(path)
                 data = file.read_bytes() if file else b"not here"
                 self.send_response(200 if file else 404)

@@ -59,13 +59,13 @@ def test_an_aborted_load_stops_and_leaves_nothing(library: Page) -> None:
 
 
 def test_a_slow_download_of_the_runtime_is_no_time_out(browser: Browser, bundle: Path) -> None:
-    with _slow(browser, bundle, lambda path, _: 4.0 if path.endswith(".wasm") else 0.0) as page:
+    with _slow(browser, bundle, lambda path: 4.0 if path.endswith(".wasm") else 0.0) as page:
         info = load(page, device="wasm", dtype="fp32", timeout=2000)
         assert (info["device"], info["fallbacks"]) == ("wasm", [])
 
 
 def test_an_abort_while_the_runtime_comes_ends_its_worker(browser: Browser, bundle: Path) -> None:
-    with _slow(browser, bundle, lambda path, _: 8.0 if path.endswith(".wasm") else 0.0) as page:
+    with _slow(browser, bundle, lambda path: 8.0 if path.endswith(".wasm") else 0.0) as page:
         code = """async () => { const { load } = await import(new URL("edgekit.js", location.href).href);
           const control = new AbortController(); setTimeout(() => control.abort(), 500);
           const before = performance.now();
@@ -89,7 +89,7 @@ def test_a_stale_file_is_asked_for_again(library: Page, bundle: Path, more: byte
 
 
 @contextmanager
-def _slow(browser: Browser, bundle: Path, delay: Callable[[str, int], float]) -> Iterator[Page]:
+def _slow(browser: Browser, bundle: Path, delay: Callable[[str], float]) -> Iterator[Page]:
     with Host({"/": bundle}, delay=delay) as host:
         context = browser.new_context(service_workers="block")
         page = context.new_page()

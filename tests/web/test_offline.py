@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.web.conftest import PATIENCE
+from tests.web.driving import fitting
 from tests.web.host import Host
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
-
-PATIENCE = 60_000  # ms
 
 
 def visit(context: BrowserContext, url: str) -> str:
@@ -35,16 +33,12 @@ def visit(context: BrowserContext, url: str) -> str:
 def exported_again(bundle: Path, folder: Path) -> Path:
     """The bundle as another export would make it: other golden vectors' bytes, and another service worker."""
     shutil.copytree(bundle, folder)
-    manifest = json.loads((folder / "manifest.json").read_bytes())
     changed = {
         "golden.bin": (folder / "golden.bin").read_bytes() + bytes(4),
         "sw.js": (folder / "sw.js").read_bytes() + b"// anew",
     }
-    for path, data in changed.items():
+    for path, data in fitting(changed, (folder / "manifest.json").read_bytes()).items():
         (folder / path).write_bytes(data)
-        entry = next(e for e in manifest["files"] if e["path"] == path)
-        entry.update(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-    (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 
 
