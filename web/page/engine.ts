@@ -49,6 +49,11 @@ export function pill(text: string, state: "loading" | "good" | "warn" | "bad"): 
   if (shown.textContent !== text) shown.textContent = text;
 }
 
+/** The pill says what runs, and warns where something else was wanted. */
+export function pillRunning(info: Info, ms?: number): void {
+  pill(label(info, ms), info.fallbacks.length > 0 ? "warn" : "good");
+}
+
 export function showInfo(runner: Runner): void {
   const { info } = runner;
   const rows: [string, string][] = [

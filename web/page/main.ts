@@ -3,7 +3,7 @@ import { Bundle, EdgekitError, type Runner, bench, clearCache, runtimeFiles } fr
 import { readAddress, writeAddress } from "./address";
 import { Ask } from "./ask";
 import { element } from "./element";
-import { NAMES, difference, label, limitPrecisions, limitSwitches, limitViews, pill, showBench, showCheck, showInfo } from "./engine";
+import { NAMES, difference, label, limitPrecisions, limitSwitches, limitViews, pill, pillRunning, showBench, showCheck, showInfo } from "./engine";
 import { Findings, mostRelevant } from "./findings";
 import { type Answered, Lane } from "./lane";
 import { keepOffline, loaded } from "./offline";
@@ -94,7 +94,7 @@ async function reload(): Promise<void> {
   if (loaded) stands = { device, dtype };
   const { runner } = lanes[0];
   if (loaded !== false || !stands || !runner) return;
-  pill(label(runner.info), runner.info.fallbacks.length > 0 ? "warn" : "good");
+  pillRunning(runner.info);
   remember(stands);
   choose("device", stands.device);
   choose("dtype", stands.dtype);
@@ -111,7 +111,7 @@ function loadedFirst(runner: Runner): void {
     ask.mute("This model takes pictures only.");
     question();
   }
-  pill(label(runner.info), runner.info.fallbacks.length > 0 ? "warn" : "good");
+  pillRunning(runner.info);
   runner.checked.then((report) => { if (report) showCheck(report); }, () => {
     if (lanes[0].runner === runner) question(); // this device no longer answers as it did: the next one takes over
   });
@@ -144,7 +144,7 @@ function answered(answer: Answered): void {
   });
   if (!info || !lanes[0].runner) return;
   if (info.fallbacks.length > element("#fallbacks", HTMLElement).childElementCount) showInfo(lanes[0].runner);
-  pill(label(info, result.inference), info.fallbacks.length > 0 ? "warn" : "good");
+  pillRunning(info, result.inference);
   stages[0].setCaption(shown.compare ? label(info, result.inference) : "");
   differ();
 }

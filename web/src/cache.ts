@@ -2,13 +2,13 @@
 import { Attempt } from "./attempt";
 import { Bundle } from "./bundle";
 import { UsageError } from "./errors";
-import { binary } from "./golden";
-import { type Climb, planned } from "./ladder";
+import { goldenPaths } from "./golden";
+import { type Climb, expectRuntime, planned } from "./ladder";
 import { type LoadOptions, prepare } from "./options";
 import { forgetPassed } from "./passed";
 import type { Rung } from "./plan";
 import { WORDS } from "./query";
-import { RUNTIME_FILES, runtimeFiles } from "./session";
+import { runtimeFiles } from "./session";
 
 /** Whether the model that `load` would take first is kept here already. */
 export async function isCached(url: string | URL, options: LoadOptions = {}): Promise<boolean> {
@@ -24,12 +24,10 @@ export async function isCached(url: string | URL, options: LoadOptions = {}): Pr
 export async function preload(url: string | URL, options: LoadOptions = {}): Promise<void> {
   const { bundle, path, rung, how } = await choose(url, options);
   const { progress, signal } = how;
-  const beside = [...WORDS, bundle.manifest.golden, binary(bundle.manifest.golden)].filter((p) => bundle.file(p)).map((p) => bundle.at(p));
+  const beside = [...WORDS, ...goldenPaths(bundle.manifest)].filter((p) => bundle.file(p)).map((p) => bundle.at(p));
   const others = [...Object.values(runtimeFiles(rung.build, how.runtime)), ...beside];
   const wanted = bundle.wanted(path);
-  const wasm = `ort/${RUNTIME_FILES[rung.build].wasm}`;
-  const wasmSize = bundle.file(wasm)?.size ?? 0;
-  progress.expect(wasm, wasmSize);
+  const arrived = expectRuntime(bundle, rung, progress);
   progress.expect(path, wanted.file.size);
   const onprogress = (loaded: number, cached: boolean): void => {
     progress.at(path, loaded, cached);
@@ -37,7 +35,7 @@ export async function preload(url: string | URL, options: LoadOptions = {}): Pro
   const attempt = new Attempt();
   try {
     await attempt.ask({ op: "keep", wanted, others }, { what: "fetching the model", signal, onprogress });
-    progress.at(wasm, wasmSize, false);
+    arrived();
     progress.ready();
   } catch (error) {
     signal?.throwIfAborted();

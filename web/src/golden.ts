@@ -5,6 +5,7 @@
  * their parts lie in `golden.bin`.
  */
 import { ManifestError } from "./errors";
+import type { Manifest } from "./manifest";
 import type { Pixels } from "./picture";
 
 export interface Expected {
@@ -131,7 +132,7 @@ function spread({ relevance, budgets }: Expected): number {
   return scores > 1e-3 ? ((budgets[high] ?? 0) - (budgets[low] ?? 0)) / scores : 400;
 }
 
-/** Path of the arrays of golden vectors, beside the path of their list. */
-export function binary(golden: string): string {
-  return golden.replace(/\.json$/, ".bin");
+/** The two files of golden vectors in a bundle: their list, which the manifest names, and their arrays beside it. */
+export function goldenPaths({ golden }: Pick<Manifest, "golden">): readonly [string, string] {
+  return [golden, golden.replace(/\.json$/, ".bin")];
 }

@@ -7,7 +7,7 @@ import { Attempt } from "./attempt";
 import type { Bundle } from "./bundle";
 import { type Capabilities, threadCount } from "./device";
 import { AssetError, BackendError, EdgekitError, SelfTestError, sentence } from "./errors";
-import { type SelfTestReport, binary } from "./golden";
+import { type SelfTestReport, goldenPaths } from "./golden";
 import { Passed } from "./passed";
 import { type DeviceOption, type DtypeOption, type Plan, type Rung, type Stage, firstDevice, plan, remaining } from "./plan";
 import type { Progress } from "./progress";
@@ -134,9 +134,7 @@ async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage
   if (!variant) throw new AssetError(`the bundle has no ${rung.dtype} model`);
   const { attempt } = begun;
   const { progress, signal, timeout: limit } = how;
-  const wasm = `ort/${RUNTIME_FILES[rung.build].wasm}`;
-  const wasmSize = bundle.file(wasm)?.size ?? 0;
-  progress.expect(wasm, wasmSize);
+  const arrived = expectRuntime(bundle, rung, progress);
   const wanted = bundle.wanted(variant.path);
   progress.expect(variant.path, wanted.file.size);
   let fromCache = false;
@@ -153,7 +151,7 @@ async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage
   const golden = how.selfTest && bundle.manifest.golden ? fetchGolden(bundle, signal) : undefined;
   golden?.catch(() => undefined); // likewise
   const started = await begun.started;
-  progress.at(wasm, wasmSize, false);
+  arrived();
   stage.at = "fetch";
   await download;
   stage.at = "open";
@@ -166,32 +164,43 @@ async function stand(bundle: Bundle, how: Climb, rung: Rung, begun: Early, stage
   const open = performance.now() - opening;
   stage.at = "selfTest";
   const testing = performance.now();
-  const passed = new Passed(bundle, rung, started);
-  const check = golden && (() => examine(bundle, rung, attempt, { ...how, signal: undefined }, golden, passed));
   // A GPU's driver may have changed since; WASM computes what the browser, the runtime and the model make of it.
-  const earlier = golden && rung.device === "wasm" ? passed.recall() : undefined;
-  const report = earlier ?? (golden ? await examine(bundle, rung, attempt, how, golden, passed) : null);
+  const passed = rung.device === "wasm" ? new Passed(bundle, rung, started) : undefined;
+  const test =
+    golden && ((until: AbortSignal | undefined) => examine(bundle, rung, attempt, { signal: until, timeout: limit }, golden, passed));
+  const earlier = test && passed?.recall();
+  const report = earlier ?? (await test?.(signal)) ?? null;
   const timings = { start: begun.took, fetch: fetched, open, selfTest: performance.now() - testing };
-  return { rung, attempt, started, report, check: earlier ? check : undefined, fromCache, timings };
+  return { rung, attempt, started, report, check: earlier && (() => test(undefined)), fromCache, timings };
+}
+
+/** Count the runtime's WASM in the progress; the answer is called when it has come. */
+export function expectRuntime(bundle: Bundle, { build }: Pick<Rung, "build">, progress: Progress): () => void {
+  const path = `ort/${RUNTIME_FILES[build].wasm}`;
+  const size = bundle.file(path)?.size ?? 0;
+  progress.expect(path, size);
+  return () => {
+    progress.at(path, size, false);
+  };
 }
 
 async function examine(
   bundle: Bundle,
   rung: Rung,
   attempt: Attempt,
-  how: Climb,
+  how: Pick<Climb, "signal" | "timeout">,
   files: Promise<GoldenFiles>,
-  passed: Passed,
+  passed: Passed | undefined,
 ): Promise<SelfTestReport> {
   const report = await selfTest(bundle, rung, attempt, how, files);
   const bad = report.cases.find((c) => !c.pass);
-  if (!bad) passed.remember(report);
-  else {
-    passed.forget();
+  if (bad) {
+    passed?.forget();
     throw new SelfTestError(
       `the self-test of ${rung.dtype} on ${rung.device} failed on "${bad.name}": ${bad.reason}; this device does not compute what the reference does`,
     );
   }
+  passed?.remember(report);
   return report;
 }
 
@@ -200,8 +209,8 @@ export type GoldenFiles = readonly [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuf
 
 /** Fetch the golden vectors; early, so that they are there when the model is open. */
 export function fetchGolden(bundle: Bundle, signal: AbortSignal | undefined): Promise<GoldenFiles> {
-  const { golden } = bundle.manifest;
-  return Promise.all([bundle.fetch(golden, { signal }), bundle.fetch(binary(golden), { signal })]);
+  const [list, arrays] = goldenPaths(bundle.manifest);
+  return Promise.all([bundle.fetch(list, { signal }), bundle.fetch(arrays, { signal })]);
 }
 
 /** Run the golden vectors on an attempt. */

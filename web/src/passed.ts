@@ -1,27 +1,25 @@
 /**
- * Passed: which self-tests passed on this device, so that the next visit answers before it tests again.
+ * Passed: which self-tests on WASM passed here, so that the next visit answers before it tests again.
  *
- * What is remembered holds for the very same model, golden vectors, runtime, device and browser only. Every call may
+ * What is remembered holds for the very same model, golden vectors, runtime, threads and browser only. Every call may
  * find no storage (private windows); then nothing is remembered.
  */
 import type { Bundle } from "./bundle";
-import type { SelfTestReport } from "./golden";
-import { binary } from "./golden";
+import { type SelfTestReport, goldenPaths } from "./golden";
 import type { Rung } from "./plan";
 import type { Started } from "./wire";
 
 const PREFIX = "edgekit-passed-v1";
 
-/** One self-test: a model on a device. */
+/** One self-test: a model on WASM. */
 export class Passed {
   private readonly name: string;
   private readonly key: string;
 
   constructor(bundle: Bundle, rung: Rung, started: Started) {
-    const { golden } = bundle.manifest;
-    const files = [bundle.variant(rung.dtype)?.path ?? "", golden, binary(golden)].map((path) => bundle.file(path)?.sha256);
-    this.name = `${PREFIX} ${bundle.url} ${rung.device} ${rung.dtype}`;
-    this.key = JSON.stringify([files, rung.build, rung.threads, started.version, started.adapter, navigator.userAgent]);
+    const files = [bundle.variant(rung.dtype)?.path ?? "", ...goldenPaths(bundle.manifest)].map((path) => bundle.file(path)?.sha256);
+    this.name = `${PREFIX} ${bundle.url} ${rung.dtype}`;
+    this.key = JSON.stringify([files, rung.build, rung.threads, started.version, navigator.userAgent]);
   }
 
   /** The report of the time when it passed, or undefined. */

@@ -19,7 +19,6 @@ export class Progress {
   private readonly sizes = new Map<string, number>();
   private readonly loaded = new Map<string, number>();
   private shown = 0;
-
   private readonly callback: ProgressCallback;
 
   /** @param callback - What it throws is reported, and stops nothing. */
