@@ -155,16 +155,18 @@ def test_waiting_for_others_is_no_time_out(library: Page) -> None:
 
 
 def test_threads_that_hang_twice_are_left_alone(library: Page) -> None:
+    library.evaluate("() => Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 })")
+    load(library, device="wasm", dtype="fp32")  # so that the next load puts its self-test off
     hang = """let many = false;
       addEventListener("message", (event) => {
         if (event.data.op === "start") many = event.data.threads > 1;
         if (event.data.op === "run" && many) event.stopImmediatePropagation();
       });"""
     prefix_worker(library, hang)
-    library.evaluate("() => Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 })")
     assert load(library, device="wasm", dtype="fp32", timeout=5000)["threads"] == 3
     code = """async () => { const { runner } = globalThis; const said = [];
       const run = () => runner.run({ image: new ImageData(8, 8), query: "red" });
       for (let i = 0; i < 3; i++) said.push(await run().then(() => "answer", (error) => error.code));
-      return [said, runner.info.threads]; }"""
-    assert library.evaluate(code) == [["TIME_OUT", "TIME_OUT", "answer"], 1]
+      const late = new Promise((go) => setTimeout(go, 5000, { pass: "never settled" }));
+      return [said, runner.info.threads, (await Promise.race([runner.checked, late])).pass]; }"""
+    assert library.evaluate(code) == [["TIME_OUT", "TIME_OUT", "answer"], 1, True]

@@ -103,7 +103,7 @@ export class Runner {
       this.settle = { resolve, reject };
     });
     this.checked.catch(() => undefined); // who does not ask gets it at the next run
-    if (!standing.check) this.settle.resolve(standing.report);
+    this.settleTested();
   }
 
   get info(): Info {
@@ -208,6 +208,12 @@ export class Runner {
     return this.bundle.manifest.inputs.find((i) => i.kind === kind);
   }
 
+  /** What was tested while loading has nothing put off. */
+  private settleTested(): void {
+    const { check, report } = this.standing;
+    if (!check) this.settle.resolve(report);
+  }
+
   /** The self-test that was put off. */
   private async check(): Promise<void> {
     const { check, attempt } = this.standing;
@@ -239,6 +245,7 @@ export class Runner {
     if (twice) this.how = { ...this.how, avoid: [...this.how.avoid, { device, threads }] };
     this.fallbacks.push({ device, dtype, threads, code, reason });
     this.standing = await climb(this.bundle, { ...this.how, signal: undefined, device, dtype }, undefined, this.fallbacks);
+    this.settleTested();
     // `dispose` may have come while this was under way.
     if (this.disposed) this.standing.attempt.terminate();
   }
