@@ -12,16 +12,15 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
-from pathlib import Path
 from typing import Any
 
-from edgekit.artifact import digest_file, digest_text
 from edgekit.errors import DependencyError, UsageError
 from edgekit.target import Need, Target
 
 GROUP = "edgekit.targets"
 BUILT_IN = "edgekit_targets"
-BASIC_SOURCES = ("model", "program")
+PROGRAM = "program"
+BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
 
 
@@ -71,18 +70,6 @@ def find(name: str) -> Target:
             f"target '{name}' of {entry.origin} is a {type(target).__name__}, not an edgekit.target.Target"
         )
     return target
-
-
-def code_digest(name: str) -> str:
-    """sha256 of the source that declares a target, with what targets share and what it names: part of its key."""
-    found = util.find_spec(available()[name].module)
-    if not found or not found.origin:
-        return ""
-    own = Path(found.origin)
-    packages = [util.find_spec(package) for package in find(name).code]
-    folders = [Path(place) for spec in packages if spec for place in spec.submodule_search_locations or ()]
-    further = [path for folder in (own.parent / "_shared", *folders) for path in sorted(folder.glob("*.py"))]
-    return digest_text("\n".join(digest_file(path) for path in (own, *further)))
 
 
 def loadable() -> tuple[dict[str, Target], dict[str, str]]:

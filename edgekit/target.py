@@ -21,43 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
-from edgekit.manifest import Variant
-from edgekit.spec import Array
-from edgekit.tolerance import Tolerance
+from edgekit.artifact.manifest import Variant
+from edgekit.judge.tolerance import Tolerance
+from edgekit.runtime.protocol import Runtime
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
-
-
-class Runtime(Protocol):
-    """An artifact that answers. Made by `load`, closed by whoever asked for it."""
-
-    @property
-    def device(self) -> str:
-        """What runs it, in words: library, version, provider, threads."""
-
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out."""
-
-    def close(self) -> None:
-        """Free everything. A closed runtime is not used again."""
-
-
-@dataclass(frozen=True)
-class Clocked:
-    """What a runtime measured of itself: every timed run, in order, and facts to tell, one sentence each."""
-
-    milliseconds: tuple[float, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-@runtime_checkable
-class SelfTimed(Protocol):
-    """A runtime that measures itself where it lives: a clock here would time the way there too."""
-
-    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Clocked:
-        """Time one batch for at least so many seconds; no runs where its latency means nothing."""
 
 
 def silent(done: float, text: str) -> None:
@@ -175,7 +145,7 @@ class Target:
         sampled: Places that are too slow for everything, and how many evaluation images are judged there unless the
             option `images` is "all". The verdict says so.
         options: What the user may set.
-        code: Packages beside the target's own module whose source makes the artifact: part of its key.
+        content: sha256 of files that the export reads beside its source and its code (a built page): part of the key.
         timed: Whether latency is measured here (a simulator's is meaningless).
     """
 
@@ -191,5 +161,5 @@ class Target:
     places: tuple[str, ...] = ("cpu",)
     sampled: Mapping[str, int] = field(default_factory=dict)
     options: tuple[Option, ...] = ()
-    code: tuple[str, ...] = ()
+    content: Callable[[], str] = str
     timed: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.spec import Array, Output
+from edgekit.model.spec import Array, Output
 
 OUTPUTS = (
     Output("relevance", role="scores"),

@@ -28,10 +28,10 @@ def _missing() -> str:
     """What the browser tests lack, in a sentence; empty where nothing."""
     from edgekit.errors import NotVerifiedHere
     from edgekit.runtime import browser
-    from edgekit_targets._shared import site
+    from edgekit_targets import _site
 
     try:
         browser.require()
     except NotVerifiedHere as missing:
         return str(missing)
-    return site.obstacle()
+    return _site.obstacle()

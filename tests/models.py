@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from edgekit.model import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.testing import small_model
 
 AXES = {"batch": Axis(1, 1, 4), "height": Axis(96, 64, 128, 32), "width": Axis(96, 64, 128, 32)}

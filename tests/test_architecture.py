@@ -5,16 +5,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from edgekit import artifact
-from edgekit.manifest import Manifest, Source
+from edgekit.artifact.manifest import Manifest, Source
+from edgekit.storage.files import dump_json
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = ROOT / "edgekit" / "manifest.schema.json"
+SCHEMA = ROOT / "edgekit" / "artifact" / "manifest.schema.json"
 LONGEST = 300  # lines
 
 
 def test_the_schema_is_the_manifests() -> None:
-    made = artifact.dump_json(Manifest.model_json_schema())
+    made = dump_json(Manifest.model_json_schema())
     assert SCHEMA.read_text() == made, f"write this to {SCHEMA}:\n{made}"
 
 
@@ -36,7 +36,9 @@ def test_the_readme_maps_every_room() -> None:
     readme = (ROOT / "README.md").read_text()
     rooms = [p for p in (ROOT / "edgekit").iterdir() if p.suffix == ".py" or (p.is_dir() and p.name[0] not in "_.")]
     targets = [p for p in (ROOT / "targets" / "edgekit_targets").glob("*.py") if not p.name.startswith("_")]
-    missing = [p.name for p in (*rooms, *targets) if p.name != "__init__.py" and f"`{p.name.rstrip('/')}" not in readme]
+    missing = [
+        p.name for p in (*rooms, *targets) if p.name != "__init__.py" and f"{p.name}{'/' * p.is_dir()}" not in readme
+    ]
     assert not missing
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from edgekit import registry
 from edgekit.errors import DependencyError, UsageError
-from edgekit.target import Exported, Job, Need, Runtime, Target
-from edgekit.tolerance import FP32
+from edgekit.judge.tolerance import FP32
+from edgekit.runtime.protocol import Runtime
+from edgekit.target import Exported, Job, Need, Target
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -27,7 +28,7 @@ def target(source: str = "model", **more: object) -> Target:
 def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A third party's package on the path: a good target, a broken one, and its own metadata."""
     (tmp_path / "edgekit_acme.py").write_text(
-        "from edgekit.target import *\nfrom edgekit.tolerance import FP32\n"
+        "from edgekit.target import *\nfrom edgekit.judge.tolerance import FP32\n"
         "TARGET = Target(summary='acme', export=lambda s, o, j: None, load=lambda a, p: None, tolerance={'': FP32})\n"
     )
     (tmp_path / "edgekit_broken.py").write_text("raise RuntimeError('no licence')\n")

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from edgekit.arrcoc import asking, queries, scenes
+from edgekit.arrcoc import queries, questions, scenes
 from edgekit.errors import CalibrationError, CheckpointError
-from edgekit.spec import Array, Evaluation
+from edgekit.model.spec import Array, Evaluation
 
 TRAINING = 0x80000000
 """Training seeds are below."""
@@ -102,11 +102,11 @@ def picture(first: int, count: int) -> tuple[Array, list[str]]:
     pictures, texts = [], []
     for rendered, asked in _rendered(first, count):
         pictures.append(rendered.images.numpy())
-        texts += [asking.describe(row) for row in asked.concepts[:, 0]]
+        texts += [questions.describe(row) for row in asked.concepts[:, 0]]
     return np.concatenate(pictures), texts
 
 
-def _rendered(first: int, count: int) -> Iterator[tuple[scenes.Scenes, asking.Questions]]:
+def _rendered(first: int, count: int) -> Iterator[tuple[scenes.Scenes, questions.Questions]]:
     """Scenes from a seed on, in batches, with one query each."""
     before = torch.get_num_threads()
     # The tensors are small: a second thread gains nothing, and spins where other work needs the core.
@@ -115,7 +115,7 @@ def _rendered(first: int, count: int) -> Iterator[tuple[scenes.Scenes, asking.Qu
         for start in range(first, first + count, _BATCH):
             seeds = torch.arange(start, min(start + _BATCH, first + count))
             rendered = scenes.render(seeds)
-            yield rendered, asking.ask(rendered, seeds, 1)
+            yield rendered, questions.ask(rendered, seeds, 1)
     finally:
         torch.set_num_threads(before)
 
@@ -126,7 +126,7 @@ def as_textures(make: Callable[[], Evaluation], width: int) -> Evaluation:
     The queries are projected by a fixed matrix of signs, which stands in for a language model's token embeddings; the
     divisor keeps them within the declared [-1, 1].
     """
-    from edgekit.arrcoc.chance import Chance
+    from edgekit.arrcoc.counter_rng import Chance
     from edgekit.arrcoc.texture import texture_array
 
     base = make()
@@ -149,9 +149,9 @@ def write_evaluation(folder: Path, count: int) -> None:
     for rendered, asked in _rendered(EVALUATION, count):
         truths.append(asked.truth[:, 0].numpy())
         for row, pixels in enumerate(rendered.images.permute(0, 2, 3, 1).numpy()):
-            number, kind = len(record), asking.KINDS[int(asked.kind[row, 0])]
+            number, kind = len(record), questions.KINDS[int(asked.kind[row, 0])]
             Image.fromarray(pixels).save(folder / f"{number:03d}.png", optimize=True)
-            query = asking.describe(asked.concepts[row, 0])
+            query = questions.describe(asked.concepts[row, 0])
             record.append({"file": f"{number:03d}.png", "seed": EVALUATION + number, "query": query, "kind": kind})
     np.save(folder / "truth.npy", np.concatenate(truths))
     (folder / "evaluation.json").write_text(json.dumps({"scenes": record}, indent=1) + "\n", encoding="utf-8")

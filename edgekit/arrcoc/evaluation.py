@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.spec import Array
+from edgekit.model.spec import Array
 
 Floats = npt.NDArray[np.float64]
 

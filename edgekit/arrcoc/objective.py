@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgekit.arrcoc.asking import OUTLINE_FULL, Questions
 from edgekit.arrcoc.model import ArrCoc
+from edgekit.arrcoc.questions import OUTLINE_FULL, Questions
 from edgekit.arrcoc.scenes import ATTRIBUTES, CELL, EDGE, Scenes
 
 AUXILIARY = {

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from edgekit import checkpoint
 from edgekit.arrcoc import datasets, evaluation
+from edgekit.arrcoc.arr_coc_01 import CHANNELS, ArrCoc01
 from edgekit.arrcoc.attending import LEAST, MOST
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.arrcoc.model import BASE, TINY, ArrCoc, Size, initialize
-from edgekit.arrcoc.published import CHANNELS, ArrCoc01
 from edgekit.arrcoc.texture import ARRAY_GRID, PATCH
 from edgekit.errors import CheckpointError
-from edgekit.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model import checkpoint
+from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
 HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
 """The trained model that ships with edgekit."""

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgekit.arrcoc.chance import Chance
+from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.arrcoc.scenes import ATTRIBUTES
 from edgekit.errors import CheckpointError, UsageError

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc.backdrop import KINDS, backdrop, soften
-from edgekit.arrcoc.chance import Chance
+from edgekit.arrcoc.background import KINDS, backdrop, soften
+from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.drawing import SHAPES, TEXTURES, TURN, Strokes, stamp
 
 EDGE = 224

@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from edgekit.arrcoc import asking, datasets, measuring
-from edgekit.arrcoc.coarse import Coarse
+from edgekit.arrcoc import datasets, evaluate, questions
+from edgekit.arrcoc.fake_quant import Coarse
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
 from edgekit.arrcoc.objective import Encode, Trainee, Window, objective
 from edgekit.arrcoc.pool import Pool
@@ -98,14 +98,14 @@ class Training:
         torch.manual_seed(plan.seed * 10**7 + self.step)
         scenes = pool.sample(plan.batch, generator)
         seeds = torch.randint(2**32, (plan.batch,), generator=generator, device=self.device)
-        questions = asking.ask(scenes, seeds, plan.queries)
+        asked = questions.ask(scenes, seeds, plan.queries)
         for group in self.optimizer.param_groups:
             group["lr"] = plan.rate * _schedule(self.step, plan)
         window = _window(plan.seed, self.step)
         # Only whole scenes are worth a compilation.
         encode = self.whole if (window.rows, window.columns) == WINDOWS[0] else self.trainee.model.texture
         with self.coarse(63 if self.step % 2 else 127):
-            loss, terms = objective(self.trainee, scenes, questions, self.table, window, encode)
+            loss, terms = objective(self.trainee, scenes, asked, self.table, window, encode)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.trainee.parameters(), 1.0)
@@ -192,11 +192,11 @@ def run(plan: Plan, out: Path, device: torch.device, minutes: float, save_every:
             LOG.info("step %d, %.0f s: %s", training.step, time.monotonic() - begun, said)
         if training.step % save_every == 0:
             training.save(out)
-            measured = measuring.measure(training.kept.model, datasets.HELD_OUT, 512, 4)
+            measured = evaluate.measure(training.kept.model, datasets.HELD_OUT, 512, 4)
             LOG.info("held out: %s", json.dumps({kind: asdict(scores) for kind, scores in measured.items()}))
     training.save(out)
     write(training.kept.model, out / "model.safetensors")
-    report = measuring.report(training.kept.model, datasets.HELD_OUT, 4096 if device.type == "cuda" else 32)
+    report = evaluate.report(training.kept.model, datasets.HELD_OUT, 4096 if device.type == "cuda" else 32)
     (out / "metrics.json").write_text(json.dumps({"step": training.step, **report}, indent=1) + "\n")
     LOG.info("done at step %d: %s", training.step, json.dumps(report))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import CalibrationError
-from edgekit.spec import Array, Input, ModelSpec
+from edgekit.model.spec import Array, Input, ModelSpec
 
 LEAST = 64
 """Samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third of so few back."""

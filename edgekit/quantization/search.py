@@ -16,15 +16,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edgekit import artifact, latency, reference
-from edgekit.quantization import ranges, saturation, static
+from edgekit.judge import latency
+from edgekit.model.spec import ModelSpec
+from edgekit.onnxgraph import qdq, saturation
+from edgekit.onnxgraph.groups import groups, nodes_of
+from edgekit.onnxgraph.quant_config import METHODS, Activation, Method, Observed, QuantConfig
+from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.groups import groups, nodes_of
-from edgekit.quantization.quality import Jury
-from edgekit.quantization.ranges import Observed
-from edgekit.quantization.recipe import METHODS, Activation, Method, Recipe
-from edgekit.quantization.tried import Row, Tried, called, write_table
-from edgekit.spec import ModelSpec
+from edgekit.quantization.evaluator import Jury
+from edgekit.quantization.trials import Row, Tried, called, write_table
+from edgekit.reference.batches import stress
+from edgekit.storage.code import code_of
+from edgekit.storage.files import digest_text
 
 if TYPE_CHECKING:
     import onnx
@@ -108,22 +111,22 @@ class _Search:
         shown = min(SHOWN[self.depth], len(self.samples.names) - held)
         self.parts = groups(self.graph)
         self.tell(0.0, f"looking at activations on {shown} samples")
-        self.observed = ranges.observe(
+        self.observed = observers.observe(
             self.graph,
-            static.activations(self.graph),
+            qdq.activations(self.graph),
             self.samples.part(0, shown),
             self.methods,
             lambda done: self.tell(0.2 * done, f"looking at activations on {shown} samples"),
         )
         count = len(self.samples.names)
-        odd = reference.stress(self.spec)
+        odd = stress(self.spec)
         strange = Samples(odd.inputs, odd.names)
         self.jury = Jury(self.spec, self.graph, self.samples.part(count - held, count), self.place, strange)
         self.tried = Tried(self.folder, self._context())
 
     def run(self) -> Found:
         """Try, choose, time, and write the table."""
-        plain = Recipe(method=self.methods[0], reduce_range=self.reduce_range)
+        plain = QuantConfig(method=self.methods[0], reduce_range=self.reduce_range)
         ways = list(dict.fromkeys(replace(w, reduce_range=self.reduce_range or w.reduce_range) for w in self._ways()))
         self.expected = len(self.parts) + len(ways) + 2
         alone = {g: self._judged(plain.keeping(*(o for o in self.parts if o != g))).quality for g in self.parts}
@@ -136,19 +139,19 @@ class _Search:
         write_table(self.folder, self.tried.rows, chosen, self._times(chosen, rows), self.parts)
         return Found(self._made(chosen.recipe), chosen)
 
-    def _ways(self) -> Iterator[Recipe]:
+    def _ways(self) -> Iterator[QuantConfig]:
         """Recipes with every group in INT8."""
-        yield from (Recipe(method=method) for method in self.methods)
+        yield from (QuantConfig(method=method) for method in self.methods)
         if self.depth == "full":
             kinds: tuple[tuple[Activation, bool], ...] = (("uint8", True), ("int8", True), ("uint8", False))
             yield from (
-                Recipe(method=m, smooth=s, activation=activation, per_channel=per_channel)
+                QuantConfig(method=m, smooth=s, activation=activation, per_channel=per_channel)
                 for m, s, (activation, per_channel) in itertools.product(self.methods, (0.0, *ALPHAS["full"]), kinds)
             )
-        yield from (Recipe(method=method, smooth=alpha) for method in self.methods for alpha in ALPHAS[self.depth])
-        yield from (Recipe(method=method, reduce_range=True) for method in self.methods)
+        yield from (QuantConfig(method=method, smooth=alpha) for method in self.methods for alpha in ALPHAS[self.depth])
+        yield from (QuantConfig(method=method, reduce_range=True) for method in self.methods)
 
-    def _retreat(self, way: Recipe, order: list[str]) -> list[Row]:
+    def _retreat(self, way: QuantConfig, order: list[str]) -> list[Row]:
         """Give the most sensitive groups back to float until the gate holds; one of them where it held before."""
         rows: list[Row] = []
         for count in range(1, len(order)):
@@ -157,7 +160,7 @@ class _Search:
                 break
         return rows
 
-    def _judged(self, recipe: Recipe) -> Row:
+    def _judged(self, recipe: QuantConfig) -> Row:
         if recipe.key in self.tried.rows:
             return self.tried.rows[recipe.key]
         done = min(0.2 + 0.7 * len(self.tried.rows) / self.expected, 0.9)
@@ -166,10 +169,10 @@ class _Search:
         row = Row(recipe, self.jury.judge(made), made.ByteSize(), self._work(recipe))
         return self.tried.add(row)
 
-    def _made(self, recipe: Recipe) -> onnx.ModelProto:
-        return static.quantize(self.graph, recipe, self.observed)
+    def _made(self, recipe: QuantConfig) -> onnx.ModelProto:
+        return qdq.quantize(self.graph, recipe, self.observed)
 
-    def _work(self, recipe: Recipe) -> float:
+    def _work(self, recipe: QuantConfig) -> float:
         """Share of the multiplications of the linear layers that stays in float."""
         sizes = {i.name: i.dims for i in self.graph.graph.initializer}
         work: dict[str, int] = {
@@ -196,14 +199,11 @@ class _Search:
         """What rows depend on: graph, samples, how much is tried, the code that judges, the library and processor."""
         import onnxruntime
 
-        package = Path(__file__).parents[1]
-        judges = [package / name for name in ("compare.py", "verdict.py", "tolerance.py", "reference.py", "spec.py")]
-        code = [artifact.digest_file(path) for path in (*sorted(package.glob("quantization/*.py")), *judges)]
         shown = [hashlib.sha256(array.tobytes()).hexdigest() for array in self.samples.inputs.values()]
         made = hashlib.sha256(self.graph.SerializeToString(deterministic=True)).hexdigest()
         asked = [self.depth, *self.methods, str(self.reduce_range), repr(self.spec.outputs), repr(self.spec.inputs)]
         host = [saturation.processor().name, onnxruntime.__version__]
-        return artifact.digest_text("\n".join([made, *asked, *host, *code, *shown]))
+        return digest_text("\n".join([made, *asked, *host, code_of(search).digest, *shown]))
 
 
 def _merit(row: Row) -> tuple[bool, bool, float, float]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit import artifact
 from edgekit.errors import UsageError
-from edgekit.report import page, plain, study
-from edgekit.report.study import Row, Study
+from edgekit.report import page
+from edgekit.report import text as text_report
+from edgekit.report.rows import Row, Study, read_study
+from edgekit.storage.files import write_text
 
 __all__ = ["Report", "Row", "Study", "write"]
 
@@ -37,18 +38,18 @@ def write(folder: Path) -> Report:
     Raises:
         UsageError: If there is no artifact in the folder, or it cannot be written to.
     """
-    found = study.read(folder)
+    found = read_study(folder)
     html, json, markdown, sheet = (folder / f"report.{suffix}" for suffix in ("html", "json", "md", "csv"))
     report = Report(html, json, markdown, sheet, found)
     texts = {
         report.html: page.render(found),
-        report.json: plain.to_json(found),
-        report.markdown: plain.to_markdown(found),
-        report.csv: plain.to_csv(found),
+        report.json: text_report.to_json(found),
+        report.markdown: text_report.to_markdown(found),
+        report.csv: text_report.to_csv(found),
     }
     try:
         for path, text in texts.items():
-            artifact.write_text(path, text)
+            write_text(path, text)
     except OSError as error:
         raise UsageError(
             f"cannot write the report to '{folder}' ({error.strerror}): make the folder writable"

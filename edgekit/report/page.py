@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.report import accuracy, bars, numbers, pictures, recipes
-from edgekit.report.study import EVALUATION, STATUSES, Artifact, Row, Study
-from edgekit.result import Measure, Result
+from edgekit.artifact.result import Measure, Result
+from edgekit.report import accuracy_plot, formats, latency_plot, pictures, recipes
+from edgekit.report.rows import EVALUATION, STATUSES, Artifact, Row, Study
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -52,9 +52,9 @@ def render(study: Study) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals |= {
-        "n": numbers,
+        "n": formats,
         "glyphs": GLYPHS,
-        "strip": accuracy.STRIP,
+        "strip": accuracy_plot.STRIP,
         "slug": slug,
         "told": told,
         "unsaid": unsaid,
@@ -80,8 +80,8 @@ def context(study: Study) -> dict[str, Any]:
         "reference": study.reference,
         "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
         "lead": lead(study),
-        "accuracy": accuracy.plot(study, recorded),
-        "panels": bars.plot(study),
+        "accuracy": accuracy_plot.plot(study, recorded),
+        "panels": latency_plot.plot(study),
         "cards": cards,
         "anchors": {card.name: card.anchor for card in cards},
         "limits": limits(study.rows),
@@ -117,9 +117,9 @@ def _limit(measure: Measure) -> Limit:
     return Limit(
         metric=measure.metric,
         output=measure.output,
-        table=numbers.threshold(measure.metric, measure.table) if measure.table is not None else "",
-        noise=numbers.plain(measure.noise) if measure.noise is not None else "",
-        used=numbers.limit(measure),
+        table=formats.threshold(measure.metric, measure.table) if measure.table is not None else "",
+        noise=formats.plain(measure.noise) if measure.noise is not None else "",
+        used=formats.limit(measure),
         widened=measure.table is not None and measure.limit != measure.table,
     )
 
@@ -155,7 +155,7 @@ def _nearest(found: Sequence[Measure]) -> tuple[Measure, ...]:
 def _pressure(measure: Measure) -> float:
     if measure.value is None:
         return math.inf
-    return -measure.value if numbers.at_least(measure.metric) else measure.value
+    return -measure.value if formats.at_least(measure.metric) else measure.value
 
 
 def proof(shapes: Sequence[Mapping[str, int]]) -> str:

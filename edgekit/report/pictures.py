@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.report import accuracy, numbers
+from edgekit.model.spec import Array
+from edgekit.report import accuracy_plot, formats
 from edgekit.report.reference import Reference
-from edgekit.report.study import Row, Study
-from edgekit.spec import Array
+from edgekit.report.rows import Row, Study
 
 MOST_WORST = 4  # images
 TYPICAL = 2  # images
@@ -68,7 +68,7 @@ def cards(study: Study, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
     """Choose the images and draw them; nothing where there are no images, no maps or no grid of patches."""
     reference = study.reference
     tensor = reference.image_input()
-    rows = [row for row in study.rows if accuracy.errors(row.scores, recorded) is not None]
+    rows = [row for row in study.rows if accuracy_plot.errors(row.scores, recorded) is not None]
     if not tensor or not rows:
         return ()
     found = [
@@ -91,7 +91,7 @@ def _chosen(rows: Sequence[Row], recorded: Mapping[str, Array]) -> list[tuple[in
 
 
 def _errors(row: Row, recorded: Mapping[str, Array]) -> Array:
-    values = accuracy.errors(row.scores, recorded)
+    values = accuracy_plot.errors(row.scores, recorded)
     return np.asarray(np.nan_to_num(np.asarray(values), nan=np.inf))
 
 
@@ -117,10 +117,10 @@ def _card(
     shown.sort(key=lambda row: row.status != "rejected")
     tiles = [_tile(row, index, right, output, (low, high), (height, width), why) for row in shown[:MOST_ROWS]]
     values = reference.metric_values
-    metric = f"{reference.metric} {numbers.near_one(values[index])}" if index < len(values) else ""
+    metric = f"{reference.metric} {formats.near_one(values[index])}" if index < len(values) else ""
     return Card(
         f"image-{index}", reference.name(index), reference.caption(index), why, output, _jpeg(picture), width, height,
-        _png(_heat(right, low, high)), numbers.plain(low), numbers.plain(high), tuple(tiles), metric,
+        _png(_heat(right, low, high)), formats.plain(low), formats.plain(high), tuple(tiles), metric,
     )  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def _tile(
     peak = 0.0 if lost.all() else float(np.abs(off[~lost]).max())
     height, width = size[0] // right.shape[0], size[1] // right.shape[1]
     box = (patch % right.shape[1] * width, patch // right.shape[1] * height, width, height)
-    said = f"{int(lost.sum())} patches are not finite" if lost.any() else numbers.plain(peak)
+    said = f"{int(lost.sum())} patches are not finite" if lost.any() else formats.plain(peak)
     worst = f"worst image of {row.label}" in why
     frame = box if peak or lost.any() else None
     overlay, difference = _png(_heat(mine, *scale)), _png(_signed(off, peak))

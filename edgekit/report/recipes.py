@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.report import numbers
+from edgekit.report import formats
 
 KNOWN = {"name", "p50_ms", "size", "measures", "passed", "chosen", "float_groups"}
 
@@ -58,9 +58,9 @@ def _recipe(found: Mapping[str, Any]) -> Recipe:
     return Recipe(
         name=str(found.get("name", "unnamed")),
         options=", ".join(f"{name} {_said(value)}" for name, value in found.items() if name not in KNOWN),
-        p50=numbers.milliseconds(_number(found.get("p50_ms"))),
-        size=numbers.size(int(size) if size is not None else None),
-        measures=", ".join(_measures(measures)) or numbers.NONE,
+        p50=formats.milliseconds(_number(found.get("p50_ms"))),
+        size=formats.size(int(size) if size is not None else None),
+        measures=", ".join(_measures(measures)) or formats.NONE,
         passed=found.get("passed") is True,
         chosen=found.get("chosen") is True,
         float_groups=_said(found.get("float_groups", "")),
@@ -70,10 +70,10 @@ def _recipe(found: Mapping[str, Any]) -> Recipe:
 def _measures(found: object) -> list[str]:
     """Numbers by name, or a list of what `result.Measure` holds."""
     if isinstance(found, dict):
-        return [f"{name} {numbers.by_metric(str(name), _number(value))}" for name, value in found.items()]
+        return [f"{name} {formats.by_metric(str(name), _number(value))}" for name, value in found.items()]
     listed = [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
     return [
-        f"{item.get('metric')} {numbers.by_metric(str(item.get('metric')), _number(item.get('value')))}"
+        f"{item.get('metric')} {formats.by_metric(str(item.get('metric')), _number(item.get('value')))}"
         for item in listed
     ]
 

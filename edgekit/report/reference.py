@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from edgekit.spec import Array
+from edgekit.model.spec import Array
 
 FACTS = "reference.json"
 INPUTS = "inputs.safetensors"

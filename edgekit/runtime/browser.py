@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit import artifact
+from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
-from edgekit.serve import Server
-from edgekit.spec import Array
-from edgekit.target import Clocked
+from edgekit.model.spec import Array
+from edgekit.runtime.protocol import Timings
+from edgekit.serving.static import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Playwright
@@ -111,7 +111,7 @@ class BrowserRuntime:
     """
 
     def __init__(self, bundle: Path, device: str, dtype: str) -> None:
-        if dtype not in {variant.name for variant in artifact.read(bundle, check=False).variants}:
+        if dtype not in {variant.name for variant in read_artifact(bundle, check=False).variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
         self._server = Server(bundle)
         self._playwright, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
@@ -147,10 +147,10 @@ class BrowserRuntime:
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
         return {name: _array(tensor) for name, tensor in answer["outputs"].items()}
 
-    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Clocked:
+    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
         if self._info["device"] == "webgpu":
-            return Clocked(notes=("not timed: the GPU is a piece of software here",))
+            return Timings(notes=("not timed: the GPU is a piece of software here",))
         sent = _sent(inputs)
         taken = self._page.evaluate(_CLOCK, [sent, seconds, WARM_UPS, RUNS])
         context = self._browser.new_context()
@@ -162,7 +162,7 @@ class BrowserRuntime:
         context.close()
         first, second = visits
         note = f"from local disk to the first answer: {first:.0f} ms at the first visit, {second:.0f} ms at the second"
-        return Clocked(tuple(taken), (note,))
+        return Timings(tuple(taken), (note,))
 
     def close(self) -> None:
         """End the browser and the server."""
@@ -232,7 +232,7 @@ def open_page(browser: Browser | BrowserContext, url: str) -> Page:
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
     page.add_init_script(_DECODE)
-    page.goto(url + artifact.MANIFEST)
+    page.goto(url + MANIFEST)
     return page
 
 

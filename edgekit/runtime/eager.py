@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgekit import program
+from edgekit.model.graph import named_outputs, to_tensors
+from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.threads import threads
-from edgekit.spec import Array, ModelSpec
 
 
 class EagerRuntime:
@@ -41,11 +41,10 @@ class EagerRuntime:
         import torch
 
         arguments = [
-            t.to(self._device, self._dtype if t.is_floating_point() else None)
-            for t in program.tensors(self._spec, inputs)
+            t.to(self._device, self._dtype if t.is_floating_point() else None) for t in to_tensors(self._spec, inputs)
         ]
         with torch.inference_mode():
-            return program.named(self._spec, self._module(*arguments))
+            return named_outputs(self._spec, self._module(*arguments))
 
     def close(self) -> None:
         """Free the module."""

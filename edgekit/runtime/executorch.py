@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from edgekit import artifact
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
-from edgekit.runtime import sizes
+from edgekit.model.spec import Array
+from edgekit.runtime import input_shapes
 from edgekit.runtime.threads import threads
-from edgekit.spec import Array
 
 METHOD = "forward"
 IDENTIFIER = slice(4, 8)
@@ -40,7 +40,7 @@ class ExecutorchRuntime:
     """
 
     def __init__(self, folder: Path, entry: str) -> None:
-        self._manifest = artifact.read(folder, check=False)
+        self._manifest = read_artifact(folder, check=False)
         self._method = _load(folder / entry)
 
     @property
@@ -57,7 +57,7 @@ class ExecutorchRuntime:
         """
         import torch
 
-        sizes.require(self._manifest, inputs)
+        input_shapes.require(self._manifest, inputs)
         arguments = [torch.from_numpy(np.array(inputs[i.name], order="C")) for i in self._manifest.inputs]
         try:
             values = self._method.execute(arguments)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import ArtifactError, DependencyError
+from edgekit.model.spec import Array
 from edgekit.runtime.threads import threads
-from edgekit.spec import Array
 
 if TYPE_CHECKING:
     import onnx

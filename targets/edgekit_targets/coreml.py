@@ -15,15 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgekit import model, program
 from edgekit.errors import UsageError
+from edgekit.judge.tolerance import FP16
+from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.source import load_model, weights_digest
+from edgekit.model.spec import Input, ModelSpec
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.contract import Derived, entries
 from edgekit.runtime.coreml.runtime import PLACES, load
-from edgekit.spec import Input, ModelSpec
 from edgekit.target import Exported, Job, Need, Option, Target
-from edgekit.tolerance import FP16
-from edgekit_targets._shared.coreml import BATCH, DECIDING, Wishes, batches, convert
+from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
 HEAD_IN_FP32 = "weights and features are fp16; the scores' own arithmetic is fp32, since sure scores are equal in fp16"
@@ -33,17 +34,17 @@ VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version Xcode sh
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Model folder -> `Name.mlpackage`."""
-    options, whole = job.options, model.load(job.model)
+    options, whole = job.options, load_model(job.model)
     spec, derived = _scores_only(whole) if options["topk"] == "cut" else (whole, ())
     job.progress(0.1, "capturing the graph")
     wishes = _wishes(options)
     flexible = wishes.batch != "fixed"
-    captured = program.capture(_only_batch(spec) if flexible else spec, dynamic=flexible)
+    captured = capture(_only_batch(spec) if flexible else spec, dynamic=flexible)
     job.progress(0.4, "converting to an ML Program")
     converted = convert(spec, captured.exported, wishes)
     job.progress(0.9, "writing the package")
     description = converted.get_spec()
-    _describe(description, spec, derived, model.weights_digest(whole))
+    _describe(description, spec, derived, weights_digest(whole))
     blob = Path(converted.weights_dir) / "weight.bin" if converted.weights_dir else None
     entry = f"{swift_name(spec.name)}.mlpackage"
     package.write(description, blob if blob is not None and blob.exists() else None, out / entry)
@@ -92,7 +93,7 @@ def _scores_only(spec: ModelSpec) -> tuple[ModelSpec, tuple[Derived, ...]]:
         forward.__signature__ = inspect.signature(type(spec.module).forward)  # type: ignore[attr-defined]
 
     with torch.no_grad():
-        answers = program.named(spec, spec.module(*program.tensors(spec, spec.random(seed=0))))
+        answers = named_outputs(spec, spec.module(*to_tensors(spec, spec.random(seed=0))))
     derived = tuple(
         Derived(o, answers[o.name].shape[-1] if o.role == "ranking" else 0)
         for o in spec.outputs

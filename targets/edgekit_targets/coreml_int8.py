@@ -11,20 +11,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from edgekit import artifact
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
+from edgekit.judge.tolerance import INT8
 from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.quiet import quiet
 from edgekit.runtime.coreml.runtime import PLACES, load
+from edgekit.runtime.logs import quiet
 from edgekit.target import Exported, Job, Need, Target
-from edgekit.tolerance import INT8
 
 SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """The `coreml` artifact -> the same package with INT8 weights."""
-    made = artifact.read(source)
+    made = read_artifact(source)
     found = package.find(source)
     job.progress(0.2, "quantizing the weights")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit import model, program
+from edgekit.judge.tolerance import FP32_DELEGATED
+from edgekit.model.graph import load_program
+from edgekit.model.source import load_model
 from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.target import Exported, Job, Need, Option, Runtime, Target
-from edgekit.tolerance import FP32_DELEGATED
-from edgekit_targets._shared import executorch
+from edgekit.runtime.protocol import Runtime
+from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit_targets import _executorch
 
 ENTRY = "model.pte"
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.pte."""
-    with executorch.quiet():
+    with _executorch.quiet():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    spec = model.load(job.model)
-    axes = executorch.kept(spec, job.options["dynamic"])
+    spec = load_model(job.model)
+    axes = _executorch.kept(spec, job.options["dynamic"])
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = executorch.fixed(program.load(source), spec, axes)
+    exported = _executorch.fixed(load_program(source), spec, axes)
     job.progress(0.3, "lowering to ExecuTorch and XNNPACK")
-    lowered = executorch.lowered(spec, exported, [XnnpackPartitioner()])
+    lowered = _executorch.lowered(spec, exported, [XnnpackPartitioner()])
     (out / ENTRY).write_bytes(lowered.data)
     return Exported(precision="fp32", entry=ENTRY, dynamic=axes, notes=lowered.notes())
 

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import model, program
 from edgekit.errors import ExportError
-from edgekit.model import ModelSpec
+from edgekit.judge.tolerance import INT8
+from edgekit.model.graph import load_program, to_tensors
+from edgekit.model.source import load_model
+from edgekit.model.spec import ModelSpec
 from edgekit.quantization import calibration
 from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.target import Exported, Job, Need, Option, Runtime, Target
-from edgekit.tolerance import INT8
-from edgekit_targets._shared import executorch
+from edgekit.runtime.protocol import Runtime
+from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit_targets import _executorch
 
 if TYPE_CHECKING:
     import torch
@@ -34,13 +36,13 @@ SAMPLES = 32
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.pte with INT8 weights."""
-    with executorch.quiet():
+    with _executorch.quiet():
         from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
 
-    spec = model.load(job.model)
-    axes = executorch.kept(spec, job.options["dynamic"])
+    spec = load_model(job.model)
+    axes = _executorch.kept(spec, job.options["dynamic"])
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = executorch.fixed(program.load(source), spec, axes)
+    exported = _executorch.fixed(load_program(source), spec, axes)
     float_parts = tuple(name for name in job.options["float"].split(",") if name)
     job.progress(0.3, "calibrating and quantizing")
     graph = exported.module()
@@ -48,7 +50,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     quantized, layers = _quantized(spec, graph, axes, (*float_parts, *last))
     job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
     partitioners = [partition.XnnpackDynamicallyQuantizedPartitioner(), partition.XnnpackPartitioner()]
-    lowered = executorch.lowered(spec, quantized, partitioners)
+    lowered = _executorch.lowered(spec, quantized, partitioners)
     (out / ENTRY).write_bytes(lowered.data)
     kept = f"; kept in fp32: {', '.join((*float_parts, *last))}" if float_parts or last else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
@@ -102,20 +104,20 @@ def _quantized(
 
     samples = calibration.samples(spec, count=SAMPLES, least=1).batches(1)
     chosen: set[str] = set()
-    with executorch.quiet(), torch.no_grad():
+    with _executorch.quiet(), torch.no_grad():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
         try:
             prepared = prepare_pt2e(graph, _quantizer(_filter(float_parts, chosen)))
             for sample in samples:
-                prepared(*program.tensors(spec, sample))
+                prepared(*to_tensors(spec, sample))
             converted = convert_pt2e(prepared)
         except Exception as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ExportError(f"PT2E cannot quantize '{spec.name}': {first}") from error
     if not chosen:
         raise ExportError(f"'{spec.name}' has no linear or convolution layer that could be quantized")
-    return executorch.captured(spec, converted, axes), len(chosen)
+    return _executorch.captured(spec, converted, axes), len(chosen)
 
 
 def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:

@@ -16,17 +16,19 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import model, program
 from edgekit.errors import ExportError
+from edgekit.judge.tolerance import FP32
+from edgekit.model.graph import Program, load_program
+from edgekit.model.source import load_model
+from edgekit.onnxgraph import attention, gemm, patch_embed, save, split_qkv
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import Exported, Job, Need, Option, Runtime, Target
-from edgekit.tolerance import FP32
-from edgekit_targets._shared import attention, flat, graph_file, heads, patches
+from edgekit.runtime.protocol import Runtime
+from edgekit.target import Exported, Job, Need, Option, Target
 
 if TYPE_CHECKING:
     import onnx
 
-    from edgekit.spec import ModelSpec
+    from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
 OPSET = "20"  # the first with Gelu as one operator
@@ -36,8 +38,8 @@ _FX_NAMES = re.compile(r"[^\w.]+")
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.onnx."""
-    spec = model.load(job.model)
-    captured = program.load(source)
+    spec = load_model(job.model)
+    captured = load_program(source)
     job.progress(0.2, "translating the graph to ONNX")
     graph = _translate(spec, captured, int(job.options["opset"]))
     job.progress(0.8, "checking the graph")
@@ -45,7 +47,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     _name_nodes(graph)
     _strip(graph)
     _describe(graph, spec)
-    graph_file.save(graph, out / ENTRY)
+    save.save(graph, out / ENTRY)
     return Exported(precision="fp32", entry=ENTRY, dynamic=captured.dynamic)
 
 
@@ -54,7 +56,7 @@ def load(artifact: Path, place: str) -> Runtime:
     return OrtRuntime(artifact / ENTRY)
 
 
-def _translate(spec: ModelSpec, captured: program.Program, opset: int) -> onnx.ModelProto:
+def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProto:
     import torch
 
     # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
@@ -79,9 +81,9 @@ def _translate(spec: ModelSpec, captured: program.Program, opset: int) -> onnx.M
             raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {first}") from error
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
-    patches.embed(translated.model, _multiples(spec))
-    heads.split(translated.model)
-    flat.flatten(translated.model)
+    patch_embed.embed(translated.model, _multiples(spec))
+    split_qkv.split(translated.model)
+    gemm.flatten(translated.model)
     return translated.model_proto
 
 

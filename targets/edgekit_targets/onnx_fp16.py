@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit import artifact
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
+from edgekit.judge.tolerance import FP16
+from edgekit.onnxgraph import save
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import Exported, Job, Need, Runtime, Target
-from edgekit.tolerance import FP16
-from edgekit_targets._shared import graph_file
+from edgekit.runtime.protocol import Runtime
+from edgekit.target import Exported, Job, Need, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -47,8 +48,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.3, "converting to fp16")
     rounded = _Conversion(graph).run()
     job.progress(0.8, "checking the graph")
-    graph_file.save(graph, out / ENTRY)
-    axes = artifact.read(source, check=False).axes
+    save.save(graph, out / ENTRY)
+    axes = read_artifact(source, check=False).axes
     notes = (f"{rounded} weights lie beyond fp16's range and were clamped to it",) if rounded else ()
     return Exported(precision="fp16", entry=ENTRY, dynamic=tuple(n for n, a in axes.items() if a.dynamic), notes=notes)
 

@@ -9,20 +9,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import artifact, model
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
-from edgekit.quantization import dynamic, spread
+from edgekit.judge.tolerance import INT8
+from edgekit.model.source import load_model
+from edgekit.onnxgraph import dynamic, save
+from edgekit.onnxgraph.groups import groups
+from edgekit.quantization import vnni
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.groups import groups
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import Exported, Job, Need, Option, Runtime, Target
-from edgekit.tolerance import INT8
-from edgekit_targets._shared import graph_file
+from edgekit.runtime.protocol import Runtime
+from edgekit.target import Exported, Job, Need, Option, Target
 
 if TYPE_CHECKING:
     import onnx
 
-    from edgekit.spec import ModelSpec
+    from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
 
@@ -31,7 +33,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = model.load(job.model), onnx.load(source / ENTRY)
+    spec, graph = load_model(job.model), onnx.load(source / ENTRY)
     parts = groups(graph)
     if not parts:
         raise ExportError(f"'{spec.name}' has no linear layers with constant weights: INT8 would change nothing")
@@ -40,9 +42,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.3, "rounding the weights")
     made = dynamic.quantize(graph, floats, reduce_range=job.options["reduce_range"] == "yes")
-    graph_file.save(made, out / ENTRY)
+    save.save(made, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
-    axes = artifact.read(source, check=False).axes
+    axes = read_artifact(source, check=False).axes
     dynamic_axes = tuple(name for name, axis in axes.items() if axis.dynamic)
     return Exported(precision="int8", entry=ENTRY, dynamic=dynamic_axes, notes=_elsewhere(spec, graph, made))
 
@@ -52,7 +54,7 @@ def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -
     if spec.evaluation is None:
         return ()
     shown = spec.evaluation()
-    found = spread.measure(spec, graph, made, Samples(shown.inputs, shown.names).part(0, spread.IMAGES))
+    found = vnni.measure(spec, graph, made, Samples(shown.inputs, shown.names).part(0, vnni.IMAGES))
     return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
 
 
@@ -69,7 +71,6 @@ TARGET = Target(
     tolerance={"": INT8},
     needs=(Need("onnxruntime", "cpu"),),
     groups=("onnx-all",),
-    code=("edgekit.quantization",),
     options=(
         Option(name="float", default="", help="groups that stay in float, by commas"),
         Option(name="reduce_range", default="no", help="7-bit weights, for CPUs without VNNI", choices=("yes", "no")),

@@ -8,23 +8,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import artifact, model
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
-from edgekit.quantization import calibration, ranges, spread, static
+from edgekit.judge.tolerance import INT8
+from edgekit.model.source import load_model
+from edgekit.onnxgraph import qdq, save
+from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig
+from edgekit.quantization import calibration, observers, vnni
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.quality import STRICTER
-from edgekit.quantization.recipe import METHODS, Method, Recipe
+from edgekit.quantization.evaluator import STRICTER
 from edgekit.quantization.search import NEEDED, Depth, search
-from edgekit.quantization.tried import TABLE
+from edgekit.quantization.trials import TABLE
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import Exported, Job, Need, Option, Runtime, Target
-from edgekit.tolerance import INT8
-from edgekit_targets._shared import graph_file
+from edgekit.runtime.protocol import Runtime
+from edgekit.target import Exported, Job, Need, Option, Target
 
 if TYPE_CHECKING:
     import onnx
 
-    from edgekit.spec import ModelSpec
+    from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
 
@@ -33,8 +35,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = model.load(job.model), onnx.load(source / ENTRY)
-    if not static.activations(graph):
+    spec, graph = load_model(job.model), onnx.load(source / ENTRY)
+    if not qdq.activations(graph):
         raise ExportError(f"'{spec.name}' has no linear layers with constant weights: INT8 would change nothing")
     job.progress(0.0, "making the calibration samples")
     folder = Path(job.options["calibration"]) if job.options["calibration"] else None
@@ -44,26 +46,26 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         made, notes = _unsearched(graph, samples, methods[0], job)
     else:
         made, notes = _searched(spec, graph, samples, methods, job)
-    graph_file.save(made, out / ENTRY)
+    save.save(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
-    notes = (*notes, spread.measure(spec, graph, made, samples).sentence(advice))
-    axes = artifact.read(source, check=False).axes
+    notes = (*notes, vnni.measure(spec, graph, made, samples).sentence(advice))
+    axes = read_artifact(source, check=False).axes
     return Exported(precision="int8", entry=ENTRY, dynamic=tuple(n for n, a in axes.items() if a.dynamic), notes=notes)
 
 
 def _unsearched(
     graph: onnx.ModelProto, samples: Samples, method: Method, job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    recipe = Recipe(method=method, reduce_range=job.options["reduce_range"] == "yes")
+    recipe = QuantConfig(method=method, reduce_range=job.options["reduce_range"] == "yes")
 
     (job.cache / TABLE).unlink(missing_ok=True)  # of an earlier search: it did not make this artifact
 
     def tell(done: float) -> None:
         job.progress(0.1 + 0.7 * done, "looking at activations")
 
-    observed = ranges.observe(graph, static.activations(graph), samples, (method,), tell)
-    return static.quantize(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",)
+    observed = observers.observe(graph, qdq.activations(graph), samples, (method,), tell)
+    return qdq.quantize(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",)
 
 
 def _searched(
@@ -100,7 +102,6 @@ TARGET = Target(
     tolerance={"": INT8},
     needs=(Need("onnxruntime", "cpu"),),
     groups=("onnx-all",),
-    code=("edgekit.quantization",),
     options=(
         Option(name="search", default="quick", help="how much is tried", choices=("quick", "full", "none")),
         Option(name="method", default="auto", help="how ranges are made", choices=("auto", *METHODS)),

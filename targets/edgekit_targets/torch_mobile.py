@@ -13,13 +13,15 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import model
 from edgekit.errors import ExportError
-from edgekit.model import ModelSpec
-from edgekit.runtime.lite import TorchScriptRuntime
-from edgekit.target import Exported, Job, Runtime, Target
-from edgekit.tolerance import FP32
-from edgekit_targets._shared import archive, torchscript
+from edgekit.judge.tolerance import FP32
+from edgekit.model.source import load_model
+from edgekit.model.spec import ModelSpec
+from edgekit.runtime.protocol import Runtime
+from edgekit.runtime.torchscript import TorchScriptRuntime
+from edgekit.target import Exported, Job, Target
+from edgekit_targets._torchscript import archive
+from edgekit_targets._torchscript.compile import Compiled, compiled, quiet
 
 if TYPE_CHECKING:
     import torch
@@ -34,11 +36,11 @@ OPERATORS = "operators.yaml"
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Model folder -> model.ptl, model.v7.ptl and operators.yaml."""
-    spec = model.load(source)
+    spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    made = torchscript.compiled(spec, _folded)
+    made = compiled(spec, _folded)
     job.progress(0.7, "writing bytecode")
-    with torchscript.quiet():
+    with quiet():
         plain = made.module._save_to_buffer_for_lite_interpreter()
         packed = _packed(made.module)._save_to_buffer_for_lite_interpreter() if _xnnpack() else plain
     (out / ENTRY).write_bytes(archive.rewrite(packed, code=False))
@@ -103,11 +105,11 @@ def _backported(spec: ModelSpec, saved: bytes) -> bytes:
         raise ExportError(f"'{spec.name}' cannot be written in bytecode version {OLDER_VERSION}: {first}") from error
 
 
-def _prove(made: torchscript.Compiled, path: Path) -> int:
+def _prove(made: Compiled, path: Path) -> int:
     """Prove a file in the lite interpreter; returns its bytecode version."""
     from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
 
-    with torchscript.quiet():
+    with quiet():
         loaded = _load_for_lite_interpreter(str(path))  # type: ignore[no-untyped-call]
     made.proof.check(loaded, made.dynamic)
     return int(_get_model_bytecode_version(str(path)))

@@ -10,11 +10,13 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import model
-from edgekit.runtime.lite import TorchScriptRuntime
-from edgekit.target import Exported, Job, Runtime, Target
-from edgekit.tolerance import FP32
-from edgekit_targets._shared import archive, torchscript
+from edgekit.judge.tolerance import FP32
+from edgekit.model.source import load_model
+from edgekit.runtime.protocol import Runtime
+from edgekit.runtime.torchscript import TorchScriptRuntime
+from edgekit.target import Exported, Job, Target
+from edgekit_targets._torchscript import archive
+from edgekit_targets._torchscript.compile import compiled, quiet
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +28,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """Model folder -> model.pt."""
     import torch
 
-    spec = model.load(source)
+    spec = load_model(source)
     job.progress(0.1, "compiling the module to TorchScript and proving it")
-    made = torchscript.compiled(spec, _freeze)
+    made = compiled(spec, _freeze)
     job.progress(0.9, "saving")
     saved = io.BytesIO()
-    with torchscript.quiet():
+    with quiet():
         torch.jit.save(made.module, saved)
     (out / ENTRY).write_bytes(archive.rewrite(saved.getvalue(), code=True))
     notes = (*made.notes, "frozen: constants are folded, batch norms are folded into convolutions")

@@ -12,16 +12,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import artifact, golden, model
+from edgekit.artifact.manifest import Variant
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, UsageError
-from edgekit.manifest import Variant
+from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8
+from edgekit.model.source import load_model
+from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import Exported, Job, Need, Option, Runtime, Target
-from edgekit.tolerance import FP16, FP32, FP32_DELEGATED, INT8
-from edgekit_targets._shared import site
+from edgekit.runtime.protocol import Runtime
+from edgekit.storage.files import digest_file, digest_text, dump_json
+from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit_targets import _site
 
 if TYPE_CHECKING:
-    from edgekit.spec import ModelSpec
+    from edgekit.model.spec import ModelSpec
 
 ENTRY = "index.html"
 INT8_TARGETS = ("onnx-int8-static", "onnx-int8-dynamic")
@@ -45,14 +49,14 @@ PLACEHOLDER = "EDGEKIT_BUNDLE"
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifacts -> a bundle."""
-    spec = model.load(job.model)
+    spec = load_model(job.model)
     asyncify = job.options["runtime"] == "asyncify"
     job.progress(0.05, "building the page")
-    site.copy(site.find(), out, asyncify)
+    _site.copy(_site.find(), out, asyncify)
     chosen = _choose(source, job)
     (out / "onnx").mkdir()
     for name, folder in chosen.items():
-        shutil.copyfile(folder / artifact.read(folder, check=False).entry, out / PATHS[name])
+        shutil.copyfile(folder / read_artifact(folder, check=False).entry, out / PATHS[name])
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
@@ -61,10 +65,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     notes = _notes(spec, cases, out / PATHS["fp32"], variants)
     _write_samples(spec, job, words, out)
     path = golden.write(out, cases) if cases else ""
-    site.write_headers(out)
+    _site.write_headers(out)
     _stamp(out)
-    site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
-    axes = artifact.read(source, check=False).axes
+    _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
+    axes = read_artifact(source, check=False).axes
     dynamic = tuple(name for name, axis in axes.items() if axis.dynamic)
     return Exported(
         precision="mixed",
@@ -116,7 +120,7 @@ def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: Mode
     if cases:
         with closing(OrtRuntime(out / PATHS[name])) as runtime:
             shown = golden.largest(cases, spec, runtime.run)
-    made = artifact.read(folder, check=False)
+    made = read_artifact(folder, check=False)
     limit = max(LIMITS[name], round(MARGIN * shown, 6))
     return Variant(name=name, precision=PRECISIONS[name], path=PATHS[name], target=made.target, max_abs=limit)
 
@@ -143,18 +147,18 @@ def _write_samples(spec: ModelSpec, job: Job, words: golden.Words | None, out: P
         file = f"samples/{case.name.split()[0]}-{len(rows)}.webp"
         Image.fromarray(case.image).save(out / file, quality=QUALITY, method=6)
         rows.append({"file": file, "query": query, "title": query or case.name})
-    (out / "samples.json").write_text(artifact.dump_json({"samples": rows}))
+    (out / "samples.json").write_text(dump_json({"samples": rows}))
 
 
 def _stamp(out: Path) -> None:
     """Write the hash of everything into the service worker: a new bundle is a new worker."""
     script = out / "sw.js"
     paths = sorted(p for p in out.rglob("*") if p.is_file())
-    lines = "\n".join(f"{p.relative_to(out).as_posix()} {artifact.digest_file(p)}" for p in paths)
+    lines = "\n".join(f"{p.relative_to(out).as_posix()} {digest_file(p)}" for p in paths)
     text = script.read_text()
     if PLACEHOLDER not in text:
         raise ExportError("the page's service worker has no place for the bundle's hash: build the page again")
-    script.write_text(text.replace(PLACEHOLDER, artifact.digest_text(lines)[:16]))
+    script.write_text(text.replace(PLACEHOLDER, digest_text(lines)[:16]))
 
 
 def _sizes(out: Path) -> tuple[str, ...]:
@@ -162,7 +166,7 @@ def _sizes(out: Path) -> tuple[str, ...]:
     parts = ["index.html", "assets/*", "ort/*wasm.min.mjs", "ort/ort-wasm-simd-threaded.mjs"]
     parts += ["ort/ort-wasm-simd-threaded.wasm", "vocabulary.json", "embeddings.bin", "golden.*"]
     dtype = "q8" if (out / PATHS["q8"]).is_file() else "fp32"
-    files = [p for part in (*parts, PATHS[dtype]) for p in out.glob(part) if p.suffix not in site.COMPRESSED]
+    files = [p for part in (*parts, PATHS[dtype]) for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
     size: Callable[[str], int] = lambda suffix: sum(  # noqa: E731
         (p.with_name(p.name + suffix) if p.with_name(p.name + suffix).is_file() else p).stat().st_size for p in files
     )
@@ -180,7 +184,8 @@ TARGET = Target(
     source="onnx",
     also=("onnx-fp16", *INT8_TARGETS),
     needs=(Need("playwright", "web"), Need("brotli", "web")),
-    obstacle=site.obstacle,
+    content=_site.fingerprint,
+    obstacle=_site.obstacle,
     groups=("web",),
     places=("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32"),
     sampled={"webgpu-fp32": SOFTWARE_IMAGES},

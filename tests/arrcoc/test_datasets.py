@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit.arrcoc import asking, datasets, evaluation, presets, scenes
+from edgekit.arrcoc import datasets, evaluation, presets, questions, scenes
 from edgekit.errors import CalibrationError, CheckpointError
 
 FOLDER = presets.HOME / "evaluation"
@@ -20,12 +20,12 @@ def test_the_committed_images_are_rendered_again_bit_for_bit() -> None:
     rows = (0, len(record) // 2, len(record) - 1)
     seeds = torch.tensor([record[row]["seed"] for row in rows])
     rendered = scenes.render(seeds)
-    asked = asking.ask(rendered, seeds, 1)
+    asked = questions.ask(rendered, seeds, 1)
     for at, row in enumerate(rows):
         pixels = np.asarray(Image.open(FOLDER / record[row]["file"]))
         assert np.array_equal(pixels, rendered.images[at].permute(1, 2, 0).numpy())
-        assert record[row]["query"] == asking.describe(asked.concepts[at, 0])
-        assert record[row]["kind"] == asking.KINDS[int(asked.kind[at, 0])]
+        assert record[row]["query"] == questions.describe(asked.concepts[at, 0])
+        assert record[row]["kind"] == questions.KINDS[int(asked.kind[at, 0])]
         assert np.array_equal(truth[row], asked.truth[at, 0].numpy())
 
 

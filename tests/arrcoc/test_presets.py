@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgekit.arrcoc import presets
 from edgekit.errors import CheckpointError
-from edgekit.spec import ModelSpec
+from edgekit.model.spec import ModelSpec
 
 Tensors = dict[str, Tensor]
 

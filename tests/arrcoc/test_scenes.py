@@ -3,7 +3,7 @@ import hashlib
 import torch
 
 from edgekit.arrcoc import scenes
-from edgekit.arrcoc.backdrop import soften
+from edgekit.arrcoc.background import soften
 
 RENDERED = scenes.render(3_000_000_000 + torch.arange(48))
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from edgekit.arrcoc import asking, measuring, scenes, train
-from edgekit.arrcoc.coarse import Coarse, rounded
+from edgekit.arrcoc import evaluate, questions, scenes, train
+from edgekit.arrcoc.fake_quant import Coarse, rounded
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
 from edgekit.arrcoc.objective import Window, _haloed, _nearness
 from edgekit.arrcoc.pool import Pool
@@ -113,11 +113,11 @@ def test_weights_are_coarse_inside_and_exact_after() -> None:
 def test_measuring_asks_every_scene_and_ablates_every_scorer() -> None:
     model = ArrCoc(TINY)
     initialize(model, 1)
-    report = measuring.report(model.eval(), 5, 3)
+    report = evaluate.report(model.eval(), 5, 3)
     assert set(report) == {"scores", "weights", "ablations"}
     assert isinstance(report["ablations"], dict)
     assert len(report["ablations"]) == 6
-    answers = measuring.answer(model, 5, 3, 2)
+    answers = evaluate.answer(model, 5, 3, 2)
     seeds = torch.arange(5, 8)
-    asked = asking.ask(scenes.render(seeds), seeds, 2)
+    asked = questions.ask(scenes.render(seeds), seeds, 2)
     assert torch.equal(torch.from_numpy(answers.truth), asked.truth.flatten(0, 1))

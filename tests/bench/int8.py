@@ -22,15 +22,22 @@ import numpy as np
 import onnx
 import torch
 
-from edgekit import artifact, compare, latency, model, pipeline, program, reference, verdict
 from edgekit.arrcoc import presets
-from edgekit.quantization import calibration, dynamic, ranges, static
-from edgekit.quantization.recipe import Recipe
+from edgekit.artifact.store import read_artifact
+from edgekit.cli.console import Screen, table
+from edgekit.judge import latency, metrics, verdict
+from edgekit.judge.tolerance import INT8
+from edgekit.model.graph import capture, save_program
+from edgekit.model.source import model_digest, save_model
+from edgekit.model.spec import Array, ModelSpec
+from edgekit.onnxgraph import dynamic, qdq
+from edgekit.onnxgraph.quant_config import QuantConfig
+from edgekit.pipeline import run
+from edgekit.quantization import calibration, observers
+from edgekit.reference.batches import EVALUATION
+from edgekit.reference.store import read_reference
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.screen import Screen, table
-from edgekit.spec import Array, ModelSpec
 from edgekit.target import Job
-from edgekit.tolerance import INT8
 from edgekit_targets import onnx as onnx_target
 
 OURS = ("onnx", "onnx-int8-static", "onnx-int8-dynamic")
@@ -93,20 +100,20 @@ def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str
 def _exported(builds: Path) -> dict[str, Path]:
     """The artifacts that edgekit exports, made where they are not there."""
     with Screen() as screen:
-        outcome = pipeline.export("arr-coc-tiny", OURS, builds, {}, screen)
-    return {row.target: row.folder / artifact.read(row.folder).entry for row in outcome.rows if row.target in OURS}
+        outcome = run.export("arr-coc-tiny", OURS, builds, {}, screen)
+    return {row.target: row.folder / read_artifact(row.folder).entry for row in outcome.rows if row.target in OURS}
 
 
 def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str, Path]:
     """The same graphs without a verdict: seeded weights have nothing to judge, and are too many to record."""
-    model.save(spec, place / "model")
-    program.save(program.capture(spec), place / "program", model.digest(place / "model"))
+    save_model(spec, place / "model")
+    save_program(capture(spec), place / "program", model_digest(place / "model"))
     (place / "onnx").mkdir()
     job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET})
     onnx_target.export(place / "program", place / "onnx", job)
     graph = onnx.load(place / "onnx" / onnx_target.ENTRY)
-    observed = ranges.observe(graph, static.activations(graph), shown, ("minmax",), lambda done: None)
-    onnx.save(static.quantize(graph, Recipe(), observed), place / "static.onnx")
+    observed = observers.observe(graph, qdq.activations(graph), shown, ("minmax",), lambda done: None)
+    onnx.save(qdq.quantize(graph, QuantConfig(), observed), place / "static.onnx")
     onnx.save(dynamic.quantize(graph), place / "dynamic.onnx")
     return dict(
         zip(OURS, (place / "onnx" / onnx_target.ENTRY, place / "static.onnx", place / "dynamic.onnx"), strict=True)
@@ -132,13 +139,13 @@ def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -
 
 def _judged(spec: ModelSpec, runtime: OrtRuntime, recorded: Path) -> tuple[str, ...]:
     """Spearman on the mean and the worst image, lost mass on the worst, the task metric's drop, and the verdict."""
-    batch = next(b for b in reference.read(recorded).batches if b.name == reference.EVALUATION)
+    batch = next(b for b in read_reference(recorded).batches if b.name == EVALUATION)
     answers = [runtime.run(row) for row in batch.rows()]
     outputs = tuple(o for o in spec.outputs if o.role in ("scores", "counts", "ranking"))
     got = {o.name: np.concatenate([row[o.name] for row in answers]) for o in outputs}
     right = {o.name: batch.outputs[o.name] for o in outputs}
     real = spec.evaluation() if spec.evaluation is not None else None
-    found = compare.compare(
+    found = metrics.compare(
         outputs,
         right,
         got,

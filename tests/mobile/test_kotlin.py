@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import assets, result
-from tests.assets import toy
+from edgekit import apps
+from edgekit.artifact.result import read_result
+from tests.apps import toy
 
 ROOT = Path(__file__).parents[2]
 ANDROID = ROOT / "mobile" / "android"
@@ -58,7 +59,7 @@ def test_the_tests_of_the_library_pass_on_the_jvm(compiled: Path, tmp_path: Path
 
 def _reads_as_a_result(folder: Path) -> None:
     """What the phone writes, edgekit reads: the same record, with a verdict, measures and a timing."""
-    found = result.read(folder)
+    found = read_result(folder)
     assert found is not None
     assert found.status == "verified"
     (place,) = found.places
@@ -81,7 +82,7 @@ def test_sdk_free_files_import_no_sdk() -> None:
 def _filled_sample(folder: Path) -> Path:
     """The sample app with the assets of a build of the same name."""
     sample = Path(shutil.copytree(ANDROID / "sample", folder / "sample", ignore=_written_by_assets))
-    assets.write("android", toy.build(folder / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample)
+    apps.write("android", toy.build(folder / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample)
     applied = re.findall(r'apply\(from = "(.+)"\)', (sample / "build.gradle.kts").read_text())
     assert applied
     assert all((sample / path).is_file() for path in applied)

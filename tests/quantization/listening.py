@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.pipeline import Row
+from edgekit.pipeline.run import Row
 
 
 class Silent:

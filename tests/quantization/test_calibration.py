@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from edgekit.errors import CalibrationError
+from edgekit.model.spec import Evaluation
 from edgekit.quantization.calibration import LEAST, samples
-from edgekit.spec import Evaluation
 from edgekit.testing import small_model
 
 SIZE = 96

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import pipeline
+from edgekit.pipeline import run
 from tests.quantization.listening import Silent
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_int8_that_destroys_top_k_is_rejected(tmp_path: Path) -> None:
-    outcome = pipeline.export("tests.quantization.outliers:spec", ("onnx-int8-static",), tmp_path, {}, Silent())
+    outcome = run.export("tests.onnxgraph.outliers:spec", ("onnx-int8-static",), tmp_path, {}, Silent())
     assert outcome.rows[0].status == "verified", outcome.rows[0].sentences
     row = outcome.rows[1]
     assert row.status == "rejected"
@@ -31,7 +31,7 @@ def test_int8_that_destroys_top_k_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [("--search", "none")])
 def test_quantize_refuses_what_is_slower(arguments: tuple[str, ...], tmp_path: Path) -> None:
     """The small model's layers are too small for INT8: it takes twice the time, which no noise of a host hides."""
-    command = [sys.executable, "-m", "edgekit.cli", "quantize", "edgekit.testing:small_model", "-o", str(tmp_path)]
+    command = [sys.executable, "-m", "edgekit", "quantize", "edgekit.testing:small_model", "-o", str(tmp_path)]
     environment = {**os.environ, "EDGEKIT_TIMED_SECONDS": "0.3"}
     ran = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert ran.returncode == 3, ran.stderr

@@ -10,12 +10,12 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.quantization import search, tried
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.onnxgraph.quant_config import QuantConfig
+from edgekit.quantization import search, trials
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.quality import Quality
-from edgekit.quantization.recipe import Recipe
-from edgekit.quantization.tried import Row
-from edgekit.spec import Axis, Input, ModelSpec, Output
+from edgekit.quantization.evaluator import Quality
+from edgekit.quantization.trials import Row
 
 WIDTH, PATCHES = 32, 48
 
@@ -66,15 +66,15 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     found = search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None)
     assert found.chosen.quality.passed, found.chosen.quality.reasons
     assert found.chosen.recipe.floats == ("fragile",)
-    lines = (tmp_path / tried.LOG).read_text()
+    lines = (tmp_path / trials.LOG).read_text()
     again = search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None)
     assert again.graph == found.graph
-    assert (tmp_path / tried.LOG).read_text() == lines
-    assert not tried.Tried(tmp_path, "of another context").rows
+    assert (tmp_path / trials.LOG).read_text() == lines
+    assert not trials.Tried(tmp_path, "of another context").rows
 
 
 def row(name: str, *, snr: float, work: float = 0.0, size: int = 10, passed: bool = True) -> Row:
-    return Row(Recipe(floats=(name,)), Quality(passed, snr, {}), size, work)
+    return Row(QuantConfig(floats=(name,)), Quality(passed, snr, {}), size, work)
 
 
 def test_what_passes_beats_what_does_not_and_less_float_beats_less_noise() -> None:
@@ -85,4 +85,4 @@ def test_what_passes_beats_what_does_not_and_less_float_beats_less_noise() -> No
 
 def test_the_frontier_holds_what_no_other_beats_in_everything() -> None:
     rows = [row("a", snr=30), row("b", snr=40, work=0.5), row("c", snr=35, work=0.6), row("d", snr=20, size=5)]
-    assert tried._pareto(rows) == {rows[i].recipe.key for i in (0, 1, 3)}
+    assert trials._pareto(rows) == {rows[i].recipe.key for i in (0, 1, 3)}

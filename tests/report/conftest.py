@@ -13,10 +13,11 @@ import pytest
 from PIL import Image, ImageDraw
 from safetensors.numpy import save_file
 
-from edgekit import artifact, result
-from edgekit.manifest import Manifest, Source, TensorInfo, Variant
-from edgekit.result import Measure, Place, Ratio, Result, Timing
-from edgekit.spec import Array
+from edgekit.artifact.manifest import Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.result import Measure, Place, Ratio, Result, Timing, write_result
+from edgekit.artifact.store import commit, read_artifact
+from edgekit.model.spec import Array
+from edgekit.storage.files import digest_file
 
 SIDE, GRID = 224, 14
 COLOURS = {"red": (206, 60, 50), "green": (60, 150, 80), "blue": (60, 100, 200), "yellow": (230, 190, 60)}
@@ -69,7 +70,7 @@ class Builder:
 
     def recorded(self) -> str:
         path = self.folder / "reference" / "reference.json"
-        return artifact.digest_file(path) if path.is_file() else "3" * 64
+        return digest_file(path) if path.is_file() else "3" * 64
 
     def artifact(self, target: str, precision: str, size: int = 4096, **changes: Any) -> Manifest:
         folder = self.folder / target
@@ -92,10 +93,10 @@ class Builder:
                 **changes,
             }
         )
-        return artifact.commit(folder, draft)
+        return commit(folder, draft)
 
     def judge(self, target: str, places: list[Place], size: int, home: str = "", **changes: Any) -> None:
-        manifest = artifact.read(self.folder / target)
+        manifest = read_artifact(self.folder / target)
         found: dict[str, Any] = {
             "name": manifest.name,
             "target": target,
@@ -110,7 +111,7 @@ class Builder:
         }
         folder = self.folder / (home or target)
         folder.mkdir(parents=True, exist_ok=True)
-        result.write(folder, Result(**(found | changes)))
+        write_result(folder, Result(**(found | changes)))
 
     def scores(self, target: str, place: str, error: float, seed: int, spoil: int = -1) -> Array:
         """Keep a candidate's maps: reference plus errors whose size varies with the image; one image may be spoilt."""

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from edgekit import report, result
+from edgekit import report
+from edgekit.artifact.result import Measure, Place, Ratio, Timing, read_result, write_result
 from edgekit.errors import UsageError
-from edgekit.result import Measure, Place, Ratio, Timing
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -142,9 +142,9 @@ def hostile(builder: Any) -> None:
     facts |= {"timings": {"candidate": timed, EVIL: timed}, "ratios": (Ratio(baseline=EVIL, value=1, low=1, high=1),)}
     places = [Place(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
     builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
-    found = result.read(builder.folder / "onnx")
+    found = read_result(builder.folder / "onnx")
     assert found is not None
-    result.write(builder.folder / "onnx", found.model_copy(update={"target": EVIL}))
+    write_result(builder.folder / "onnx", found.model_copy(update={"target": EVIL}))
     table = builder.folder / "cache" / "onnx" / "recipes.json"
     table.parent.mkdir(parents=True)
     table.write_text(json.dumps([{"name": EVIL, "measures": {EVIL: 1}, EVIL: EVIL}]))
@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_written(filled: Any, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("edgekit.artifact.write_text", full)
+    monkeypatch.setattr("edgekit.report.write_text", full)
     with pytest.raises(UsageError, match="No space left"):
         report.write(filled.folder)
     assert not list(filled.folder.glob("report.*"))

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import artifact
+from edgekit.artifact.manifest import Manifest, Source
+from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError
-from edgekit.manifest import Manifest, Source
 from edgekit.runtime.executorch import ExecutorchRuntime
+from edgekit.storage.files import staging
 
 
 @pytest.mark.parametrize("content", [b"", b"ET12", b"\0\0\0\0PK12" + b"\0" * 64, b"no program"])
@@ -23,8 +24,8 @@ def test_refuses_what_has_no_identifier_of_a_program(content: bytes, tmp_path: P
         model_sha256="",
         files=(),
     )
-    with artifact.staging(tmp_path / "made") as staged:
+    with staging(tmp_path / "made") as staged:
         (staged / "model.pte").write_bytes(content)
-        artifact.commit(staged, manifest)
+        commit(staged, manifest)
     with pytest.raises(ArtifactError, match="is no ExecuTorch program"):
         ExecutorchRuntime(tmp_path / "made", "model.pte")

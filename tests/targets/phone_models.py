@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit import artifact, model
-from edgekit.manifest import AxisInfo, Manifest, Source, TensorInfo
-from edgekit.model import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
+from edgekit.artifact.store import commit
+from edgekit.model.source import model_digest, save_model
+from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.storage.files import staging
 from edgekit.target import Exported, Job, Target
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def calibration(count: int) -> Evaluation:
     )
 
 
-def arr_coc_inputs(seed: int) -> dict[str, model.Array]:
+def arr_coc_inputs(seed: int) -> dict[str, Array]:
     """One image of smooth colours and a query."""
     draw = np.random.default_rng(seed)
     coarse = draw.random((1, 3, 6, 6)).repeat(16, 2).repeat(16, 3)
@@ -166,21 +168,21 @@ def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: st
     """Export in this process and commit, as the pipeline does in a worker; returns the artifact's folder."""
     source = folder / "model"
     if not source.is_dir():
-        model.save(spec, source)
+        save_model(spec, source)
     if target.source == "program":
-        from edgekit import program
+        from edgekit.model.graph import capture, save_program
 
         source = folder / "program"
         if not source.is_dir():
-            program.save(program.capture(spec), source, model.digest(folder / "model"))
+            save_program(capture(spec), source, model_digest(folder / "model"))
     job = Job(
         model=folder / "model",
         reference=folder / "reference",
         options={option.name: option.default for option in target.options} | options,
     )
-    with artifact.staging(folder / name) as staged:
+    with staging(folder / name) as staged:
         exported = target.export(source, staged, job)
-        artifact.commit(staged, described(spec, name, exported))
+        commit(staged, described(spec, name, exported))
     return folder / name
 
 

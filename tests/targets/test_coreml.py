@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from edgekit import artifact, model
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, UsageError
-from edgekit.model import Array, Axis, Input, ModelSpec, Output
+from edgekit.model.source import resolve_model, weights_digest
+from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.runtime import load
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets import coreml
-from edgekit_targets._shared.coreml import Wishes, convert
+from edgekit_targets._coreml import Wishes, convert
 
 HERE = str(Path(__file__).parent)
 SMALL = "edgekit.testing:small_model"
@@ -99,7 +100,7 @@ def test_images_as_pixel_buffers(folder: Path) -> None:
 @pytest.mark.parametrize("batch", ["dynamic", "enumerated"])
 def test_flexible_batches(folder: Path, batch: str) -> None:
     path = made(folder, batch=batch)
-    found = artifact.read(path)
+    found = read_artifact(path)
     assert {name for name, axis in found.axes.items() if axis.dynamic} == {"batch"}
     assert "static: height 96, width 96" in found.notes
     opened = load(path, "interpreter")
@@ -116,7 +117,7 @@ def test_top_k_can_be_cut_off_and_is_derived(folder: Path) -> None:
     opened = package.read(package.find(path))
     assert [f.name for f in opened.outputs] == ["relevance"]
     assert "topk" not in {o.kind for o in opened.main.operations}
-    assert coreml.SCORES_ONLY in artifact.read(path).notes
+    assert coreml.SCORES_ONLY in read_artifact(path).notes
     inputs, right = asked(small_model(), first=5)
     mine = load(path, "interpreter").run(inputs)
     near(mine, {"relevance": right["relevance"]}, 1e-2)
@@ -130,7 +131,7 @@ def test_the_package_says_what_it_is(folder: Path) -> None:
     metadata = package.read(path).metadata
     assert path.name == "Small.mlpackage"
     assert (metadata["author"], metadata["license"]) == ("edgekit", "Apache-2.0")
-    assert metadata["version"] == model.weights_digest(small_model())[:12]
+    assert metadata["version"] == weights_digest(small_model())[:12]
     assert "images: RGB, bytes scaled to [0, 1], channels first" in metadata["edgekit.preprocessing"]
     assert not [key for key in metadata if "date" in key]
     assert all(b"/tmp" not in file.read_bytes() for file in path.rglob("*") if file.is_file())
@@ -198,7 +199,7 @@ def test_fp32_packages_of_others_answer_like_the_module(name: str, tmp_path: Pat
 def test_the_shipped_model(tmp_path: Path) -> None:
     from tests.targets import phone_models
 
-    spec = model.resolve("arr-coc-tiny")
+    spec = resolve_model("arr-coc-tiny")
     if spec.evaluation is None:
         pytest.skip("arr-coc-tiny has no evaluation set yet")
     path = phone_models.made(coreml.TARGET, "coreml", spec, tmp_path, precision="fp32")

@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit import artifact, isolate, program
+from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import EdgekitError, ExportError, UsageError
-from edgekit.model import Array, ModelSpec
+from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.spec import Array, ModelSpec
+from edgekit.pipeline import process
 from edgekit.target import Target
 from edgekit.testing import TargetContract
+from edgekit_targets import _executorch as shared
 from edgekit_targets import executorch, executorch_int8
-from edgekit_targets._shared import executorch as shared
 from tests.targets import phone_models
 
 TARGETS = {"executorch": executorch.TARGET, "executorch-int8": executorch_int8.TARGET}
@@ -59,28 +61,28 @@ def test_refuses_a_size_that_is_fixed(name: str, pooled: Path) -> None:
 def test_all_axes_stay_dynamic_where_asked(tmp_path: Path) -> None:
     spec = phone_models.pooled()
     made = phone_models.made(executorch.TARGET, "executorch", spec, tmp_path, dynamic="all")
-    assert all(axis.dynamic for axis in artifact.read(made).axes.values())
+    assert all(axis.dynamic for axis in read_artifact(made).axes.values())
     for sizes in ((1, 8, 32), (8, 32, 8), (3, 12, 20)):
         assert_close(spec, "executorch", made, dict(zip(("batch", "height", "width"), sizes, strict=True)))
 
 
 def test_no_axis_stays_dynamic_where_asked(tmp_path: Path) -> None:
     made = phone_models.made(executorch.TARGET, "executorch", phone_models.pooled(), tmp_path, dynamic="none")
-    assert artifact.read(made).static
+    assert read_artifact(made).static
     assert_close(phone_models.pooled(), "executorch", made, {})
 
 
 def test_says_what_the_delegate_took(pooled: Path) -> None:
-    note = artifact.read(pooled / "executorch").notes[0]
+    note = read_artifact(pooled / "executorch").notes[0]
     took, all_of = map(int, re.findall(r"XNNPACK took (\d+) of (\d+) operators", note)[0])
     assert 0 < took <= all_of
-    assert "INT8 weights in 2 linear and convolution layers" in artifact.read(pooled / "executorch-int8").notes[0]
+    assert "INT8 weights in 2 linear and convolution layers" in read_artifact(pooled / "executorch-int8").notes[0]
 
 
 def test_modules_that_shall_stay_float_do(pooled: Path, tmp_path: Path) -> None:
     spec = phone_models.pooled()
     made = phone_models.made(executorch_int8.TARGET, "int8", spec, tmp_path, float="convolution")
-    notes = artifact.read(made).notes
+    notes = read_artifact(made).notes
     assert "INT8 weights in 1 linear and convolution layers, all else in fp32; kept in fp32: convolution" in notes
     with pytest.raises(ExportError, match="no linear or convolution layer that could be quantized"):
         phone_models.made(executorch_int8.TARGET, "none", spec, tmp_path, float="convolution,linear")
@@ -88,7 +90,7 @@ def test_modules_that_shall_stay_float_do(pooled: Path, tmp_path: Path) -> None:
 
 def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
     spec = phone_models.arr_coc()
-    graph = program.capture(spec, dynamic=False).exported.module()
+    graph = capture(spec, dynamic=False).exported.module()
     assert set(executorch_int8._last_layers(spec, graph)) == {
         "balancing.weigh.2",
         "information.code",
@@ -115,9 +117,9 @@ def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, po
     torn = whole[:8] + bytes(byte ^ 0x5A for byte in whole[8:400]) + whole[400:]
     broken = {"cut": whole[: len(whole) // 2], "torn": torn, "text": b"no program at all", "empty": b""}
     (tmp_path / executorch.ENTRY).write_bytes(broken[damage])
-    (tmp_path / artifact.MANIFEST).write_bytes((pooled / "executorch" / artifact.MANIFEST).read_bytes())
+    (tmp_path / MANIFEST).write_bytes((pooled / "executorch" / MANIFEST).read_bytes())
     with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
-        isolate.call("tests.targets.phone_models:answer_of", {"folder": str(tmp_path)})
+        process.call(phone_models.answer_of, {"folder": str(tmp_path)})
 
 
 def test_attention_is_written_out_only_where_nothing_masks_it() -> None:
@@ -144,14 +146,14 @@ def _module_answer(spec: ModelSpec, inputs: dict[str, Array]) -> tuple[ModelSpec
     import torch
 
     with torch.no_grad():
-        return spec, spec.module(*program.tensors(spec, inputs))
+        return spec, spec.module(*to_tensors(spec, inputs))
 
 
 def assert_close(spec: ModelSpec, name: str, folder: Path, sizes: dict[str, int]) -> None:
     target: Target = TARGETS[name]
     runtime = target.load(folder, "cpu")
     inputs = spec.random(5, sizes)
-    wanted, got = program.named(*_module_answer(spec, inputs)), runtime.run(inputs)
+    wanted, got = named_outputs(*_module_answer(spec, inputs)), runtime.run(inputs)
     for output, array in wanted.items():
         peak = float(np.abs(array).max())
         np.testing.assert_allclose(got[output] / peak, array / peak, rtol=0, atol=CLOSE[name], err_msg=output)

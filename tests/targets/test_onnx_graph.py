@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit import model, program
+from edgekit.model.graph import capture, save_program
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.spec import Axis, Input, ModelSpec, Output
 from edgekit.target import Job
 from edgekit_targets import onnx as target
 
@@ -57,10 +57,10 @@ def exported(module: nn.Module, folder: Path) -> tuple[ModelSpec, Path]:
         axes={"batch": Axis(1, 1, 4), "height": edge, "width": edge},
         factory=f"{__name__}:spec",
     )
-    program.save(program.capture(spec), folder / "program", "toy")
+    save_program(capture(spec), folder / "program", "toy")
     (folder / "onnx").mkdir()
     job = Job(model=folder, reference=folder, options={"opset": target.OPSET})
-    with mock.patch.object(model, "load", return_value=spec):
+    with mock.patch.object(target, "load_model", return_value=spec):
         target.export(folder / "program", folder / "onnx", job)
     return spec, folder / "onnx" / target.ENTRY
 

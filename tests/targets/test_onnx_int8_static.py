@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit import pipeline
+from edgekit.pipeline import run
 from edgekit.quantization.calibration import LEAST
 from edgekit.testing import TargetContract
 from tests.quantization.listening import Silent
@@ -26,7 +26,7 @@ class TestOnnxInt8Static(TargetContract):
 
 
 def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
-    first = pipeline.export(SMALL, (NAME,), tmp_path, {}, Silent())
+    first = run.export(SMALL, (NAME,), tmp_path, {}, Silent())
     assert first.rows[-1].status == "verified", first.rows[-1].sentences
     cache = tmp_path / "small" / "cache" / NAME
     table = json.loads((cache / "recipes.json").read_text())
@@ -36,13 +36,13 @@ def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
     lines = (cache / "tried.jsonl").read_text().splitlines()
     (cache / "tried.jsonl").write_text("\n".join(lines[:4]) + "\n" + lines[4][:40])  # as a kill leaves it
     again = Silent()
-    second = pipeline.export(SMALL, (NAME,), tmp_path, {}, again, fresh=True)
+    second = run.export(SMALL, (NAME,), tmp_path, {}, again, fresh=True)
     assert json.loads((cache / "recipes.json").read_text())[0]["name"] == table[0]["name"]
     assert (second.rows[-1].folder / "model.onnx").read_bytes() == (first.rows[-1].folder / "model.onnx").read_bytes()
     assert not any(text.startswith(("recipe 1:", "recipe 4:")) for text in again.texts)
     assert any(text.startswith("recipe 5:") for text in again.texts)
     third = Silent()
-    pipeline.export(SMALL, (NAME,), tmp_path, {}, third, fresh=True)
+    run.export(SMALL, (NAME,), tmp_path, {}, third, fresh=True)
     assert not any(text.startswith("recipe ") for text in third.texts)  # the line that was cut off is whole again
     report = first.report.read_text()
     assert "Quantization recipes" in report
@@ -57,11 +57,11 @@ def test_other_photographs_make_another_artifact(tmp_path: Path) -> None:
         pixels = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(photographs / f"{number:03}.png")
     options = {NAME: {"search": "none", "calibration": str(photographs)}}
-    first = pipeline.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1]
+    first = run.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1]
     assert str(tmp_path) not in (first.folder / "manifest.json").read_text()
-    assert pipeline.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
+    assert run.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
     Image.fromarray(pixels // 2).save(photographs / "000.png")
-    assert not pipeline.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
+    assert not run.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_other_photographs_make_another_artifact(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_sentence_and_exit_two(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    command = [sys.executable, "-m", "edgekit.cli", "quantize", SMALL, *arguments]
+    command = [sys.executable, "-m", "edgekit", "quantize", SMALL, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ran.returncode == 2
     assert said in ran.stdout + ran.stderr

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit import artifact, pipeline
-from edgekit.pipeline import Row
+from edgekit.artifact.store import commit, read_artifact
+from edgekit.pipeline import run
+from edgekit.pipeline.run import Row
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.proto import parse
 from edgekit.testing import Silence
@@ -33,13 +34,13 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def exported(name: str, targets: tuple[str, ...], builds: Path) -> dict[str, Row]:
-    done = pipeline.export(f"tests.targets.phone_models:{name}", targets, builds, {}, Silence())
+    done = run.export(f"tests.targets.phone_models:{name}", targets, builds, {}, Silence())
     return {row.target: row for row in done.rows}
 
 
 def verified(folder: Path) -> bool:
     """Whether every place that this host has verified it."""
-    verdicts = {v.place: v.status for v in artifact.read(folder).verdicts}
+    verdicts = {v.place: v.status for v in read_artifact(folder).verdicts}
     return {status for place, status in verdicts.items() if place != "coreml"} == {"verified"}
 
 
@@ -98,14 +99,14 @@ def test_a_package_changed_after_conversion_is_rejected(
         shutil.copytree(builds / "vit" / part, root / part)
     damage(package.find(root / "coreml"))
     signed_again(root / "coreml")
-    (row,) = pipeline.verify(root, Silence()).rows
+    (row,) = run.verify(root, Silence()).rows
     assert row.status == "rejected"
     assert any("interpreter: " in sentence and "'logits'" in sentence for sentence in row.sentences)
 
 
 def signed_again(folder: Path) -> None:
     """Hashes that fit the changed files: the numbers must tell, not the hashes."""
-    manifest = artifact.read(folder, check=False)
+    manifest = read_artifact(folder, check=False)
     for name in ("result.json", "scores-interpreter.safetensors"):
         (folder / name).unlink(missing_ok=True)
-    artifact.commit(folder, manifest)
+    commit(folder, manifest)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from edgekit.errors import CaptureError
-from edgekit.model import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_targets import torch_mobile
-from edgekit_targets._shared import torchscript
+from edgekit_targets._torchscript.compile import compiled
 
 
 def any_options(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -248,24 +248,24 @@ REFUSED = [
 @pytest.mark.parametrize(("kind", "dynamic"), RIGHT)
 def test_is_right_for_both_branches_and_every_advertised_size(kind: type[nn.Module], dynamic: bool) -> None:
     spec = made(kind)
-    compiled = torchscript.compiled(spec, torch_mobile._folded)
-    assert compiled.dynamic == (("batch",) if dynamic else ())
+    found = compiled(spec, torch_mobile._folded)
+    assert found.dynamic == (("batch",) if dynamic else ())
     for batch in range(1, 9) if dynamic else (2,):
         for x in (torch.full((batch, 4), 0.5), torch.full((batch, 4), -0.5), torch.linspace(-1, 1, 4).repeat(batch, 1)):
             with torch.no_grad():
-                torch.testing.assert_close(compiled.module(x.clone()), spec.module(x.clone()))
+                torch.testing.assert_close(found.module(x.clone()), spec.module(x.clone()))
 
 
 @pytest.mark.parametrize(("kind", "named"), REFUSED)
 def test_is_refused_with_its_cause(kind: type[nn.Module], named: str) -> None:
     with pytest.raises(CaptureError, match=named) as refusal:
-        torchscript.compiled(made(kind), torch_mobile._folded)
+        compiled(made(kind), torch_mobile._folded)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_refusal_names_file_and_line() -> None:
     with pytest.raises(CaptureError, match=rf"{__file__}:\d+ \(return torch.mul"):
-        torchscript.compiled(made(Itemized), torch_mobile._folded)
+        compiled(made(Itemized), torch_mobile._folded)
 
 
 def made(kind: type[nn.Module]) -> ModelSpec:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit import artifact, program
+from edgekit.artifact.store import MANIFEST, __file__, read_artifact
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model import ModelSpec
+from edgekit.model.graph import named_outputs, to_tensors
+from edgekit.model.spec import ModelSpec
 from edgekit.target import Target
 from edgekit.testing import TargetContract
 from edgekit_targets import torch_mobile, torchscript
@@ -47,7 +48,7 @@ def test_answers_like_the_module_at_every_advertised_size(name: str, sizes: tupl
 @pytest.mark.parametrize("name", TARGETS)
 def test_takes_no_more_than_the_weights(name: str, folder: Path) -> None:
     weights = sum(4 * p.numel() for p in phone_models.arr_coc().module.parameters())
-    whole = artifact.read(folder / name)
+    whole = read_artifact(folder / name)
     models = [f for f in whole.files if f.path.endswith((".ptl", ".pt"))]
     # 40 KB of graph weigh more in 130 thousand weights than in arr-coc-tiny's 3.3 million, where 1.05 is held.
     assert all(f.size <= 1.05 * weights + 60_000 for f in models)
@@ -59,7 +60,7 @@ def test_version_7_lies_beside_and_answers_the_same(folder: Path) -> None:
 
     older = folder / "torch-mobile" / torch_mobile.OLDER
     spec = phone_models.arr_coc()
-    inputs = program.tensors(spec, spec.random(3, {"batch": 3}))
+    inputs = to_tensors(spec, spec.random(3, {"batch": 3}))
     loaded = _load_for_lite_interpreter(str(older))  # type: ignore[no-untyped-call]
     assert _get_model_bytecode_version(str(older)) == 7
     with torch.no_grad():
@@ -67,7 +68,7 @@ def test_version_7_lies_beside_and_answers_the_same(folder: Path) -> None:
 
 
 def test_says_its_operators_and_versions(folder: Path) -> None:
-    manifest = artifact.read(folder / "torch-mobile")
+    manifest = read_artifact(folder / "torch-mobile")
     operators = (folder / "torch-mobile" / torch_mobile.OPERATORS).read_text().split("\n- ")
     assert "aten::topk" in operators
     notes = " ".join(manifest.notes)
@@ -78,13 +79,13 @@ def test_says_its_operators_and_versions(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_holds_no_path_of_this_machine_and_is_aligned(name: str, folder: Path) -> None:
-    manifest = artifact.read(folder / name)
+    manifest = read_artifact(folder / name)
     for path in (folder / name / f.path for f in manifest.files if zipfile.is_zipfile(folder / name / f.path)):
         with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
             for entry in archive.infolist():
                 record = archive.read(entry)
                 assert b"site-packages" not in record
-                assert str(Path(artifact.__file__).parent).encode() not in record
+                assert str(Path(__file__).parent).encode() not in record
                 stream.seek(entry.header_offset + 26)
                 name_length, extra_length = np.frombuffer(stream.read(4), "<u2")
                 assert (entry.header_offset + 30 + int(name_length) + int(extra_length)) % 64 == 0
@@ -96,7 +97,7 @@ def test_holds_no_path_of_this_machine_and_is_aligned(name: str, folder: Path) -
 def test_takes_architectures_that_are_not_ours(name: str, architecture: str, tmp_path: Path) -> None:
     spec: ModelSpec = getattr(phone_models, architecture)()
     made = phone_models.made(TARGETS[name], name, spec, tmp_path)
-    assert artifact.read(made).axes["batch"].dynamic
+    assert read_artifact(made).axes["batch"].dynamic
     for batch in (1, 2, 3, 8):
         assert_same(spec, TARGETS[name], made, {"batch": batch})
 
@@ -107,12 +108,12 @@ def test_refuses_a_damaged_file_with_a_sentence(name: str, folder: Path, tmp_pat
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     cases = {"cut": whole[: len(whole) // 2], "flipped": bytes(flipped), "text": b"not a model", "empty": b""}
-    manifest = (folder / name / artifact.MANIFEST).read_bytes()
+    manifest = (folder / name / MANIFEST).read_bytes()
     for case, content in cases.items():
         broken = tmp_path / case
         broken.mkdir()
-        (broken / artifact.MANIFEST).write_bytes(manifest)
-        (broken / artifact.read(folder / name).entry).write_bytes(content)
+        (broken / MANIFEST).write_bytes(manifest)
+        (broken / read_artifact(folder / name).entry).write_bytes(content)
         with pytest.raises(ArtifactError, match=r"export again|refuses"):
             TARGETS[name].load(broken, "cpu")
 
@@ -139,7 +140,7 @@ def assert_same(spec: ModelSpec, target: Target, folder: Path, sizes: dict[str, 
     inputs = spec.random(5, sizes)
     got = runtime.run(inputs)
     with torch.no_grad():
-        wanted = program.named(spec, spec.module(*program.tensors(spec, inputs)))
+        wanted = named_outputs(spec, spec.module(*to_tensors(spec, inputs)))
     for name in wanted:
         np.testing.assert_allclose(got[name], wanted[name], rtol=0, atol=1e-5, err_msg=name)
     runtime.close()

@@ -1,15 +1,17 @@
 import gzip
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-from edgekit import artifact, golden, isolate, pipeline, serve
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ExportError, NotVerifiedHere
+from edgekit.pipeline import process, run, worker
+from edgekit.reference import golden
+from edgekit.serving import static
 from edgekit.testing import SMALL, Silence, TargetContract
-from edgekit_targets import web
-from edgekit_targets._shared import site
+from edgekit_targets import _site, web
 
 PAGE = Path(__file__).parents[2] / "web" / "index.html"
 
@@ -21,7 +23,7 @@ class TestWeb(TargetContract):
 
     def test_the_bundle_is_complete(self, builds: Path) -> None:
         folder = builds / "small" / "web"
-        made = artifact.read(folder)
+        made = read_artifact(folder)
         sizes = {file.path: file for file in made.files}
         wasm = sizes["ort/ort-wasm-simd-threaded.wasm"]
         assert wasm.gzip is not None
@@ -31,7 +33,7 @@ class TestWeb(TargetContract):
         assert not [path for path in expected if path not in sizes]
         assert "licences/onnxruntime/LICENSE" in sizes
         assert not [path for path in sizes if "asyncify" in path or "jsep" in path]
-        assert max(file.size for file in made.files) <= site.LARGEST
+        assert max(file.size for file in made.files) <= _site.LARGEST
         assert made.golden == golden.JSON
         assert [(v.name, v.target) for v in made.variants] == [("fp32", "onnx")]
         assert any("a first visit" in note for note in made.notes)
@@ -41,26 +43,27 @@ class TestWeb(TargetContract):
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """fp16 is missing then; static INT8 is replaced by dynamic, which is judged in its place."""
-        real, judged = isolate.call, list[str]()
+        real, judged = process.call, list[str]()
 
-        def call(function: str, arguments: dict[str, object], *rest: object, **more: object) -> dict[str, object]:
-            if function == "edgekit.work:measure" and arguments["target"] == "web":
-                made = artifact.read(Path(str(arguments["folder"])))
+        def call(
+            function: Callable[..., dict[str, object]], arguments: dict[str, object], *rest: object, **more: object
+        ) -> dict[str, object]:
+            if function is worker.measure and arguments["target"] == "web":
+                made = read_artifact(Path(str(arguments["folder"])))
                 judged.append(next((v.target for v in made.variants if f"wasm-{v.name}" == arguments["place"]), ""))
                 if judged[-1] in ("onnx-fp16", "onnx-int8-static"):
                     raise ArtifactError("the browser says nonsense")
                 raise NotVerifiedHere("no browser today")
             return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(isolate, "call", call)
+        monkeypatch.setattr(process, "call", call)
         wanted = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic", "web")
         recipe = {"onnx-int8-static": {"search": "none", "method": "percentile"}}  # it passes the gate
         first, again = (
-            {row.target: row for row in pipeline.export(SMALL, wanted, tmp_path, recipe, Silence()).rows}
-            for _ in range(2)
+            {row.target: row for row in run.export(SMALL, wanted, tmp_path, recipe, Silence()).rows} for _ in range(2)
         )
         folder = tmp_path / "small" / "web"
-        made = artifact.read(folder)
+        made = read_artifact(folder)
         assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
         assert not [file.path for file in made.files if "fp16" in file.path]
         assert not made.rejected
@@ -77,31 +80,31 @@ class TestWeb(TargetContract):
 
 
 def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
-    site.write_headers(tmp_path)
-    assert serve.POLICY in PAGE.read_text()
+    _site.write_headers(tmp_path)
+    assert static.POLICY in PAGE.read_text()
     for name in ("_headers", "vercel.json", ".htaccess", "deploy/nginx.conf"):
         text = (tmp_path / name).read_text()
-        assert serve.POLICY in text
+        assert static.POLICY in text
         assert "require-corp" in text
 
 
 def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(site, "PACKAGED", tmp_path / "packaged")
-    assert "reinstall edgekit from a wheel" in site.obstacle()
+    monkeypatch.setattr(_site, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(_site, "PACKAGED", tmp_path / "packaged")
+    assert "reinstall edgekit from a wheel" in _site.obstacle()
     (tmp_path / "package.json").write_text("{}")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "npm is not installed" in site.obstacle()
+    assert "npm is not installed" in _site.obstacle()
     with pytest.raises(ExportError, match="npm is not installed: install Node 20"):
-        site.find()
-    assert pipeline._installed({"web": web.TARGET}) == ()
+        _site.find()
+    assert run._installed({"web": web.TARGET}) == ()
 
 
 def test_a_file_that_hosts_refuse_is_an_error(tmp_path: Path) -> None:
     with (tmp_path / "model.onnx").open("wb") as file:
-        file.truncate(site.LARGEST + 1)
+        file.truncate(_site.LARGEST + 1)
     with pytest.raises(ExportError, match=r"'model\.onnx' has 25\.0 MiB, and common static hosts refuse"):
-        site.compress(tmp_path, lambda done: None)
+        _site.compress(tmp_path, lambda done: None)
 
 
 def test_compressed_bytes_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +114,9 @@ def test_compressed_bytes_are_kept_by_content(tmp_path: Path, monkeypatch: pytes
     folder.mkdir()
     (folder / "a.js").write_text("let a = 1;" * 20_000)
     (folder / "b.png").write_bytes(b"0" * 2000)
-    site.compress(folder, lambda done: None)
+    _site.compress(folder, lambda done: None)
     assert brotli.decompress((folder / "a.js.br").read_bytes()) == (folder / "a.js").read_bytes()
     assert not (folder / "b.png.br").exists()
     for library in (brotli, gzip):
         monkeypatch.setattr(library, "compress", lambda *_, **__: pytest.fail("compressed again"))
-    site.compress(folder, lambda done: None)
+    _site.compress(folder, lambda done: None)

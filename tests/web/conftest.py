@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.errors import EdgekitError, NotVerifiedHere
 from edgekit.runtime import browser as chromium
-from edgekit.serve import Server
+from edgekit.serving.static import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

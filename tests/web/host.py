@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from edgekit.serve import OTHER, TYPES
+from edgekit.serving.static import OTHER, TYPES
 
 
 class Host:

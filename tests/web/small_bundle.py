@@ -9,13 +9,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from edgekit import artifact, golden
 from edgekit.arrcoc import queries
-from edgekit.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.store import commit
+from edgekit.model.spec import Array
+from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.spec import Array
-from edgekit_targets import web
-from edgekit_targets._shared import site
+from edgekit.storage.files import dump_json, write_text
+from edgekit_targets import _site, web
 
 QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring")
 EDGE, TOP, WIDTH = 224, 32, 768
@@ -24,7 +25,7 @@ EDGE, TOP, WIDTH = 224, 32, 768
 def make(folder: Path) -> Path:
     """Write the bundle; returns its folder."""
     folder.mkdir(parents=True)
-    site.copy(site.find(), folder, asyncify=True)
+    _site.copy(_site.find(), folder, asyncify=True)
     (folder / "onnx").mkdir()
     for dtype, rounding in {"fp32": None, "fp16": np.float16, "q8": np.float16}.items():
         onnx.save(_graph(rounding), folder / web.PATHS[dtype])
@@ -37,10 +38,10 @@ def make(folder: Path) -> Path:
     for case, query in zip(cases, QUERIES, strict=True):
         Image.fromarray(case.image).save(folder / "samples" / f"{case.name}.png")
         rows.append({"file": f"samples/{case.name}.png", "query": query, "title": query})
-    artifact.write_text(folder / "samples.json", artifact.dump_json({"samples": rows}))
+    write_text(folder / "samples.json", dump_json({"samples": rows}))
     web._stamp(folder)
-    site.write_headers(folder)
-    artifact.commit(folder, _manifest())
+    _site.write_headers(folder)
+    commit(folder, _manifest())
     return folder
 
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from edgekit import serve
+from edgekit.serving import static
 
 PATIENCE = 120  # seconds until an engine must have told something
 
@@ -53,8 +53,8 @@ class Listener:
         self.arrived = threading.Event()
         listener = self
 
-        class Handler(serve._Handler):
-            files = serve.tabulate(bundle)
+        class Handler(static._Handler):
+            files = static.tabulate(bundle)
 
             def do_GET(self) -> None:  # noqa: N802 - the library's name
                 path, _, query = self.path.partition("?")
@@ -72,7 +72,7 @@ class Listener:
 
             def _send(self, data: bytes, kind: str) -> None:
                 self.send_response(HTTPStatus.OK)
-                for name, value in serve.HEADERS.items():
+                for name, value in static.HEADERS.items():
                     self.send_header(name, value)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(data)))

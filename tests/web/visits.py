@@ -16,9 +16,9 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Page, Playwright, Request, Route, sync_playwright
 
-from edgekit import artifact
+from edgekit.artifact.store import read_artifact
 from edgekit.runtime import browser
-from edgekit.serve import HEADERS, Server
+from edgekit.serving.static import HEADERS, Server
 
 VISITS = 7
 RUNS = 60
@@ -60,7 +60,7 @@ TIME = "() => globalThis.time()"
 
 def main(bundle: Path) -> None:
     """Measure and print."""
-    variants = {v.name: v.path for v in artifact.read(bundle, check=False).variants}
+    variants = {v.name: v.path for v in read_artifact(bundle, check=False).variants}
     dtype = "q8" if "q8" in variants else "fp32"
     bare = BARE.replace("MODEL", variants[dtype])
     visits = {"bare": ("bare.html", ["cold"]), "page": (f"?device=wasm&dtype={dtype}", ["cold", "warm"])}

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import ArtifactError
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.records import WORKING_DTYPES, TensorType
-from edgekit.spec import Array
 
 _ALIGNMENT = 64  # bytes
 _VERSION = 2

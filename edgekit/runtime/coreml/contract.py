@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgekit.errors import ArtifactError
+from edgekit.model.spec import Array, Input, Output
 from edgekit.runtime.coreml.records import Package
-from edgekit.spec import Array, Input, Output
 
 INPUTS_KEY = "edgekit.inputs"
 OUTPUTS_KEY = "edgekit.outputs"

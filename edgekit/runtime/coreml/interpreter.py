@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.errors import ArtifactError
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.plan import Plan, prepare
 from edgekit.runtime.coreml.records import Package, Value
 from edgekit.runtime.coreml.step import Step, damaged, fits, stored
-from edgekit.spec import Array
 
 LONGEST_LOOP = 100_000  # turns of a while_loop: a program that needs more is damaged
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.spec import Array
+from edgekit.model.spec import Array
 
 Value = Array | str | tuple["Value", ...]
 """A decoded constant: an array in its working dtype, a text, or a tuple of these."""

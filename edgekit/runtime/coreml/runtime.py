@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import NotVerifiedHere, UsageError
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.contract import Contract, declared
 from edgekit.runtime.coreml.interpreter import Interpreter
 from edgekit.runtime.coreml.package import find, read
 from edgekit.runtime.coreml.records import WORKING_DTYPES, Feature
-from edgekit.spec import Array
-from edgekit.target import Runtime
+from edgekit.runtime.protocol import Runtime
 
 INTERPRETER = "interpreter"
 CORE_ML = "coreml"

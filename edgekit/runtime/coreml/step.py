@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.errors import ArtifactError
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators import EXACT
 from edgekit.runtime.coreml.operators.arguments import Operator
 from edgekit.runtime.coreml.records import WORKING_DTYPES, Operation, TensorType, Value
-from edgekit.spec import Array
 
 _FAILURES = (ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 """What an operator raises when a damaged program feeds it arguments that do not fit."""

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.interpreter import Interpreter
-from edgekit.spec import Array
 
 FP16_STEP = 2.0**-10  # spacing of fp16 numbers relative to their size: one step is what another rounding may change
 FP32_NOISE = 3e-7  # what fp32 arithmetic inside an operator may differ by from fp64, of the peak (at least 1)

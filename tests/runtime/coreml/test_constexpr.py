@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import ArtifactError, NotVerifiedHere
-from edgekit.spec import Array
+from edgekit.model.spec import Array
 
 DTYPES = pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 EXAMPLES = settings(max_examples=10, deadline=None)

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.elementwise import erf
-from edgekit.spec import Array
 
 F = torch.nn.functional
 Torch = Callable[..., Any]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import ArtifactError
-from edgekit.spec import Array
+from edgekit.model.spec import Array
 
 EXAMPLES = settings(max_examples=10, deadline=None)
 SEEDS = st.integers(0, 2**31)

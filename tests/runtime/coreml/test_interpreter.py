@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml import interpreter, package
 from edgekit.runtime.coreml.interpreter import Interpreter
 from edgekit.runtime.coreml.proto import parse
-from edgekit.spec import Array
 
 MODEL = Path("Data/com.apple.CoreML/model.mlmodel")
 WEIGHTS = Path("Data/com.apple.CoreML/weights/weight.bin")

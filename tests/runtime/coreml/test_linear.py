@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.spec import Array
+from edgekit.model.spec import Array
 
 F = torch.nn.functional
 DTYPES = pytest.mark.parametrize("dtype", ["fp32", "fp16"])

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
+from edgekit.model.spec import Array, Input, Output
 from edgekit.runtime.coreml import package, runtime
 from edgekit.runtime.coreml.contract import Contract, Derived, entries
 from edgekit.runtime.coreml.proto import parse
 from edgekit.runtime.coreml.runtime import load
-from edgekit.spec import Array, Input, Output
 
 MODEL = Path("Data/com.apple.CoreML/model.mlmodel")
 SCORES = Output("scores", role="scores")

@@ -10,7 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from edgekit.spec import Array
+from edgekit.model.spec import Array
 
 F = torch.nn.functional
 EXAMPLES = settings(max_examples=10, deadline=None)

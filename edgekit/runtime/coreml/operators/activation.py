@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, along, integer, text
 from edgekit.runtime.coreml.operators.elementwise import erf
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 
 def relu(x: Array) -> Array:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.decode import LARGEST_TENSOR
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 Operator = Callable[..., Array | tuple[Array, ...]]
 """Takes its arguments by MIL's parameter names; gives one array, or a tuple where MIL defines several outputs."""

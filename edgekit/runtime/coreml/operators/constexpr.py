@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, along, integer, integers, sized, text
 from edgekit.runtime.coreml.records import WORKING_DTYPES, Value
-from edgekit.spec import Array
 
 
 def constexpr_affine_dequantize(quantized_data: Array, zero_point: Array, scale: Array, axis: Value) -> Array:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, integer, integers, sized, text
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 COLUMNS_LIMIT = 1 << 24  # elements (64 MiB) that the unfolded input of one matrix product may have
 

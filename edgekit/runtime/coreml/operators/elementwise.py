@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, text
 from edgekit.runtime.coreml.records import WORKING_DTYPES, Value
-from edgekit.spec import Array
 
 _ERF_P: tuple[float, ...] = (
     -1.60960333262415e-02,

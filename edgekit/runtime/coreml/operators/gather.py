@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, integer, sized, text
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 _UPDATES: Mapping[str, np.ufunc | None] = {
     "update": None,

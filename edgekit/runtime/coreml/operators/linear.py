@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.activation import softmax
 from edgekit.runtime.coreml.operators.arguments import Operator
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, along, axes, integer
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 
 def batch_norm(

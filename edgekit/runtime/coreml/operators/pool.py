@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, integers
 from edgekit.runtime.coreml.operators.conv import out_sizes, padded, pads_of, steps_of
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 
 def max_pool(

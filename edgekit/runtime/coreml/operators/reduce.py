@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, integer, text
 from edgekit.runtime.coreml.operators.arguments import axes as chosen
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 Reduction = Callable[[Array, tuple[int, ...]], Array]
 

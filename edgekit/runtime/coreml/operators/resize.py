@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, integer, integers, sized, text
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 _MODES = ("DEFAULT", "STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 

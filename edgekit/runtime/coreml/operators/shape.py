@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.model.spec import Array
 from edgekit.runtime.coreml.operators.arguments import Operator, axes, flags, integer, integers, sized, text
 from edgekit.runtime.coreml.records import Value
-from edgekit.spec import Array
 
 _axes = axes  # parameters of some operators have this name
 

@@ -1,0 +1,5 @@
+"""`python -m edgekit`."""
+
+from edgekit.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""What a judged artifact tells on closer look: in which module an error starts."""

@@ -1,0 +1,65 @@
+"""What a mobile app's build consumes: verified artifacts, golden vectors, the vocabulary, and typed constants for them.
+
+    bundle.py    what goes into an app, as records
+    plan.py      which artifacts of a build go into an app, and the files of their bundle
+    android.py   an Android app module: assets, a Kotlin file, noCompress rules, operator lists for reduced builds
+    apple.py     an Xcode or SwiftPM app: resources and a Swift file
+    written.py   puts planned files into an app, and removes what an earlier run wrote and no run needs any more
+
+Nothing but planned files is touched in the app. The same build gives the same bytes, so that a second run writes
+nothing and `check` can tell whether an app is stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.apps import android, apple, sync
+from edgekit.apps.bundle import plan
+from edgekit.apps.records import Content, Platform
+from edgekit.apps.sync import Outcome
+from edgekit.errors import UsageError
+
+__all__ = ["PLATFORMS", "Outcome", "check", "write"]
+
+PLATFORMS: Mapping[str, Platform] = {"android": android.PLATFORM, "ios": apple.PLATFORM}
+
+
+def write(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> Outcome:
+    """Write a build's verified artifacts into an app.
+
+    Args:
+        platform: "android" or "ios".
+        build: The build folder of a model, `build/<model>`.
+        app: The app: an Android app module, or the folder of an Xcode project or Swift package.
+        targets: Which artifacts; empty means all verified ones that the platform's library can run.
+
+    Raises:
+        UsageError: An unknown platform, a folder that is no app, or a file in the way that edgekit did not write.
+        ArtifactError: An artifact that is missing, damaged, rejected or was never judged.
+    """
+    name, files, notes = _planned(platform, build, app, targets)
+    return sync.apply(app, name, files, notes)
+
+
+def check(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """What `write` would change, one sentence a file; empty where the app is up to date.
+
+    Raises:
+        UsageError: As for `write`.
+        ArtifactError: Likewise.
+    """
+    name, files, _ = _planned(platform, build, app, targets)
+    return sync.differences(app, name, files)
+
+
+def _planned(
+    platform: str, build: Path, app: Path, targets: tuple[str, ...]
+) -> tuple[str, dict[str, Content], tuple[str, ...]]:
+    if platform not in PLATFORMS:
+        raise UsageError(f"no platform '{platform}': possible are {', '.join(PLATFORMS)}")
+    kind = PLATFORMS[platform]
+    kind.require_app(app)
+    bundle = plan(build, kind, targets)
+    return bundle.name, kind.files(bundle, app), bundle.notes

@@ -1,0 +1,126 @@
+"""An Android app module: assets, a Kotlin file with typed constants, and what its build needs to know.
+
+src/main/assets/edgekit/<name>/             the bundle: bundle.json and the files that it names
+src/main/kotlin/edgekit/generated/<Name>.kt names, sizes, preprocessing, hashes: nothing is copied by hand
+edgekit/edgekit.gradle                      `apply(from = "edgekit/edgekit.gradle")`: models stay uncompressed, and
+can be mapped out of the APK
+edgekit/<name>.required_operators.config    for a reduced build of ONNX Runtime (`--include_ops_by_config`)
+edgekit/<name>.pytorch_operators.yaml       for a reduced build of PyTorch Mobile (`SELECTED_OP_LIST`)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from edgekit.apps.identifiers import identifier, sizes
+from edgekit.apps.operators import required_operators
+from edgekit.apps.records import Bundle, Content, Model, Platform
+from edgekit.apps.sync import HOME
+from edgekit.artifact.manifest import Manifest, TensorInfo
+from edgekit.errors import UsageError
+
+ASSETS = "src/main/assets/edgekit"
+CODE = "src/main/kotlin/edgekit/generated"
+NO_COMPRESS = ("onnx", "ort", "pte", "ptl", "bin")
+"""Endings that the packager must leave alone: a compressed file has no offset to map."""
+GRADLE = f"""// Written by `edgekit assets`. In the app's build file: apply(from = "edgekit/edgekit.gradle")
+android {{
+    androidResources {{
+        noCompress += [{", ".join(f"'{ending}'" for ending in NO_COMPRESS)}]
+    }}
+}}
+"""
+
+
+def _require_app(app: Path) -> None:
+    builds = [app / name for name in ("build.gradle.kts", "build.gradle")]
+    if not (app / "src" / "main").is_dir() or not any(b.is_file() for b in builds):
+        raise UsageError(
+            f"'{app}' is no Android app module: it needs build.gradle.kts and src/main; name the module's own folder"
+        )
+
+
+def _files(bundle: Bundle, app: Path) -> dict[str, Content]:
+    made: dict[str, Content] = {f"{ASSETS}/{bundle.name}/{path}": c for path, c in sorted(bundle.files.items())}
+    made[f"{CODE}/{identifier(bundle.name)}.kt"] = kotlin(bundle).encode()
+    made[f"{HOME}/edgekit.gradle"] = GRADLE.encode()
+    onnx = [m.folder / m.manifest.entry for m in bundle.models if m.manifest.target.startswith("onnx")]
+    if onnx:
+        made[f"{HOME}/{bundle.name}.required_operators.config"] = required_operators(onnx).encode()
+    for model in bundle.models:
+        listed = model.folder / "operators.yaml"
+        if listed.is_file():
+            made[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = listed
+    return made
+
+
+def kotlin(bundle: Bundle) -> str:
+    """The generated Kotlin file: every constant is the manifest's."""
+    manifest = bundle.models[0].manifest
+    tensors = "\n\n".join(_tensor(manifest, t) for t in (*manifest.inputs, *manifest.outputs))
+    models = ",\n".join(_entry(model) for model in bundle.models)
+    return f"""// Written by `edgekit assets android`; do not edit: the next run writes it again.
+package edgekit.generated
+
+import android.content.Context
+import org.edgekit.Bundle
+import org.edgekit.android.AssetSource
+
+/** The model '{bundle.name}' in this app's assets. */
+object {identifier(bundle.name)} {{
+    const val NAME: String = {_text(bundle.name)}
+    const val FOLDER: String = {_text(f"edgekit/{bundle.name}")}
+    const val MODEL_SHA256: String = {_text(manifest.model_sha256)}
+    const val REFERENCE: String = {_text(bundle.reference_device)}
+
+{tensors}
+
+    /** The models of the bundle, the best choice first. */
+    enum class Models(
+        val target: String,
+        val path: String,
+        val precision: String,
+        val size: Long,
+        val sha256: String,
+        val maxAbs: Double,
+    ) {{
+{models},
+    }}
+
+    /** Open the bundle; call `verify()` on the first start of an app version. */
+    fun open(context: Context): Bundle = Bundle(AssetSource(context, FOLDER))
+}}
+"""
+
+
+def _tensor(manifest: Manifest, tensor: TensorInfo) -> str:
+    lines = [f"const val NAME: String = {_text(tensor.name)}", f"const val DTYPE: String = {_text(tensor.dtype)}"]
+    lines += [f"const val {size}: Int = {value}" for size, value in sizes(manifest, tensor).items()]
+    if tensor.kind != "tensor":
+        lines.append(f"const val KIND: String = {_text(tensor.kind)}")
+    if tensor.role != "tensor":
+        lines.append(f"const val ROLE: String = {_text(tensor.role)}")
+    if tensor.kind == "image" or tensor.role == "counts":
+        lines += [f"const val LOW: Double = {tensor.low!r}", f"const val HIGH: Double = {tensor.high!r}"]
+    body = "\n".join(f"        {line}" for line in lines)
+    return f"    object {identifier(tensor.name)} {{\n{body}\n    }}"
+
+
+def _entry(model: Model) -> str:
+    name = model.manifest.target.upper().replace("-", "_")
+    values = (model.manifest.target, model.path, model.manifest.precision)
+    text = ", ".join(_text(v) for v in values)
+    return f"        {name}({text}, {model.size}L, {_text(model.sha256)}, {model.max_abs!r})"
+
+
+def _text(text: str) -> str:
+    """A Kotlin string literal; `$` would begin a template."""
+    return json.dumps(text, ensure_ascii=False).replace("$", "\\$")
+
+
+PLATFORM = Platform(
+    targets=("executorch-int8", "executorch", "onnx-int8-dynamic", "onnx-int8-static", "onnx", "torch-mobile"),
+    require_app=_require_app,
+    files=_files,
+)

@@ -1,0 +1,105 @@
+"""An Xcode project or Swift package: resources and a Swift file with typed constants.
+
+    Edgekit/edgekit/<name>/       the bundle as a folder: bundle.json and the files that it names, the `.mlpackage` too.
+                                  Add it as a folder reference ("copy"), so that the library can check every hash, and
+                                  compile the package once on the device
+    Edgekit/<Name>.swift          names, sizes, preprocessing, hashes: nothing is copied by hand
+
+The privacy manifest that Apple asks of libraries is the Swift package's own (mobile/apple); resources need none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from edgekit.apps.identifiers import identifier, sizes
+from edgekit.apps.records import Bundle, Content, Model, Platform
+from edgekit.artifact.manifest import Manifest, TensorInfo
+from edgekit.errors import UsageError
+
+FOLDER = "Edgekit"
+
+
+def _require_app(app: Path) -> None:
+    if not any(app.glob("*.xcodeproj")) and not any((app / n).is_file() for n in ("Package.swift", "project.yml")):
+        raise UsageError(
+            f"'{app}' is no iOS app: it needs an .xcodeproj, a Package.swift or a project.yml; name the folder with it"
+        )
+
+
+def _files(bundle: Bundle, app: Path) -> dict[str, Content]:
+    made: dict[str, Content] = {f"{FOLDER}/edgekit/{bundle.name}/{p}": c for p, c in sorted(bundle.files.items())}
+    made[f"{FOLDER}/{identifier(bundle.name)}.swift"] = swift(bundle).encode()
+    return made
+
+
+def swift(bundle: Bundle) -> str:
+    """The generated Swift file: every constant is the manifest's."""
+    manifest = bundle.models[0].manifest
+    tensors = "\n\n".join(_tensor(manifest, t) for t in (*manifest.inputs, *manifest.outputs))
+    cases = "\n".join(f"        case {_case(m.manifest.target)} = {_text(m.manifest.target)}" for m in bundle.models)
+    table = "\n".join(_facts(model) for model in bundle.models)
+    return f"""// Written by `edgekit assets ios`; do not edit: the next run writes it again.
+import Edgekit
+import Foundation
+
+/// The model '{bundle.name}' in this app's resources.
+public enum {identifier(bundle.name)} {{
+    public static let name = {_text(bundle.name)}
+    public static let folder = {_text(f"edgekit/{bundle.name}")}
+    public static let modelSHA256 = {_text(manifest.model_sha256)}
+    public static let reference = {_text(bundle.reference_device)}
+
+{tensors}
+
+    /// The models of the bundle, the best choice first.
+    public enum Models: String, CaseIterable, Sendable {{
+{cases}
+
+        public var facts: (path: String, precision: String, size: Int, sha256: String, maxAbs: Double) {{
+            switch self {{
+{table}
+            }}
+        }}
+    }}
+
+    /// Open the bundle; call `verify()` on the first start of an app version.
+    public static func open(in resources: Foundation.Bundle = .main) throws -> Edgekit.Bundle {{
+        guard let home = resources.resourceURL else {{ throw EdgekitError("the app has no resources") }}
+        return try Edgekit.Bundle(folder: home.appendingPathComponent(folder))
+    }}
+}}
+"""
+
+
+def _tensor(manifest: Manifest, tensor: TensorInfo) -> str:
+    lines = [f"name = {_text(tensor.name)}", f"dtype = {_text(tensor.dtype)}"]
+    lines += [f"{size.lower().replace('_', '')} = {value}" for size, value in sizes(manifest, tensor).items()]
+    if tensor.kind != "tensor":
+        lines.append(f"kind = {_text(tensor.kind)}")
+    if tensor.role != "tensor":
+        lines.append(f"role = {_text(tensor.role)}")
+    if tensor.kind == "image" or tensor.role == "counts":
+        lines += [f"low = {tensor.low!r}", f"high = {tensor.high!r}"]
+    body = "\n".join(f"        public static let {line}" for line in lines)
+    return f"    public enum {identifier(tensor.name)} {{\n{body}\n    }}"
+
+
+def _case(target: str) -> str:
+    first, *others = target.split("-")
+    return first + "".join(part.capitalize() for part in others)
+
+
+def _facts(model: Model) -> str:
+    text = ", ".join((_text(model.path), _text(model.manifest.precision), str(model.size), _text(model.sha256)))
+    return f"            case .{_case(model.manifest.target)}: return ({text}, {model.max_abs!r})"
+
+
+def _text(text: str) -> str:
+    """A Swift string literal: JSON's but for how it writes control characters."""
+    return re.sub(r"\\u([0-9a-f]{4})", r"\\u{\1}", json.dumps(text, ensure_ascii=False))
+
+
+PLATFORM = Platform(targets=("coreml", "coreml-int8"), require_app=_require_app, files=_files)

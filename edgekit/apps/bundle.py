@@ -1,0 +1,146 @@
+"""Which artifacts of a build go into an app, and the files of their bundle: `bundle.json` names and hashes them."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from edgekit.apps.records import Bundle, Content, Model, Platform, digest, size
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import read_result
+from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.errors import ArtifactError, ExportError
+from edgekit.model.source import load_model
+from edgekit.pipeline.context import MODEL, REFERENCE
+from edgekit.reference import golden
+from edgekit.reference.batches import EVALUATION
+from edgekit.reference.store import read_reference
+from edgekit.storage.files import digest_text, dump_json
+
+INDEX = "bundle.json"
+WORDS = ("vocabulary.json", "embeddings.bin")
+LIMITS = {"fp32": 1e-3, "fp16": 1e-2, "int8": 2e-2}
+"""Largest difference of a score on the golden vectors that a device may show, at least: phones have other kernels than
+the host that proved the artifact, so fp32 gets the limit of a delegate."""
+MARGIN = 2.0  # and at least so many times what was measured here
+
+
+def plan(build: Path, platform: Platform, targets: tuple[str, ...]) -> Bundle:
+    """Choose and describe what goes into an app; nothing is written.
+
+    Raises:
+        ArtifactError: An artifact that was asked for is missing, damaged, rejected or never judged, or none is left.
+    """
+    chosen, notes = _chosen(build, platform, targets)
+    recorded = read_reference(build / REFERENCE)
+    files: dict[str, Content] = {}
+    models = []
+    for manifest, folder in chosen:
+        files |= _entry_files(manifest, folder)
+        files[f"{manifest.target}/manifest.json"] = folder / MANIFEST
+        models.append(_model(manifest, folder))
+    files |= {name: build / MODEL / name for name in WORDS if (build / MODEL / name).is_file()}
+    vectors, note = _golden(build)
+    files |= vectors
+    name = models[0].manifest.name
+    index = {
+        "schema_version": 1,
+        "name": name,
+        "model_sha256": models[0].manifest.model_sha256,
+        "reference": {"sha256": recorded.sha256, "device": recorded.device},
+        "models": [
+            {
+                "manifest": f"{m.manifest.target}/manifest.json",
+                "file": m.path,
+                "artifact_sha256": m.manifest.sha256,
+                "max_abs": m.max_abs,
+            }
+            for m in models
+        ],
+        "files": [{"path": p, "size": size(c), "sha256": digest(c)} for p, c in sorted(files.items())],
+    }
+    files[INDEX] = dump_json(index).encode()
+    return Bundle(name, tuple(models), files, (*notes, *note), recorded.device)
+
+
+def _chosen(
+    build: Path, platform: Platform, targets: tuple[str, ...]
+) -> tuple[list[tuple[Manifest, Path]], tuple[str, ...]]:
+    strange = [t for t in targets if t not in platform.targets]
+    if strange:
+        raise ArtifactError(f"no app here runs '{strange[0]}': possible are {', '.join(platform.targets)}")
+    found: list[tuple[Manifest, Path]] = []
+    notes: list[str] = []
+    for target in (t for t in platform.targets if t in targets or not targets):
+        folder = build / target
+        if not targets and not (folder / MANIFEST).is_file():
+            continue
+        manifest = read_artifact(folder)
+        if reason := _unfit(manifest):
+            if targets:
+                raise ArtifactError(f"'{folder}' {reason}, so it goes into no app")
+            notes.append(f"'{target}' {reason} and was left out")
+        else:
+            found.append((manifest, folder))
+    if not found:
+        why = "; ".join(notes) or f"it has none of {', '.join(platform.targets)}"
+        raise ArtifactError(
+            f"'{build}' has no verified artifact for such an app ({why}): run `edgekit export -t mobile`"
+        )
+    return found, tuple(notes)
+
+
+def _unfit(manifest: Manifest) -> str:
+    """Why an artifact may not enter an app; empty where it may: no place rejected it, and one at least verified it."""
+    for verdict in manifest.verdicts:
+        if verdict.status == "rejected":
+            return f"was rejected in '{verdict.place}'" + (f" ({verdict.reason})" if verdict.reason else "")
+    if not any(verdict.status == "verified" for verdict in manifest.verdicts):
+        return "was not verified" if manifest.verdicts else "was never judged"
+    return ""
+
+
+def _entry_files(manifest: Manifest, folder: Path) -> dict[str, Content]:
+    """The entry, a package's files, or a model and the data that lie beside it under its name."""
+    entry = manifest.entry
+    paths = [f.path for f in manifest.files if f.path.startswith((f"{entry}/", f"{entry}.")) or f.path == entry]
+    return {f"{manifest.target}/{path}": folder / path for path in paths}
+
+
+def _model(manifest: Manifest, folder: Path) -> Model:
+    own = [f for f in manifest.files if f.path == manifest.entry or f.path.startswith(f"{manifest.entry}/")]
+    whole = own[0].sha256 if len(own) == 1 else digest_text("\n".join(f"{f.path} {f.sha256}" for f in own))
+    return Model(
+        manifest=manifest,
+        folder=folder,
+        path=str(PurePosixPath(manifest.target) / manifest.entry),
+        size=sum(f.size for f in own),
+        sha256=whole,
+        max_abs=max(LIMITS.get(manifest.precision, LIMITS["int8"]), round(MARGIN * _measured(manifest, folder), 6)),
+    )
+
+
+def _measured(manifest: Manifest, folder: Path) -> float:
+    """Largest difference of a score on the evaluation images, as it was measured on this host."""
+    found = read_result(folder)
+    scores = {o.name for o in manifest.outputs if o.role == "scores"}
+    measures = [m for place in found.places for m in place.measures] if found is not None else []
+    wanted = [m.value for m in measures if (m.batch, m.metric) == (EVALUATION, "max abs") and m.output in scores]
+    return max((value for value in wanted if value is not None), default=0.0)
+
+
+def _golden(build: Path) -> tuple[dict[str, Content], tuple[str, ...]]:
+    """Golden vectors on the images on which mistakes of preprocessing show most; or a note why there are none."""
+    from edgekit.runtime.eager import EagerRuntime
+
+    spec = load_model(build / MODEL)
+    words = golden.read_words(build / MODEL)
+    try:
+        cases = golden.choose(spec, build / REFERENCE, words, EagerRuntime(spec).run)
+    except ExportError as error:
+        return {}, (f"there are no golden vectors: {error}",)
+    if not cases:
+        return {}, ("there are no golden vectors: no evaluation image is made of bytes",)
+    with TemporaryDirectory() as scratch:
+        golden.write(Path(scratch), cases)
+        return {name: (Path(scratch) / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()

@@ -1,0 +1,79 @@
+"""What goes into an app, as records: the models of a bundle, its files, and the kind of app that takes them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.artifact.manifest import Manifest
+from edgekit.storage.files import digest_file
+
+Content = bytes | Path
+"""What a file shall hold: bytes, or the same as another file."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One artifact of a bundle.
+
+    Attributes:
+        manifest: The artifact's.
+        folder: The artifact's.
+        path: Of its entry in the bundle.
+        size: Of the entry, in bytes.
+        sha256: Of the entry; of a package, of its files' hashes in order.
+        max_abs: Largest difference of a score on the golden vectors that is still right.
+    """
+
+    manifest: Manifest
+    folder: Path
+    path: str
+    size: int
+    sha256: str
+    max_abs: float
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Everything that goes into an app.
+
+    Attributes:
+        name: Of the model.
+        models: The best choice first.
+        files: Content by path in the bundle, bundle.json included.
+        notes: What was left out and why.
+        reference_device: What made the reference.
+    """
+
+    name: str
+    models: tuple[Model, ...]
+    files: dict[str, Content]
+    notes: tuple[str, ...]
+    reference_device: str
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A kind of app.
+
+    Attributes:
+        targets: What its library runs, the best choice first.
+        require_app: Raises UsageError where a folder is no such app.
+        files: A bundle's files by path in the app.
+    """
+
+    targets: tuple[str, ...]
+    require_app: Callable[[Path], None]
+    files: Callable[[Bundle, Path], dict[str, Content]]
+
+
+def digest(content: Content) -> str:
+    """sha256 of a content, in hex."""
+    return digest_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
+
+
+def size(content: Content) -> int:
+    """Bytes of a content."""
+    return content.stat().st_size if isinstance(content, Path) else len(content)

@@ -1,0 +1,154 @@
+"""What one artifact measured where it ran: `result.json`, beside the manifest.
+
+The manifest says what an artifact is and never varies; a result says what a host found, with times and devices. A phone
+or a browser writes the same file, and `edgekit report` reads them all alike. The maps that a report draws lie beside it
+in `scores-<place>.safetensors`: for each output with the role "scores" one array [n, N] over the evaluation images.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgekit.errors import ArtifactError
+from edgekit.storage.files import dump_json, write_text
+
+RESULT = "result.json"
+Status = Literal["verified", "rejected", "not verified here"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Measure(_Record):
+    """One number that was judged or is worth showing.
+
+    Attributes:
+        batch: Where it was measured: "evaluation", "stress" or the sizes of a grid shape.
+        output: Name of the output.
+        metric: Name of the metric, as the table heads show it ("max abs", "spearman", "coverage@32 drop").
+        value: What was measured; None where it is not finite.
+        limit: What it was held against; None where it is only shown.
+        table: The limit before the reference's noise widened it.
+        noise: The reference's own noise in this metric.
+        passed: Whether it held.
+        image: The worst image, by name.
+        patch: The worst patch, row-major; -1 where that means nothing.
+    """
+
+    batch: str
+    output: str
+    metric: str
+    value: float | None
+    limit: float | None = None
+    table: float | None = None
+    noise: float | None = None
+    passed: bool = True
+    image: str = ""
+    patch: int = -1
+
+
+class Timing(_Record):
+    """Latency of one runtime in milliseconds, by the protocol of `latency.py`."""
+
+    device: str
+    runs: int
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    mean: float
+    std: float
+
+
+class Ratio(_Record):
+    """How much faster than a baseline: baseline p50 / candidate p50, with a 95 % bootstrap interval."""
+
+    baseline: str
+    value: float
+    low: float
+    high: float
+
+
+class Place(_Record):
+    """What was found in one place (cpu, wasm-fp32, interpreter, a phone).
+
+    Attributes:
+        place: Its name.
+        device: What ran it, in words.
+        status: The verdict.
+        reasons: Why it was rejected or not verified, one sentence each.
+        notes: What a reader should know (ties forgiven, slower than its source ...), one sentence each.
+        measures: The numbers.
+        timings: By name: "candidate", and the baselines that ran interleaved with it.
+        ratios: Candidate against each baseline.
+    """
+
+    place: str
+    device: str = ""
+    status: Status
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    timings: dict[str, Timing] = {}
+    ratios: tuple[Ratio, ...] = ()
+
+
+class Result(_Record):
+    """Everything one host found about one artifact.
+
+    Attributes:
+        artifact_sha256: Content hash of the artifact that was judged.
+        reference_sha256: Content hash of the reference that it was judged by.
+        reference_device: What made the reference, in words.
+        judge_sha256: Hash of the code that judged; empty for results from elsewhere.
+        size: Bytes of the entry file or folder.
+        host: Facts of the host: processor, instruction sets, threads, operating system.
+        places: One verdict each.
+        proof: The shapes at which the artifact was proved, one dictionary of axis sizes each.
+    """
+
+    schema_version: Literal[1] = 1
+    name: str
+    target: str
+    precision: str
+    artifact_sha256: str
+    reference_sha256: str
+    reference_device: str
+    judge_sha256: str = ""
+    size: int
+    host: dict[str, str] = {}
+    places: tuple[Place, ...]
+    proof: tuple[dict[str, int], ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """The worst of the places: rejected before not verified here before verified."""
+        for status in ("rejected", "not verified here"):
+            if any(place.status == status for place in self.places):
+                return status
+        return "verified"
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write an artifact's result, atomically."""
+    write_text(folder / RESULT, dump_json(result.model_dump(mode="json")))
+
+
+def read_result(folder: Path) -> Result | None:
+    """Read an artifact's result; None where it was never judged.
+
+    Raises:
+        ArtifactError: If the file is damaged.
+    """
+    path = folder / RESULT
+    try:
+        return Result.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise ArtifactError(f"the result '{path}' is damaged ({first}): run `edgekit verify` again") from error

@@ -1,0 +1,1 @@
+"""Arrays and times in, verdicts out. Nothing here runs a model or knows a framework."""

@@ -1,0 +1,300 @@
+"""Arrays in, numbers out: how far an artifact's outputs are from the reference's, image by image.
+
+What cannot be compared (missing, wrong shape or dtype, NaN or Inf on any side, an index twice or out of range, a count
+out of range) is a fault, one sentence, never averaged away; that output and what is derived from it get no measures.
+A measure is one float64 an image, computed in float64, and named as reports print it. Those that need a word:
+- spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
+  RESOLUTION: what differs by less is no disorder. (Most patches of a trained map are background: plain ranks would give
+  the order of 0.0003 and 0.0004 the same weight as the order of 0.3 and 0.4, and a sound INT8 graph 0.95.)
+  A map that is constant, within the resolution, on both sides counts 1, as does the cosine of one that is zero (it has
+  no direction); on one side only 0. "spearman raw" is plain.
+- unexplained: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR).
+- count excess: the smallest score tolerance t that forgives every count c, that is, for which
+  floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
+- swap gap: the largest gap between the reference's scores of a displaced patch and of the one chosen instead, paired
+  best with best (no other pairing has a smaller largest gap); order gap: the most that r rises along the ranking.
+- own count excess, own gap: the same against the artifact's own scores: do its outputs belong together?
+- agreement: share of the K patches that are right, a swap across no more than the score tolerance forgiven.
+- lost mass: share of the best possible sum of K reference scores that the chosen patches lack.
+- relative: max abs over the reference's peak magnitude. Features are compared only where both sides chose the patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.errors import ModelError
+from edgekit.model.spec import Array, Metric, Output
+
+RESOLUTION = 0.0015
+"""Score units: half of one step of ARR-COC's budgets, 1 / 336. A smaller difference of two scores is no order."""
+SPREAD_FLOOR = 0.04
+"""Score units. Of a map with a smaller standard deviation, this is taken: a flat map has a scale too."""
+MASS_FLOOR = 0.01
+"""Score units. Where the best K have a smaller mean there is hardly any relevance to lose: the divisor ends here."""
+ROW_FLOOR = 0.1
+"""Share of the longest row of features. The direction of a shorter one is mostly rounding and is not asked for."""
+SNR_CAP_DB = 200.0
+"""Decibels. Stands for "identical", and its negative for "all error", so that no report has to hold an infinity."""
+
+_BASE = {"counts": "scores", "ranking": "scores", "features": "ranking"}  # role -> role of what it is derived from
+_ROLES = ("scores", "tensor", "counts", "ranking", "features")  # the derived after what they are derived from
+_AXES = {"scores": 2, "counts": 2, "ranking": 2, "features": 3}
+_Sides = tuple[Array, Array]  # of the reference, of the artifact
+_Answers = tuple[Mapping[str, Array], Mapping[str, Array]]  # the same, of every output
+_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst patches [n]
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """One metric of one output.
+
+    Attributes:
+        output: The output.
+        role: Its role.
+        of: The scores that it is, or is derived from; empty for tensors.
+        metric: The metric's name.
+        values: One value an image, float64 [n].
+        patches: Where each image is worst, int64 [n], row-major; -1 where that means nothing.
+        peak: The reference's largest magnitude, over all images; 1 where that is 0.
+    """
+
+    output: str
+    role: str
+    of: str
+    metric: str
+    values: Array
+    patches: Array
+    peak: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One batch of n images: numbers, faults, and the task metric [n] of the reference and of the artifact."""
+
+    names: tuple[str, ...]
+    measures: tuple[Measure, ...] = ()
+    faults: tuple[str, ...] = ()
+    task: _Sides | None = None
+
+    def get(self, output: str, metric: str) -> Array | None:
+        """The values [n] of one metric of one output; None where it was not measured."""
+        return next((m.values for m in self.measures if (m.output, m.metric) == (output, metric)), None)
+
+    @property
+    def worst(self) -> tuple[str, int, float] | None:
+        """The largest difference of any score: image, patch, value; None where no scores could be compared."""
+        found = [m for m in self.measures if m.role == "scores" and m.metric == "max abs"]
+        tops = [(float(m.values[i]), self.names[i], int(m.patches[i])) for m in found for i in [m.values.argmax()]]
+        value, image, patch = max(tops, default=(0.0, "", -1))
+        return (image, patch, value) if tops else None
+
+
+def compare(
+    outputs: Sequence[Output],
+    reference: Mapping[str, Array],
+    candidate: Mapping[str, Array],
+    names: Sequence[str],
+    *,
+    score_tolerance: float = 0.0,
+    metric: Metric | None = None,
+    truth: Array | None = None,
+) -> Comparison:
+    """Compare the outputs, arrays [n, ...] by name, of n named images.
+
+    The artifact's arrays have the declared dtypes; the reference's may be wider. Only "agreement" and "order faults"
+    depend on `score_tolerance`. The metric's `truth` is [n, ...].
+
+    Raises:
+        ModelError: If the metric does not give one number an image.
+    """
+    if not names:
+        return failed((), "no image was compared")
+    found: dict[str, list[Measure]] = {}
+    faults: list[str] = []
+    answers = (reference, candidate)
+    for output in sorted(outputs, key=lambda o: _ROLES.index(o.role)):
+        base = next((o for o in outputs if o.name == output.of), None) if output.role in _BASE else None
+        if base is not None and base.name not in found:
+            continue  # a fault of what it is derived from is one already
+        wrong = _faults(output, base, answers, names)
+        if not wrong:
+            found[output.name] = list(_measures(output, base, answers, score_tolerance))
+        faults += wrong
+    task = None
+    if metric is not None and truth is not None and not faults:
+        task = (np.asarray(metric(reference, truth), np.float64), np.asarray(metric(candidate, truth), np.float64))
+        if any(values.shape != (len(names),) for values in task):
+            raise ModelError(f"the task metric gave the shape '{task[0].shape}', not one number an image")
+        faults += [] if np.isfinite(task).all() else ["the task metric is not finite"]
+    measures = tuple(m for o in outputs for m in found.get(o.name, ()))
+    return Comparison(tuple(names), measures, tuple(faults), None if faults else task)
+
+
+def failed(names: Sequence[str], sentence: str) -> Comparison:
+    """The comparison of a run that gave no answer: one fault."""
+    return Comparison(tuple(names), faults=(sentence,))
+
+
+def _faults(output: Output, base: Output | None, answers: _Answers, names: Sequence[str]) -> list[str]:
+    role = _BASE.get(output.role)
+    if role and (base is None or base.role != role):
+        return [f"output '{output.name}' is derived from '{output.of}', which is no output with the role '{role}'"]
+    sides = tuple(zip(("reference", "artifact"), answers, strict=True))
+    missing = [side for side, arrays in sides if output.name not in arrays]
+    if missing:
+        return [f"output '{output.name}' of the {side} is missing" for side in missing]
+    shape = (len(names), *answers[0][output.name].shape[1:])
+    width = answers[0][base.name].shape[1] if base else 0
+    if output.role in ("counts", "features"):  # one for each score, one row for each place of the ranking
+        shape = (len(names), width, *shape[2:])
+    found = []
+    for side, arrays in sides:
+        array, declared = arrays[output.name], np.dtype(output.dtype)
+        if array.dtype != declared if side == "artifact" else array.dtype.kind != declared.kind:
+            said = f"is {array.dtype}, not {declared}"
+        elif array.shape != shape or array.ndim != _AXES.get(output.role, array.ndim) or not array.size:
+            said = f"has the shape {list(array.shape)}, not {list(shape)}"
+        else:
+            said = _impossible(output, array, names, width)
+        found += [f"output '{output.name}' of the {side} {said}"] if said else []
+    return found
+
+
+def _impossible(output: Output, array: Array, names: Sequence[str], width: int) -> str:
+    bad, what = ~np.isfinite(array), "is not finite (NaN or Inf)"
+    if output.role == "counts":
+        good = (array >= output.low) & (array <= output.high) & (array == np.floor(array))
+        bad, what = ~good, f"is no whole number in [{output.low:g}, {output.high:g}]"
+    elif output.role == "ranking":
+        array = np.sort(array, axis=1)
+        good = (array >= 0) & (array < width) & (np.diff(array, axis=1, prepend=-1) >= 1)
+        bad, what = ~good, f"names a patch twice or one that is not among {width}"
+    if not bad.any():
+        return ""
+    image, *place = np.argwhere(bad)[0].tolist()
+    where = f", patch {place[0]}" if output.role in ("scores", "counts") else ""
+    return f"{what} in {int(bad.sum())} of {bad.size} values, first in image '{names[image]}'{where}"
+
+
+def _measures(output: Output, base: Output | None, answers: _Answers, tolerance: float) -> Iterator[Measure]:
+    r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
+    under = (answers[0][base.name], answers[1][base.name]) if base else None
+    peak = float(np.abs(r).max()) or 1.0
+    of = output.of if output.role in ("counts", "ranking") else base.of if base else ""
+    if output.role == "scores":
+        rows, of = _scores(r, c), output.name
+    elif under and output.role == "counts":
+        rows = _counts(r, c, under, output)
+    elif under and output.role == "ranking":
+        rows = _ranking(r.astype(np.int64), c.astype(np.int64), under, tolerance)
+    else:
+        rows = _values(r, c, under, peak)
+    for metric, values, patches in rows:
+        yield Measure(output.name, output.role, of, metric, values.astype(np.float64), patches.astype(np.int64), peak)
+
+
+def _scores(r: Array, c: Array) -> _Rows:
+    patch = (off := np.abs(r - c)).argmax(1)
+    yield "max abs", off.max(1), patch
+    yield "mean abs", off.mean(1), patch
+    error = (off * off).sum(1)
+    yield "unexplained", np.sqrt(error / r.shape[1]) / np.maximum(r.std(1), SPREAD_FLOOR), patch
+    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= RESOLUTION, 1.0, _cosine(r, c)), patch
+    yield "cosine whole", np.full(len(r), _cosine(r.ravel(), c.ravel())), patch
+    with np.errstate(divide="ignore", over="ignore"):
+        ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)
+        yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), patch
+    for metric, resolution in (("spearman", RESOLUTION), ("spearman raw", 0.0)):
+        yield metric, np.array([_spearman(a, b, resolution) for a, b in zip(r, c, strict=True)]), patch
+
+
+def _spearman(r: Array, c: Array, resolution: float) -> float:
+    if np.ptp(c) == 0 and np.ptp(r) > 2 * resolution:
+        return 0.0
+    near = np.clip(r, c - resolution, c + resolution)
+    a, b = (_ranks(values) - (len(values) + 1) / 2 for values in (r, near))
+    return float(_cosine(a, b))
+
+
+def _ranks(values: Array) -> Array:
+    _, inverse, repeats = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(repeats) - (repeats - 1) / 2)[inverse])
+
+
+def _cosine(a: Array, b: Array) -> Array:
+    # Along the last axis; divided by the largest magnitude first, since squares may leave float64's range.
+    a, b = (v / np.maximum(np.abs(v).max(-1, keepdims=True), np.finfo(np.float64).tiny) for v in (a, b))
+    lengths = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+    return np.asarray(np.where(a.any(-1) | b.any(-1), (a * b).sum(-1) / np.where(lengths > 0, lengths, 1.0), 1.0))
+
+
+def _counts(r: Array, c: Array, scores: _Sides, output: Output) -> _Rows:
+    excess, own = np.where(r == c, 0.0, _excess(c, scores[0], output)), _excess(c, scores[1], output)
+    off, total = np.abs(r - c), np.maximum(np.abs(r.sum(1)), 1.0)
+    yield "count excess", excess.max(1), excess.argmax(1)
+    yield "own count excess", own.max(1), own.argmax(1)
+    yield "count l1", off.mean(1), off.argmax(1)
+    yield "equal", (off == 0).mean(1), off.argmax(1)
+    yield "count total", np.abs((c - r).sum(1)) / total, off.argmax(1)
+
+
+def _excess(counts: Array, scores: Array, output: Output) -> Array:
+    # A count is right for scores in [(count - 0.5 - low) / span, (count + 0.5 - low) / span), without end at the clip.
+    span = (output.high - output.low) or 1.0
+    short = np.where(counts > output.low, (counts - 0.5 - output.low) / span - scores, 0.0)
+    over = np.where(counts < output.high, scores - (counts + 0.5 - output.low) / span, 0.0)
+    return np.asarray(np.maximum(np.maximum(short, over), 0.0))
+
+
+def _ranking(r: Array, c: Array, scores: _Sides, tolerance: float) -> _Rows:
+    found = [_ranked(*image, tolerance) for image in zip(r, c, *scores, strict=True)]
+    for metric in found[0]:
+        values, patches = zip(*(image[metric] for image in found), strict=True)
+        yield metric, np.array(values), np.array(patches)
+
+
+def _ranked(right: Array, chosen: Array, s: Array, own: Array, tolerance: float) -> dict[str, tuple[float, int]]:
+    s, own, k = s.astype(np.float64), own.astype(np.float64), len(right)
+    displaced, instead = np.setdiff1d(right, chosen), np.setdiff1d(chosen, right)
+    instead = instead[np.argsort(-s[instead])]
+    gaps = np.append(np.maximum(np.sort(s[displaced])[::-1] - s[instead], 0.0), 0.0)
+    rises, own_rises = (v[chosen] - np.minimum.accumulate(v[chosen]) for v in (s, own))
+    own_gap = np.delete(own, chosen).max(initial=-np.inf) - own[chosen].min()
+    mass = s - min(0.0, s.min())  # a share is one of masses that are not negative
+    best = np.sort(mass)[-k:].sum()
+    swapped, risen = int(np.append(instead, -1)[gaps.argmax()]), int(chosen[rises.argmax()])
+    return {
+        "jaccard": ((k - len(instead)) / (k + len(instead)), swapped),
+        "agreement": (1 - float((gaps > tolerance).sum()) / k, swapped),
+        "order faults": (float((rises > tolerance).sum()), risen),
+        "swap gap": (float(gaps.max()), swapped),
+        "order gap": (float(rises.max()), risen),
+        "own gap": (max(0.0, float(own_gap), float(own_rises.max())), -1),
+        "lost mass": (max(0.0, float(best - mass[chosen].sum())) / max(float(best), k * MASS_FLOOR), swapped),
+    }
+
+
+def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
+    table = np.zeros((len(r), 5))
+    for i, (a, b) in enumerate(zip(r, c, strict=True)):
+        patches, a, b = np.array([-1]), a.reshape(1, -1), b.reshape(1, -1)
+        if chosen is not None:
+            patches, left, right = np.intersect1d(chosen[0][i], chosen[1][i], return_indices=True)
+            a, b = r[i][left], c[i][right]
+        off, length = np.abs(a - b).max(-1), np.sqrt((a * a).sum(-1))
+        cosines = _cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
+        if len(patches):
+            table[i] = off.max(), _cosine(a.ravel(), b.ravel()), cosines.min(), len(a), patches[off.argmax()]
+        else:
+            table[i] = peak, 0.0, 0.0, 0, -1
+    patch = table[:, 4]
+    yield "max abs", table[:, 0], patch
+    yield "relative", table[:, 0] / peak, patch
+    yield "cosine", table[:, 1], patch
+    yield "row cosine", table[:, 2], patch
+    if chosen is not None:
+        yield "matched", table[:, 3] / r.shape[1], patch

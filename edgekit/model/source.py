@@ -1,0 +1,201 @@
+"""Where a model comes from, and its folder: a preset, a checkpoint or `package.module:factory` -> ModelSpec.
+
+A model folder holds config.json (which factory, which files with which hashes), model.safetensors and the model's
+further files. Whatever exports or judges reads the model from there, in this process or in another one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.model import checkpoint
+from edgekit.model.spec import ModelSpec
+from edgekit.storage.files import digest_file, digest_text, dump_json, staging, write_text
+
+PRESETS = {
+    "arr-coc-tiny": "edgekit.arrcoc.presets:arr_coc_tiny",
+    "arr-coc-base": "edgekit.arrcoc.presets:arr_coc_base",
+    "arr-coc-0.1": "edgekit.arrcoc.presets:arr_coc_0_1",
+}
+FROM_CHECKPOINT = "edgekit.arrcoc.presets:from_checkpoint"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+def resolve_model(model: str) -> ModelSpec:
+    """The model that a user named: a preset, a checkpoint's path, or `package.module:factory`.
+
+    Raises:
+        UsageError: If it is none of these.
+        ModelError: If the factory cannot be imported, raises, or returns something else.
+        CheckpointError: If the checkpoint cannot be read or fits no built-in model.
+    """
+    if model in PRESETS:
+        return _made(PRESETS[model])
+    path = Path(model)
+    if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
+        spec = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read(path))
+        return _checked(spec, FROM_CHECKPOINT)
+    if ":" in model:
+        return _made(model)
+    near = difflib.get_close_matches(model, PRESETS, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise UsageError(
+        f"no model '{model}': {hint}possible are {', '.join(PRESETS)}, a checkpoint's path, or package.module:factory"
+    )
+
+
+def save_model(spec: ModelSpec, folder: Path) -> None:
+    """Write a model folder: model.safetensors, the model's files, config.json; nothing if it is there already."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
+        made = Path(name)
+        checkpoint.write(made / WEIGHTS, spec.module.state_dict())
+        for file, path in spec.files.items():
+            shutil.copyfile(path, made / file)
+        config = dump_json(_config(spec, {p.name: digest_file(p) for p in sorted(made.iterdir())}))
+        if _holds(folder, config):
+            return
+        with staging(folder) as staged:
+            for path in made.iterdir():
+                shutil.copyfile(path, staged / path.name)
+            write_text(staged / CONFIG, config)
+
+
+def load_model(folder: Path) -> ModelSpec:
+    """Make the model of a model folder again: its factory's module with the folder's weights.
+
+    Raises:
+        ModelError: If the folder is no model folder, or was changed.
+        CheckpointError: If its weights do not fit.
+    """
+    try:
+        config = json.loads((folder / CONFIG).read_text())
+        factory, files = config["factory"], config["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"'{folder}' is no model folder ({type(error).__name__}): run `edgekit export` again"
+        ) from error
+    if any(digest_file(folder / name) != sha256 for name, sha256 in files.items()):
+        raise ModelError(f"the model in '{folder}' was changed after it was written: run `edgekit export` again")
+    spec = _made(factory)
+    expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
+    spec.module.load_state_dict(checkpoint.fit(checkpoint.read(folder / WEIGHTS), expected))
+    here = {name: folder / name for name in files if name != WEIGHTS}
+    return replace(spec, name=config["name"], files=here)
+
+
+def model_digest(folder: Path) -> str:
+    """sha256 of a model folder: of its config.json, which names the hashes of the weights and of the code."""
+    return digest_file(folder / CONFIG)
+
+
+def weights_digest(spec: ModelSpec) -> str:
+    """sha256 of a module's weights, whatever file they came from: what a recorded reference belongs to."""
+    hashed = hashlib.sha256()
+    for name, tensor in sorted(spec.module.state_dict().items()):
+        array = tensor.detach().cpu().contiguous().numpy()
+        hashed.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        hashed.update(array.tobytes())
+    return hashed.hexdigest()
+
+
+def _config(spec: ModelSpec, files: dict[str, str]) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "name": spec.name,
+        "factory": spec.factory,
+        "code_sha256": _code_sha256(spec),
+        "files": files,
+        "inputs": [asdict(i) for i in spec.inputs],
+        "outputs": [asdict(o) for o in spec.outputs],
+        "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
+        "licence": spec.licence,
+        "author": spec.author,
+        "description": spec.description,
+    }
+
+
+def _holds(folder: Path, config: str) -> bool:
+    """Whether a model folder has this config.json and files as it says."""
+    try:
+        if (folder / CONFIG).read_text() != config:
+            return False
+        files = json.loads(config)["files"]
+        return all(digest_file(folder / name) == sha256 for name, sha256 in files.items())
+    except OSError:
+        return False
+
+
+def _made(factory: str) -> ModelSpec:
+    return replace(_checked(_call(_find(factory), factory), factory), factory=factory)
+
+
+def _find(factory: str) -> Callable[..., object]:
+    module_name, _, function = factory.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except EdgekitError:
+        raise
+    except ModuleNotFoundError as error:
+        raise ModelError(f"cannot import '{module_name}' of '{factory}': {error}; is it on PYTHONPATH?") from error
+    except Exception as error:
+        raise ModelError(f"importing '{module_name}' of '{factory}' failed: {_where(error)}") from error
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise ModelError(f"'{module_name}' has no function '{function}': name it as package.module:factory")
+    return found  # type: ignore[no-any-return]  # callable() narrows Any to an unknown callable
+
+
+def _call(factory: Callable[..., object], name: str, *arguments: object) -> object:
+    try:
+        return factory(*arguments)
+    except EdgekitError:
+        raise
+    except Exception as error:
+        raise ModelError(f"the factory '{name}' raised {_where(error)}") from error
+
+
+def _checked(spec: object, factory: str) -> ModelSpec:
+    if not isinstance(spec, ModelSpec):
+        raise ModelError(f"the factory '{factory}' returned {type(spec).__name__}, not an edgekit.model.ModelSpec")
+    named = {d for i in spec.inputs for d in i.shape if isinstance(d, str)}
+    if unknown := sorted(named - set(spec.axes)):
+        raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
+    for name, axis in spec.axes.items():
+        if axis.default % axis.multiple_of or not axis.minimum <= axis.default <= axis.maximum:
+            raise ModelError(
+                f"axis '{name}' of '{spec.name}': the default {axis.default} is not a multiple of {axis.multiple_of} "
+                f"in [{axis.minimum}, {axis.maximum}]"
+            )
+    spec.module.eval()
+    return spec
+
+
+def _where(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{last}"
+
+
+def _code_sha256(spec: ModelSpec) -> str:
+    """Hash of the source files that define the module, so that an edited model is exported again."""
+    names = {type(module).__module__ for module in spec.module.modules()} | {spec.factory.partition(":")[0]}
+    texts = []
+    for name in sorted(names):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path and not name.startswith("torch."):
+            texts.append(f"{name} {digest_file(Path(path))}")
+    return digest_text("\n".join(texts))

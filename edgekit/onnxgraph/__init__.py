@@ -1,0 +1,1 @@
+"""Rewrites of an ONNX graph: one pass, one file."""

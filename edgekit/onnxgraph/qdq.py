@@ -1,0 +1,199 @@
+"""Static INT8: a graph, a recipe and ranges -> a graph in QDQ form.
+
+QuantizeLinear and DequantizeLinear stand around what each linear layer reads and nothing else, so that it takes INT8
+and gives float: the sum is scaled back once, and no second rounding hits what normalisation, attention or a scorer
+reads next. (`quantize_static` puts them around outputs too, and takes seconds a recipe where this takes milliseconds.)
+Weights of what stays in float arithmetic are stored in INT8 all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.model.spec import Array
+from edgekit.onnxgraph import smoothquant, weight_only
+from edgekit.onnxgraph.groups import groups, nodes_of
+from edgekit.onnxgraph.quant_config import Observed, QuantConfig
+
+if TYPE_CHECKING:
+    import onnx
+
+WEIGHT_LEVELS = {False: 127, True: 63}
+"""Largest quantized weight, by `reduce_range`: pairs of products with 7-bit weights fit 16 bits."""
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""Of a scale."""
+
+
+def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
+    """The tensors whose ranges static quantization needs: what the linear layers read."""
+    chosen = set(nodes_of(groups(graph), ()))
+    return tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in chosen))
+
+
+def quantize(graph: onnx.ModelProto, recipe: QuantConfig, observed: Mapping[str, Observed]) -> onnx.ModelProto:
+    """Make the INT8 graph of a recipe; the given graph is not changed."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    divided = smoothquant.apply(copy, recipe.smooth, observed) if recipe.smooth else {}
+    quantizing = _Quantizing(copy.graph, recipe, {n: _range(n, recipe, observed, divided) for n in observed})
+    quantizing.run(set(nodes_of(groups(copy), recipe.floats)))
+    weight_only.in_int8(copy)
+    return copy
+
+
+def _range(
+    name: str, recipe: QuantConfig, observed: Mapping[str, Observed], divided: Mapping[str, Array]
+) -> tuple[float, float]:
+    low, high = observed[name].ranges[recipe.method]
+    if name in divided:  # what the method would say of the smoothed tensor, by how each of its ends moved
+        seen = observed[name]
+        low *= _moved(-seen.low, divided[name])
+        high *= _moved(seen.high, divided[name])
+    return low, high
+
+
+def _moved(ends: Array, divided: Array) -> float:
+    """What the division of channels does to the largest of their ends, [channels]; an end below zero is none."""
+    return float((ends / divided).max() / max(float(ends.max()), SMALLEST)) if ends.max() > 0 else 1.0
+
+
+@dataclass
+class _Quantizing:
+    """One graph on its way: each tensor and each weight is quantized once.
+
+    Attributes:
+        graph: Changed in place.
+        recipe: Types and bits.
+        ranges: Smallest and largest value to represent, by tensor.
+        scales: Of the tensors that were quantized.
+        nodes: The new list of nodes.
+        movers: What only moves a tensor on its way to the linear layers, in order: bytes move faster than floats.
+    """
+
+    graph: onnx.GraphProto
+    recipe: QuantConfig
+    ranges: Mapping[str, tuple[float, float]]
+    scales: dict[str, float] = field(default_factory=dict)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    movers: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
+
+    def run(self, chosen: set[str]) -> None:
+        """Quantize the chosen nodes."""
+        weights = {i.name: i for i in self.graph.initializer}
+        quantized: dict[str, Array] = {}
+        self.movers = _movers(self.graph, chosen)
+        for node in self.graph.node:
+            if node.name in chosen:
+                if node.input[0] not in self.scales:
+                    self._tensor(node.input[0])
+                if node.input[1] not in quantized:
+                    quantized[node.input[1]] = self._weight(weights[node.input[1]], node)
+                if len(node.input) > 2 and node.input[2] in weights:
+                    self._bias(weights[node.input[2]], self.scales[node.input[0]] * quantized[node.input[1]], node)
+                node.input[0] = f"{node.input[0]}_dequantized"
+                node.input[1] = f"{node.input[1]}_dequantized"
+            self.nodes.append(node)
+        read = {name for node in self.nodes for name in node.input}
+        for name, weight in weights.items():
+            if name not in read:
+                self.graph.initializer.remove(weight)
+        del self.graph.node[:]
+        self.graph.node.extend(self.nodes)
+
+    def _tensor(self, name: str) -> None:
+        low, high = self.ranges[name]
+        if self.recipe.activation == "uint8":
+            scale = max((high - low) / 255.0, SMALLEST)
+            zero = np.array(np.clip(np.round(-low / scale), 0, 255), np.uint8)
+        else:
+            scale = max(max(-low, high) / 127.0, SMALLEST)
+            zero = np.array(0, np.int8)
+        self.scales[name] = float(np.float32(scale))
+        self._store(f"{name}_scale", np.array(scale, np.float32))
+        self._store(f"{name}_zero", zero)
+        movers = self.movers.get(name, ())
+        place = self.nodes.index(movers[0]) if movers else len(self.nodes)
+        source, result = movers[0].input[0] if movers else name, f"{name}_quantized"
+        self._node("QuantizeLinear", [source, f"{name}_scale", f"{name}_zero"], result)
+        self.nodes.insert(place, self.nodes.pop())
+        if movers:
+            movers[0].input[0] = result
+        moved = name if movers else result
+        self._node("DequantizeLinear", [moved, f"{name}_scale", f"{name}_zero"], f"{name}_dequantized")
+
+    def _weight(self, weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
+        """Store one weight; returns its scales, [outputs] or a scalar."""
+        from onnx import numpy_helper
+
+        values, axis = numpy_helper.to_array(weight), 0 if weight_only.transposed(node) else 1
+        levels = WEIGHT_LEVELS[self.recipe.reduce_range]
+        peaks = np.abs(values).max(axis=1 - axis if self.recipe.per_channel else None, keepdims=True)
+        scale = np.maximum(peaks / levels, SMALLEST).astype(np.float32)
+        rounded = np.clip(np.round(values / scale), -levels, levels).astype(np.int8)
+        name, flat = weight.name, scale.ravel() if self.recipe.per_channel else scale.reshape(())
+        self._store(f"{name}_quantized", rounded)
+        self._store(f"{name}_scale", flat)
+        self._store(f"{name}_zero", np.zeros_like(flat, dtype=np.int8))
+        self._node(
+            "DequantizeLinear",
+            [f"{name}_quantized", f"{name}_scale", f"{name}_zero"],
+            f"{name}_dequantized",
+            **({"axis": axis} if self.recipe.per_channel else {}),
+        )
+        return np.asarray(flat)
+
+    def _bias(self, bias: onnx.TensorProto, scale: Array, node: onnx.NodeProto) -> None:
+        """Store a bias in the units of the sum, so that the kernel adds it before it scales back."""
+        from onnx import numpy_helper
+
+        values = numpy_helper.to_array(bias)
+        limits = np.iinfo(np.int32)
+        name, scale = f"{node.name}/bias", np.maximum(np.asarray(scale, np.float32), SMALLEST).astype(np.float32)
+        rounded = np.clip(np.round(values.astype(np.float64) / scale), limits.min, limits.max).astype(np.int32)
+        self._store(f"{name}_quantized", rounded)
+        self._store(f"{name}_scale", scale)
+        self._store(f"{name}_zero", np.zeros_like(scale, dtype=np.int32))
+        axis = {"axis": 0} if scale.ndim else {}
+        self._node(
+            "DequantizeLinear", [f"{name}_quantized", f"{name}_scale", f"{name}_zero"], f"{name}_dequantized", **axis
+        )
+        node.input[2] = f"{name}_dequantized"
+
+    def _store(self, name: str, values: Array) -> None:
+        from onnx import numpy_helper
+
+        self.graph.initializer.append(numpy_helper.from_array(values, name))
+
+    def _node(self, kind: str, inputs: list[str], result: str, **attributes: Any) -> None:
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(kind, inputs, [result], name=f"{result}/{kind}", **attributes))
+
+
+def _movers(graph: onnx.GraphProto, chosen: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
+    """The Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
+    made = {name: node for node in graph.node for name in node.output}
+    users: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    ends = {value.name for value in graph.output}
+    found: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    for node in graph.node:
+        if node.name in chosen and all(u.name in chosen and u.input[0] == node.input[0] for u in users[node.input[0]]):
+            chain: list[onnx.NodeProto] = []
+            name = node.input[0]
+            while name in made and made[name].op_type in ("Reshape", "Transpose") and name not in ends:
+                if chain and len(users[name]) > 1:
+                    break
+                chain.insert(0, made[name])
+                name = made[name].input[0]
+            if chain:
+                found[node.input[0]] = tuple(chain)
+    return found

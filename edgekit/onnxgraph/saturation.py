@@ -1,0 +1,152 @@
+"""What INT8 answers on processors without VNNI: pairs of products are added in 16 bits there, and saturate.
+
+x86 without VNNI multiplies with `vpmaddubsw`, which adds two neighbouring products of unsigned and signed bytes with
+saturation at 32,767 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, PMADDUBSW); ONNX Runtime's
+AVX2 and AVX-512 kernels use it for unsigned activations and signed weights. The emulation is a graph of float operators
+around each INT8 layer: exact sums, less what saturation takes away. It is slow, and right wherever the sums themselves
+are exact: with VNNI, and without it under EXACT.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.model.spec import Array
+from edgekit.onnxgraph import weight_only
+
+if TYPE_CHECKING:
+    import onnx
+
+EXACT = {"session.x64quantprecision": "1"}
+"""ONNX Runtime's setting that keeps sums exact on x86 without VNNI, by slower kernels."""
+LIMITS = -32768.0, 32767.0
+"""Of a signed 16-bit sum."""
+CPUINFO = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What this host's processor does with INT8.
+
+    Attributes:
+        name: The instruction set that decides.
+        saturates: Whether pairs of products saturate.
+    """
+
+    name: str
+    saturates: bool
+
+
+def processor() -> Processor:
+    """Look at this host's instruction sets; ARM's dot products and VNNI add in 32 bits."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return Processor("ARM", saturates=False)
+    try:
+        flags = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).split()
+    except (OSError, StopIteration):
+        return Processor("unknown", saturates=False)
+    for flag, name in (("amx_int8", "AMX"), ("avx512_vnni", "AVX-512 VNNI"), ("avx_vnni", "AVX VNNI")):
+        if flag in flags:
+            return Processor(name, saturates=False)
+    return Processor("x86 without VNNI", saturates=True)
+
+
+def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """A quantized graph as a processor without VNNI computes it; the given one is not changed.
+
+    Only layers whose weights can saturate are changed: two weights w and v with 255 (|w| + |v|) <= 32,767 cannot.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    held = {i.name: numpy_helper.to_array(i) for i in copy.graph.initializer}
+    made = {name: node for node in copy.graph.node for name in node.output}
+    nodes = []
+    for node in copy.graph.node:
+        nodes.append(node)
+        layer = _layer(node, made, held)
+        if layer is None or not _may_saturate(layer.weight):
+            continue
+        exact = f"{node.output[0]}_exact"
+        excess = _excess(layer, exact, f"{node.name}/saturated", copy.graph, nodes)
+        nodes.append(helper.make_node("Sub", [exact, excess], [node.output[0]], name=f"{node.name}/saturated"))
+        node.output[0] = exact
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """An INT8 linear layer.
+
+    Attributes:
+        rows: Name of the uint8 rows, [..., K].
+        weight: The int8 weight as float, [K, N].
+        scale: Of its sums, scalar or [N]; None where it answers with the sums themselves, in INT32.
+    """
+
+    rows: str
+    weight: Array
+    scale: Array | None
+
+
+def _layer(node: onnx.NodeProto, made: dict[str, onnx.NodeProto], held: dict[str, Array]) -> _Layer | None:
+    if node.op_type == "MatMulInteger" and node.input[1] in held and held[node.input[1]].dtype == np.int8:
+        return _Layer(node.input[0], held[node.input[1]].astype(np.float32), None)
+    if node.op_type not in ("Gemm", "MatMul") or any(name not in made for name in node.input[:2]):
+        return None
+    left, right = (made[name] for name in node.input[:2])
+    if left.op_type != "DequantizeLinear" or right.op_type != "DequantizeLinear" or right.input[0] not in held:
+        return None
+    if held[left.input[2]].dtype != np.uint8 or held[right.input[0]].dtype != np.int8:
+        return None
+    weight = held[right.input[0]].astype(np.float32)
+    weight = np.ascontiguousarray(weight.T) if weight_only.transposed(node) else weight
+    return _Layer(left.input[0], weight, np.asarray(held[left.input[1]] * held[right.input[1]], dtype=np.float32))
+
+
+def _may_saturate(weight: Array) -> bool:
+    even = weight[: len(weight) // 2 * 2].reshape(-1, 2, weight.shape[1])
+    return bool((255.0 * np.abs(even).sum(1)).max(initial=0.0) > LIMITS[1])
+
+
+def _excess(layer: _Layer, exact: str, name: str, graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> str:
+    """What saturation takes from a layer's output: sum over pairs of (pair - clipped pair), in the output's units.
+
+    Pairs that cannot saturate are left out: [..., K] -> [pairs, M, 2] x [pairs, 2, N] -> [M, N] -> [..., N].
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    count = len(layer.weight) // 2
+    pairs = layer.weight[: 2 * count].reshape(count, 2, -1)
+    kept = np.flatnonzero((255.0 * np.abs(pairs).sum(1)).max(1) > LIMITS[1])
+    columns = np.stack([2 * kept, 2 * kept + 1], 1).ravel()
+
+    def constant(text: str, values: Array) -> str:
+        graph.initializer.append(numpy_helper.from_array(np.asarray(values), f"{name}_{text}"))
+        return f"{name}_{text}"
+
+    def add(kind: str, inputs: list[str], text: str, **attributes: object) -> str:
+        nodes.append(helper.make_node(kind, inputs, [f"{name}_{text}"], name=f"{name}/{text}", **attributes))  # type: ignore[arg-type]
+        return f"{name}_{text}"
+
+    rows = add("Gather", [layer.rows, constant("columns", columns)], "gathered", axis=-1)
+    rows = add("Cast", [rows], "float", to=TensorProto.FLOAT)
+    rows = add("Reshape", [rows, constant("shape", np.array([-1, len(kept), 2]))], "paired")
+    rows = add("Transpose", [rows], "moved", perm=[1, 0, 2])
+    sums = add("MatMul", [rows, constant("weight", pairs[kept])], "sums")
+    limits = [constant(name, np.array(limit, np.float32)) for name, limit in zip(("low", "high"), LIMITS, strict=True)]
+    over = add("Sub", [sums, add("Clip", [sums, *limits], "clipped")], "over")
+    total = add("ReduceSum", [over, constant("axis", np.array([0]))], "total", keepdims=0)
+    total = add("Reshape", [total, add("Shape", [exact], "sizes")], "laid")
+    if layer.scale is None:
+        return add("Cast", [total], "excess", to=TensorProto.INT32)
+    return add("Mul", [total, constant("scale", layer.scale)], "excess")

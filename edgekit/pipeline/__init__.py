@@ -1,0 +1,1 @@
+"""The river: export, run, compare, judge, report, one step a file."""

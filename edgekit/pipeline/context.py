@@ -1,0 +1,50 @@
+"""What every step of one run shares: the model, its build folder, the targets, the reference, who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from edgekit.model.spec import ModelSpec
+from edgekit.reference.store import Reference
+from edgekit.target import Target
+
+MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
+WORKER_TIMEOUT = 3600.0  # seconds; a converter or a runtime that takes longer hangs
+
+
+class Events(Protocol):
+    """Who is told what happens."""
+
+    def progress(self, name: str, done: float, text: str) -> None:
+        """A step is done to this share in [0, 1]."""
+
+    def done(self, name: str) -> None:
+        """A step has ended."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """One model's build.
+
+    Attributes:
+        spec: The model.
+        root: Its folder, `build/<model>`.
+        targets: All targets that can be imported, by name.
+        recorded: The reference.
+        events: Who is told.
+        fresh: Whether to do again what is done and unchanged.
+    """
+
+    spec: ModelSpec
+    root: Path
+    targets: Mapping[str, Target]
+    recorded: Reference
+    events: Events
+    fresh: bool
+
+    def folder(self, name: str) -> Path:
+        """A target's artifact, or one of the folders MODEL, PROGRAM, REFERENCE."""
+        return self.root / name

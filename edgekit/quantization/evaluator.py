@@ -1,0 +1,139 @@
+"""How good a quantized graph is on samples that its ranges were not made from, against the fp32 graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.judge import metrics, verdict
+from edgekit.judge.tolerance import INT8, Tolerance
+from edgekit.model.spec import Array, ModelSpec
+from edgekit.quantization.calibration import Samples
+from edgekit.runtime import ort
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.runtime.protocol import Runtime
+
+BATCH = 1
+"""Samples a run, as the reference is asked: dynamic INT8 gives a whole batch one range."""
+STRICTER = 0.7
+"""Share of what the gate allows: other images than these decide in the end."""
+NOISELESS = 200.0
+"""dB that stand for no difference at all."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a graph lost.
+
+    Attributes:
+        passed: Whether every limit of the INT8 gate held: made stricter by STRICTER on every sample, and as it is on
+            what the gate asks beside photographs.
+        snr_db: Signal-to-noise ratio of the first output over all samples.
+        worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and what else the outputs have.
+        reasons: Sentences, where a limit did not hold.
+    """
+
+    passed: bool
+    snr_db: float
+    worst: Mapping[str, float]
+    reasons: tuple[str, ...] = ()
+
+
+class Jury:
+    """Judges graphs on the same samples.
+
+    Args:
+        spec: Whose outputs.
+        graph: The fp32 graph, which is the truth here.
+        samples: Held back from calibration.
+        folder: Where candidates may be written to be opened.
+        strange: Inputs that are no photographs, as the gate asks them: ranges made from photographs may not hold them.
+        settings: Entries of ONNX Runtime's session configuration to judge with.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        graph: onnx.ModelProto,
+        samples: Samples,
+        folder: Path,
+        strange: Samples | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
+        self._asked = [samples] if strange is None else [samples, strange]
+        self._truth = self._answers(self.opened(graph, "fp32"))
+
+    def opened(self, graph: onnx.ModelProto, name: str) -> Runtime:
+        """A graph in ONNX Runtime."""
+        path = self._folder / f"{name}.onnx"
+        path.write_bytes(graph.SerializeToString())
+        return ort.OrtRuntime(path, self._settings)
+
+    def judge(self, graph: onnx.ModelProto) -> Quality:
+        """Run all samples through a graph and compare."""
+        answers = self._answers(self.opened(graph, "candidate"))
+        tolerance = verdict.score_tolerance(INT8, 0.0)
+        found, *strange = (
+            metrics.compare(self._spec.outputs, right, got, asked.names, score_tolerance=tolerance)
+            for asked, right, got in zip(self._asked, self._truth, answers, strict=True)
+        )
+        passed = verdict.judge(stricter(INT8), {}, evaluation=[found], stress=strange)
+        return Quality(
+            passed=passed.status != "rejected",
+            snr_db=_snr(self._truth[0], answers[0], self._spec.outputs[0].name),
+            worst=_worst(found),
+            reasons=tuple(str(reason) for reason in passed.reasons),
+        )
+
+    @property
+    def one(self) -> dict[str, Array]:
+        """One sample, for timing."""
+        return self._samples.batches(1)[0]
+
+    def _answers(self, runtime: Runtime) -> list[dict[str, Array]]:
+        answers = []
+        for asked in self._asked:
+            rows = [runtime.run(batch) for batch in asked.batches(BATCH)]
+            answers.append({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+        runtime.close()
+        return answers
+
+
+def stricter(tolerance: Tolerance) -> Tolerance:
+    """The same limits with STRICTER of their room; no task metric, since calibration samples have no truth."""
+
+    def room(limit: float | None) -> float | None:
+        return None if limit is None else 1.0 - (1.0 - limit) * STRICTER
+
+    return replace(
+        tolerance,
+        spearman=room(tolerance.spearman),
+        cosine=room(tolerance.cosine),
+        lost_mass=None if tolerance.lost_mass is None else tolerance.lost_mass * STRICTER,
+        task_drop=None,
+        task_drop_worst=None,
+    )
+
+
+def _snr(truth: Mapping[str, Array], answers: Mapping[str, Array], output: str) -> float:
+    right, got = truth[output].astype(np.float64), answers[output].astype(np.float64)
+    noise = float(((right - got) ** 2).sum())
+    return NOISELESS if noise == 0 else float(10.0 * np.log10(max(float((right**2).sum()), 1e-30) / noise))
+
+
+def _worst(found: metrics.Comparison) -> dict[str, float]:
+    worst: dict[str, float] = {}
+    for measure in found.measures:
+        if measure.metric in ("spearman", "lost mass", "cosine") and len(measure.values):
+            value = float(measure.values.max() if measure.metric == "lost mass" else measure.values.min())
+            kept = worst.get(measure.metric, value)
+            worst[measure.metric] = max(kept, value) if measure.metric == "lost mass" else min(kept, value)
+    return worst

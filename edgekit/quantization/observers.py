@@ -1,0 +1,89 @@
+"""What activations do on the calibration samples, and the ranges that follow by ONNX Runtime's methods."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import ExportError
+from edgekit.model.spec import Array
+from edgekit.onnxgraph.quant_config import Method, Observed
+from edgekit.quantization.calibration import Samples
+from edgekit.runtime import ort
+
+if TYPE_CHECKING:
+    import onnx
+
+BATCH = 4
+"""Samples a run: more only take memory."""
+BINS, LEVELS, PERCENTILE = 2048, 128, 99.999
+"""Bins of a histogram, quantization levels of the entropy method and the percentile: ONNX Runtime's defaults, but for
+the bins, of which entropy takes as many as it has levels."""
+
+
+def observe(
+    graph: onnx.ModelProto,
+    tensors: Sequence[str],
+    samples: Samples,
+    methods: Sequence[Method],
+    tell: Callable[[float], None],
+) -> dict[str, Observed]:
+    """Run all samples once and look at the named tensors.
+
+    Args:
+        graph: In fp32; not changed.
+        tensors: Names of float tensors, inputs of the graph included.
+        samples: What to run.
+        methods: Which ranges are wanted.
+        tell: Told the share that is done.
+
+    Raises:
+        ExportError: If a tensor holds a NaN or Inf although the samples do not.
+    """
+    histograms = {m: _collector(m) for m in methods if m != "minmax"}
+    low: dict[str, Array] = {}
+    high: dict[str, Array] = {}
+    rows: dict[str, int] = {}
+    batches = samples.batches(BATCH)
+    session = ort.tapped(graph, tensors)
+    for number, batch in enumerate(batches):
+        tell(number / len(batches))
+        found = session.run(batch)
+        count = len(next(iter(batch.values())))
+        for name in tensors:
+            array = np.asarray(found[name] if name in found else batch[name])
+            if not np.isfinite(array).all():
+                raise ExportError(f"the tensor '{name}' is not finite on the calibration samples: the model overflows")
+            others = tuple(range(array.ndim - 1))
+            low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
+            high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
+            rows[name] = array.size // array.shape[-1] // count
+        for collector in histograms.values():
+            with contextlib.redirect_stdout(io.StringIO()):
+                collector.collect({name: [found[name] if name in found else batch[name]] for name in tensors})
+    ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
+    ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
+    return {
+        n: Observed({m: _with_zero(found[n]) for m, found in ranges.items()}, low[n], high[n], rows[n]) for n in tensors
+    }
+
+
+def _collector(method: Method) -> Any:
+    from onnxruntime.quantization.calibrate import HistogramCollector
+
+    bins = LEVELS if method == "entropy" else BINS
+    return HistogramCollector(method, False, bins, LEVELS, PERCENTILE, "same")
+
+
+def _ranges(method: Method, collector: Any) -> dict[str, tuple[float, float]]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        found = collector.compute_collection_result()
+    return {name: (float(data[0]), float(data[1])) for name, data in found.items()}
+
+
+def _with_zero(found: tuple[float, float]) -> tuple[float, float]:
+    return min(found[0], 0.0), max(found[1], 0.0)

@@ -1,0 +1,132 @@
+"""What a search tried, kept line by line: a search that was interrupted goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgekit.onnxgraph.quant_config import QuantConfig
+from edgekit.quantization.evaluator import Quality
+
+LOG = "tried.jsonl"
+TABLE = "recipes.json"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One recipe and what came of it.
+
+    Attributes:
+        recipe: How it was quantized.
+        quality: On the samples held back.
+        size: Of the file, in bytes.
+        work: Share of the multiplications of linear layers that stay in float.
+    """
+
+    recipe: QuantConfig
+    quality: Quality
+    size: int
+    work: float
+
+
+@dataclass
+class Tried:
+    """The rows of one search.
+
+    Attributes:
+        folder: Where they are kept.
+        context: What they depend on, as a digest. Rows of another context are left out.
+    """
+
+    folder: Path
+    context: str
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read what an earlier search of the same context found; a line that was cut off is not there."""
+        log = self.folder / LOG
+        try:
+            text = log.read_text()
+        except OSError:
+            return
+        if text and not text.endswith("\n"):  # cut off by a kill: what is added begins a line of its own
+            with log.open("a") as end:
+                end.write("\n")
+        for line in text.splitlines():
+            try:
+                found = json.loads(line)
+                if found["context"] == self.context:
+                    row = _row(found)
+                    self.rows[row.recipe.key] = row
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def add(self, row: Row) -> Row:
+        """Keep a row."""
+        self.rows[row.recipe.key] = row
+        with (self.folder / LOG).open("a") as log:
+            log.write(json.dumps({"context": self.context, **asdict(row)}) + "\n")
+        return row
+
+
+def write_table(
+    folder: Path, rows: Mapping[str, Row], chosen: Row, milliseconds: Mapping[str, float], parts: Collection[str]
+) -> None:
+    """Write the table that reports show.
+
+    Args:
+        folder: Where.
+        rows: By the recipe's key.
+        chosen: The row that the artifact is made by.
+        milliseconds: Median latency of the recipes that were timed, by key.
+        parts: All groups.
+    """
+    best = _pareto(list(rows.values()))
+    table = [
+        {
+            "name": called(row.recipe, parts),
+            "chosen": row.recipe.key == chosen.recipe.key,
+            "passed": row.quality.passed,
+            "pareto": row.recipe.key in best,
+            "size": row.size,
+            "measures": {**row.quality.worst, "snr": row.quality.snr_db},
+            "float_groups": _floats(row.recipe, parts),
+            "float_work": f"{row.work:.1%}",
+            **({"p50_ms": milliseconds[key]} if key in milliseconds else {}),
+        }
+        for key, row in rows.items()
+    ]
+    (folder / TABLE).write_text(json.dumps(table, indent=2) + "\n")
+
+
+def called(recipe: QuantConfig, parts: Collection[str]) -> str:
+    """What people are told of a recipe; a pass that measured the sensitivity of one group is called by that group."""
+    alone = set(parts) - set(recipe.floats)
+    return f"{recipe.method}, only {alone.pop()}" if _sensitivity(recipe, parts) else recipe.name
+
+
+def _floats(recipe: QuantConfig, parts: Collection[str]) -> str:
+    return "all others" if _sensitivity(recipe, parts) else ", ".join(recipe.floats) or "none"
+
+
+def _sensitivity(recipe: QuantConfig, parts: Collection[str]) -> bool:
+    return len(parts) > 2 and len(recipe.floats) == len(parts) - 1
+
+
+def _pareto(rows: list[Row]) -> set[str]:
+    """Keys of the rows that no other beats in float work, size and noise at once."""
+    costs = {row.recipe.key: (row.work, row.size, -row.quality.snr_db) for row in rows}
+    return {
+        key
+        for key, cost in costs.items()
+        if not any(other != cost and all(o <= c for o, c in zip(other, cost, strict=True)) for other in costs.values())
+    }
+
+
+def _row(found: Mapping[str, Any]) -> Row:
+    recipe = QuantConfig(**{**found["recipe"], "floats": tuple(found["recipe"]["floats"])})
+    quality = Quality(**{**found["quality"], "reasons": tuple(found["quality"]["reasons"])})
+    return Row(recipe, quality, int(found["size"]), float(found["work"]))

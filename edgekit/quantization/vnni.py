@@ -1,0 +1,47 @@
+"""What one INT8 file answers on different processors: where sums are exact, and where pairs of products saturate."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.model.spec import ModelSpec
+from edgekit.onnxgraph import saturation
+from edgekit.quantization.calibration import Samples
+from edgekit.quantization.evaluator import Jury, Quality
+
+if TYPE_CHECKING:
+    import onnx
+
+IMAGES = 4
+"""Images that are run: in the emulation each takes half a second."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The quality of one graph, twice.
+
+    Attributes:
+        exact: Where sums are exact, as with VNNI.
+        saturating: Where pairs of products saturate, as on x86 without VNNI.
+    """
+
+    exact: Quality
+    saturating: Quality
+
+    def sentence(self, advice: str) -> str:
+        """What to tell, and the advice where it matters."""
+        lost = max(self.exact.snr_db - self.saturating.snr_db, 0.0)
+        said = f"on x86 without VNNI the noise is {lost:.1f} dB higher than with it (emulated)"
+        if self.exact.passed and not self.saturating.passed:
+            return f"{said}, beyond the gate: {advice}"
+        return said
+
+
+def measure(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto, samples: Samples) -> Spread:
+    """Judge a quantized graph against its fp32 graph on the last few of some samples, both ways."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        jury = Jury(spec, graph, samples.part(-IMAGES, None), Path(folder), settings=saturation.EXACT)
+        return Spread(jury.judge(made), jury.judge(saturation.emulated(made)))

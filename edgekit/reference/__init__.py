@@ -1,0 +1,1 @@
+"""What the model itself says: what is asked, what it answered, and on which device."""

@@ -1,0 +1,145 @@
+"""What the model itself says, recorded once: golden outputs, their noise floor, latency, and what made them.
+
+The best reference is a GPU's, recorded with `edgekit reference --device cuda` in fp32 with TF32 off and deterministic
+algorithms, and shipped with the model; without one, the CPU's own answer is recorded. Every report says which it was.
+
+A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors. Arrays are named
+`<batch>/<tensor>`. The batches: `evaluation` (real inputs, one image at a time), `stress` (random, constant and extreme
+inputs, likewise) and `grid-NN` (one shape of the grid each, as one batch).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgekit.artifact.manifest import AxisInfo
+from edgekit.model.shapes import grid
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+
+EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
+INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
+FEATURE_ROWS = 4  # images whose features are recorded: they are large, and follow from what is recorded of all
+RANDOM_ROWS = 4
+SAMPLED_SHAPE = 1  # times the pixels of one image of default size
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs that belong together, and what the reference answered.
+
+    Attributes:
+        name: "evaluation", "stress" or "grid-NN".
+        inputs: By name, [n, ...].
+        outputs: By name, [n, ...]; features for the first FEATURE_ROWS rows only.
+        sizes: For a grid batch the sizes of its axes; empty otherwise.
+        names: One name a row.
+    """
+
+    name: str
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    sizes: Mapping[str, int]
+    names: tuple[str, ...]
+
+    @property
+    def single(self) -> bool:
+        """Whether its rows are run one at a time, as an edge device would."""
+        return not self.sizes
+
+    def first(self, rows: int) -> Batch:
+        """The same with its first rows only."""
+        inputs = {name: array[:rows] for name, array in self.inputs.items()}
+        outputs = {name: array[:rows] for name, array in self.outputs.items()}
+        return replace(self, inputs=inputs, outputs=outputs, names=self.names[:rows])
+
+    def rows(self) -> Iterator[dict[str, Array]]:
+        """The inputs of one run each."""
+        if not self.single:
+            yield dict(self.inputs)
+            return
+        for row in range(len(self.names)):
+            yield {name: array[row : row + 1] for name, array in self.inputs.items()}
+
+
+def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
+    """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
+    batches = []
+    if evaluation is not None:
+        batches.append(Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names))
+    batches.append(stress(spec))
+    for number, sizes in enumerate(grid(spec.axes)):
+        inputs = spec.random(1000 + number, sizes)
+        names = tuple(f"row {row}" for row in range(len(next(iter(inputs.values())))))
+        batches.append(Batch(f"{GRID}-{number:02d}", inputs, {}, sizes, names))
+    return tuple(batches)
+
+
+def stress(spec: ModelSpec) -> Batch:
+    """Random, constant and extreme inputs at default sizes: what a photograph never is and a runtime must survive."""
+    rows: list[dict[str, Array]] = [spec.random(seed) for seed in range(RANDOM_ROWS)]
+    names = [f"random {seed}" for seed in range(RANDOM_ROWS)]
+    for name, share in (("all lowest", 0.0), ("all highest", 1.0), ("all middle", 0.5)):
+        rows.append({i.name: _filled(spec, i.name, share) for i in spec.inputs})
+        names.append(name)
+    for seed in range(2):
+        drawn = spec.random(100 + seed)
+        middles = {i.name: (i.low + i.high) / 2 for i in spec.inputs}
+        rows.append(
+            {i.name: np.where(drawn[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
+        )
+        names.append(f"lowest or highest {seed}")
+    inputs = {i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}
+    return Batch(STRESS, inputs, {}, {}, tuple(names))
+
+
+def applicable_batches(
+    batches: tuple[Batch, ...], axes: Mapping[str, AxisInfo], images: int | None = None
+) -> tuple[Batch, ...]:
+    """The batches whose sizes an artifact takes: a fixed axis takes its default only.
+
+    Where only so many evaluation images are asked for, shapes of more than SAMPLED_SHAPE images are left out too.
+    """
+    found = tuple(
+        batch
+        for batch in batches
+        if all(axes[name].dynamic or axes[name].default == size for name, size in batch.sizes.items())
+    )
+    if images is None:
+        return found
+    largest = SAMPLED_SHAPE * math.prod(axis.default for axis in axes.values())
+    small = (b for b in found if not b.sizes or math.prod(b.sizes.values()) <= largest)
+    return tuple(b.first(images) if b.name == EVALUATION else b for b in small)
+
+
+def inputs_digest(batches: tuple[Batch, ...]) -> str:
+    """sha256 of all inputs: a reference belongs to these bytes."""
+    hashed = hashlib.sha256()
+    for batch in batches:
+        for name, array in sorted(batch.inputs.items()):
+            hashed.update(f"{batch.name}/{name} {array.dtype} {array.shape}\n".encode())
+            hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
+
+
+def same_inputs(one: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
+    """Whether the batches ask the same (compared as they are, which is quicker than two hashes)."""
+    return [b.name for b in one] == [b.name for b in other] and all(
+        a.inputs.keys() == b.inputs.keys() and all(np.array_equal(a.inputs[k], b.inputs[k]) for k in a.inputs)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _filled(spec: ModelSpec, name: str, share: float) -> Array:
+    declared = next(i for i in spec.inputs if i.name == name)
+    return np.full(spec.shape(name), declared.low + share * (declared.high - declared.low), dtype=declared.dtype)
+
+
+def arrays_of(batch: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of one batch by their own names, out of a file's."""
+    prefix = f"{batch}/"
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

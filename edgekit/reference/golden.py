@@ -1,0 +1,223 @@
+"""Golden vectors: a few evaluation images with the reference's answers, small enough to travel with an artifact.
+
+Browsers and phones run them on the user's own device before they trust it. The format (`golden.json`, `golden.bin`) is
+described in web/README.md. The images are those on which the usual mistakes of preprocessing show most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.errors import ExportError
+from edgekit.model.spec import Array, Input, ModelSpec
+from edgekit.reference.batches import EVALUATION
+from edgekit.reference.store import read_reference
+from edgekit.storage.files import dump_json
+
+FORMAT = 1
+JSON, BINARY = "golden.json", "golden.bin"
+CASES = 2
+CANDIDATES = 12  # evaluation images that are tried
+MOST_WORDS = 6  # of a query that is put into words again
+ROUNDING = 1e-4
+Answer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+FAULTS: Mapping[str, Callable[[Array, Input], Array]] = {
+    "channels in reverse order": lambda image, _: image[:, ::-1],
+    "bytes that were not scaled": lambda image, i: 255 * (image - i.low) / (i.high - i.low),
+    "scaled to [-1, 1]": lambda image, i: 2 * (image - i.low) / (i.high - i.low) - 1,
+    "turned by 90 degrees": lambda image, _: image.swapaxes(2, 3),
+}
+"""What preprocessing gets wrong: name -> a [1, 3, H, W] image with that fault."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One image, its query and what the reference answered.
+
+    Attributes:
+        name: Of the evaluation image.
+        words: Of the query; empty where they are not known.
+        image: [H, W, 3] uint8, RGB.
+        query: [Q] float32; empty for a model without a query.
+        scores: [N] float32.
+        counts: [N] int32; empty for a model without counts.
+        ranking: [K] int32; likewise.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    image: Array
+    query: Array
+    scores: Array
+    counts: Array
+    ranking: Array
+
+    def inputs(self, spec: ModelSpec) -> dict[str, Array]:
+        """The case as the model's inputs, a batch of one."""
+        made: dict[str, Array] = {}
+        for i in spec.inputs:
+            if i.kind == "image":
+                scaled = i.low + (i.high - i.low) * (self.image.astype(np.float32) / np.float32(255))
+                made[i.name] = scaled.transpose(2, 0, 1)[None].astype(np.float32)
+            else:
+                made[i.name] = self.query[None]
+        return made
+
+
+@dataclass(frozen=True)
+class Words:
+    """The vocabulary of a query encoder.
+
+    Attributes:
+        words: Lower-case words.
+        table: [words, Q] float32, one row a word; a query is the mean of its words' rows.
+    """
+
+    words: tuple[str, ...]
+    table: Array
+
+    def of(self, query: Array) -> tuple[str, ...]:
+        """The words whose rows' mean is a query [Q], in the vocabulary's order; empty where there are none.
+
+        Matching pursuit (Mallat and Zhang, 1993) with the coefficients that a mean of so many rows must have.
+        """
+        for count in range(1, MOST_WORDS + 1):
+            left, found = count * query.astype(np.float64), []
+            for _ in range(count):
+                found.append(int(np.argmax(self.table @ left)))
+                left = left - self.table[found[-1]]
+            if np.abs(left).max() < ROUNDING * count:
+                return tuple(self.words[row] for row in sorted(found))
+        return ()
+
+
+def read_words(folder: Path) -> Words | None:
+    """The vocabulary of a model folder, or None where it has none.
+
+    Raises:
+        ExportError: Its files do not fit each other.
+    """
+    listed, table = folder / "vocabulary.json", folder / "embeddings.bin"
+    if not listed.is_file() or not table.is_file():
+        return None
+    try:
+        record = json.loads(listed.read_text(encoding="utf-8"))
+        words = tuple(str(word) for word in record["words"])
+        return Words(words, np.fromfile(table, "<f4").reshape(len(words), int(record["dim"])))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error
+
+
+def choose(spec: ModelSpec, recorded: Path, words: Words | None, answer: Answer) -> tuple[Case, ...]:
+    """The evaluation images on which the weakest of `FAULTS` shows most; none where no image is made of bytes.
+
+    Args:
+        spec: The model.
+        recorded: The reference folder.
+        words: What the query encoder knows.
+        answer: Runs the proved fp32 artifact.
+
+    Raises:
+        ExportError: The model has no scores.
+    """
+    found = sorted(
+        ((_weakest(case, spec, answer), number, case) for number, case in enumerate(cases(spec, recorded, words))),
+        key=lambda scored: (-scored[0], scored[1]),
+    )
+    return tuple(case for _, _, case in found[:CASES])
+
+
+def largest(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer) -> float:
+    """Largest absolute difference of a score from the reference, over the cases."""
+    scores = _role(spec, "scores")
+    return max(float(np.abs(answer(case.inputs(spec))[scores][0] - case.scores).max()) for case in cases)
+
+
+def blind(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer, limit: float) -> tuple[str, ...]:
+    """The faults of preprocessing that no case shows beyond a limit."""
+    return tuple(name for name in FAULTS if max(_effect(name, case, spec, answer) for case in cases) <= limit)
+
+
+def write(folder: Path, cases: tuple[Case, ...]) -> str:
+    """Write golden.json and golden.bin; returns the path of the former."""
+    binary = bytearray()
+
+    def part(array: Array) -> dict[str, object]:
+        where = {"offset": len(binary), "shape": list(array.shape)}
+        binary.extend(np.ascontiguousarray(array).tobytes())
+        binary.extend(b"\0" * (-len(binary) % 4))
+        return where
+
+    rows = [
+        {
+            "name": c.name,
+            "words": list(c.words),
+            "image": part(c.image),
+            "query": part(c.query.astype("<f4")),
+            "expected": {
+                "relevance": part(c.scores.astype("<f4")),
+                "budgets": part(c.counts.astype("<i4")),
+                "indices": part(c.ranking.astype("<i4")),
+            },
+        }
+        for c in cases
+    ]
+    (folder / BINARY).write_bytes(bytes(binary))
+    (folder / JSON).write_text(dump_json({"format": FORMAT, "binary": BINARY, "cases": rows}))
+    return JSON
+
+
+def cases(spec: ModelSpec, recorded: Path, words: Words | None, most: int = CANDIDATES) -> Iterator[Case]:
+    """The first evaluation images of default size that are made of bytes, with their answers."""
+    batch = next((b for b in read_reference(recorded).batches if b.name == EVALUATION), None)
+    image = next((i for i in spec.inputs if i.kind == "image"), None)
+    query = next((i for i in spec.inputs if i.kind == "query"), None)
+    if batch is None or image is None:
+        return
+    size = spec.shape(image.name)[1:]
+    for row, name in enumerate(batch.names[:most]):
+        unit = (batch.inputs[image.name][row] - image.low) / (image.high - image.low)
+        pixels = np.rint(unit * 255).clip(0, 255).astype(np.uint8)
+        if unit.shape != size or np.abs(unit * 255 - pixels).max() > 1e-2:
+            continue
+        asked = batch.inputs[query.name][row] if query else np.empty(0, np.float32)
+        yield Case(
+            name=name,
+            words=words.of(asked) if words and query else (),
+            image=pixels.transpose(1, 2, 0),
+            query=asked,
+            scores=batch.outputs[_role(spec, "scores")][row],
+            counts=_optional(spec, "counts", batch.outputs, row),
+            ranking=_optional(spec, "ranking", batch.outputs, row),
+        )
+
+
+def _optional(spec: ModelSpec, role: str, outputs: Mapping[str, Array], row: int) -> Array:
+    name = next((o.name for o in spec.outputs if o.role == role), None)
+    return np.empty(0, np.int32) if name is None else outputs[name][row].astype(np.int32)
+
+
+def _role(spec: ModelSpec, role: str) -> str:
+    name = next((o.name for o in spec.outputs if o.role == role), None)
+    if name is None:
+        raise ExportError(f"model '{spec.name}' has no output with the role '{role}': golden vectors need one")
+    return name
+
+
+def _weakest(case: Case, spec: ModelSpec, answer: Answer) -> float:
+    return min(_effect(fault, case, spec, answer) for fault in FAULTS)
+
+
+def _effect(fault: str, case: Case, spec: ModelSpec, answer: Answer) -> float:
+    """How far the scores move under a fault of preprocessing."""
+    inputs = case.inputs(spec)
+    image = next(i for i in spec.inputs if i.kind == "image")
+    wrong = np.ascontiguousarray(FAULTS[fault](inputs[image.name], image)).astype(np.float32)
+    scores = answer({**inputs, image.name: wrong})[_role(spec, "scores")][0]
+    return float(np.abs(scores - case.scores).max()) if scores.shape == case.scores.shape else 1.0

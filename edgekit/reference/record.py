@@ -1,0 +1,231 @@
+"""Recording a reference: run the model on a device, measure its own noise and its latency, write it down."""
+
+from __future__ import annotations
+
+import copy
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.errors import RecordError
+from edgekit.judge import latency
+from edgekit.model.source import weights_digest
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.reference.batches import (
+    EVALUATION,
+    FEATURE_ROWS,
+    Batch,
+    arrays_of,
+    batches_for,
+    inputs_digest,
+    same_inputs,
+)
+from edgekit.reference.store import INFO, OUTPUTS, Reference, describe_reference, read_reference, write_reference
+from edgekit.runtime.eager import EagerRuntime
+from edgekit.runtime.protocol import Runtime
+from edgekit.runtime.threads import threads
+from edgekit.target import silent
+
+LATENCY_BATCHES = (1, 32)
+CPU_RUNS = 20  # a CPU reference is a stand-in, made while a user waits; artifacts are timed by the full protocol
+
+
+def record_reference(
+    spec: ModelSpec,
+    folder: Path,
+    device: str = "cpu",
+    with_inputs: bool = True,
+    progress: Callable[[float, str], None] = silent,
+) -> None:
+    """Record a model's reference on a device.
+
+    Args:
+        spec: The model; a copy of its module is moved to the device.
+        folder: Where to write.
+        device: "cpu" or "cuda".
+        with_inputs: Whether to write the inputs too; a reference that ships with its model leaves them out.
+        progress: Told what is going on.
+
+    Raises:
+        RecordError: If the device is not there, or the model's answer is not finite.
+    """
+    _settle(device)
+    evaluation = spec.evaluation() if spec.evaluation is not None else None
+    batches = batches_for(spec, evaluation)
+    runtime = EagerRuntime(_copied(spec), device)
+    progress(0.1, f"recording on {runtime.device}")
+    answered = tuple(replace(batch, outputs=_answers(runtime, spec, batch)) for batch in batches)
+    _refuse_not_finite(spec, answered)
+    progress(0.5, "measuring the noise floor")
+    real = next((b for b in answered if b.name == EVALUATION), answered[0])
+    noise = _noise(spec, real, device)
+    progress(0.7, "measuring latency")
+    info: dict[str, object] = {
+        "schema_version": 1,
+        "name": spec.name,
+        "device": _describe(device),
+        "device_kind": device,
+        "driver": _driver(device),
+        "versions": {"torch": _torch_version(), "python": platform.python_version(), "numpy": np.__version__},
+        "flags": {"tf32": False, "deterministic": True, "dtype": "float32"},
+        "weights_sha256": weights_digest(spec),
+        "noise": noise,
+        "latency": _latency(spec, device),
+        "metric": _task(evaluation, real),
+        "captions": list(evaluation.captions) if evaluation is not None else [],
+    }
+    write_reference(folder, answered, info, with_inputs)
+
+
+def adopt(spec: ModelSpec, shipped: Path, folder: Path) -> bool:
+    """Copy the reference that ships with a model into a build, with inputs; False where it is of another model."""
+    from safetensors.numpy import load_file
+
+    if not (shipped / INFO).is_file():
+        return False
+    info = describe_reference(shipped)
+    if info["weights_sha256"] != weights_digest(spec):
+        return False
+    batches = _asked(spec)
+    if info["inputs_sha256"] != inputs_digest(batches):
+        return False
+    outputs = load_file(shipped / OUTPUTS)
+    whole = tuple(replace(b, outputs=arrays_of(b.name, outputs)) for b in batches)
+    write_reference(folder, whole, info, with_inputs=True)
+    return True
+
+
+def kept(spec: ModelSpec, folder: Path) -> Reference | None:
+    """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
+    try:
+        found = read_reference(folder)
+    except RecordError:
+        return None
+    same = found.info["weights_sha256"] == weights_digest(spec)
+    return found if same and same_inputs(found.batches, _asked(spec)) else None
+
+
+def host() -> dict[str, str]:
+    """Facts of this host that results depend on: processor, instruction sets, threads, operating system."""
+    flags = {flag for line in _cpuinfo() if line.startswith("flags") for flag in line.split(":")[1].split()}
+    telling = sorted(flags & {"avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8"})
+    return {
+        "processor": _processor(),
+        "instruction sets": ", ".join(telling) or "not told",
+        "threads": str(threads()),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _asked(spec: ModelSpec) -> tuple[Batch, ...]:
+    return batches_for(spec, spec.evaluation() if spec.evaluation is not None else None)
+
+
+def _settle(device: str) -> None:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with a fixed workspace
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RecordError("no CUDA device is visible to PyTorch on this host: use --device cpu")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.use_deterministic_algorithms(True)
+
+
+def _copied(spec: ModelSpec) -> ModelSpec:
+    return replace(spec, module=copy.deepcopy(spec.module))
+
+
+def _answers(runtime: Runtime, spec: ModelSpec, batch: Batch) -> dict[str, Array]:
+    rows = [runtime.run(row) for row in batch.rows()]
+    answer = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    features = {o.name for o in spec.outputs if o.role == "features"}
+    return {name: array[:FEATURE_ROWS] if name in features else array for name, array in answer.items()}
+
+
+def _refuse_not_finite(spec: ModelSpec, batches: tuple[Batch, ...]) -> None:
+    for batch in batches:
+        for name, array in batch.outputs.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise RecordError(f"'{spec.name}' itself answers NaN or Inf in '{name}' on the {batch.name} inputs")
+
+
+def _noise(spec: ModelSpec, batch: Batch, device: str) -> dict[str, dict[str, float]]:
+    """Largest absolute difference of each score or tensor output between device fp32, CPU fp32 and CPU fp64."""
+    answers: dict[str, Mapping[str, Array]] = {}
+    if device != "cpu":
+        answers[device] = batch.outputs
+    answers["cpu32"] = _answers(EagerRuntime(_copied(spec)), spec, batch)
+    answers["cpu64"] = _answers(EagerRuntime(_copied(spec), double=True), spec, batch)
+    kinds = list(answers)
+    found: dict[str, dict[str, float]] = {}
+    for output in spec.outputs:
+        if output.role not in ("scores", "tensor"):
+            continue
+        pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
+        found[output.name] = {f"{a} {b}": _furthest(answers[a][output.name], answers[b][output.name]) for a, b in pairs}
+    return found
+
+
+def _furthest(one: Array, other: Array) -> float:
+    return float(np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)), initial=0.0))
+
+
+def _latency(spec: ModelSpec, device: str) -> dict[str, dict[str, dict[str, object]]]:
+    found: dict[str, dict[str, dict[str, object]]] = {}
+    for batch in LATENCY_BATCHES:
+        inputs = spec.random(7, {"batch": batch} if "batch" in spec.axes else {})
+        if device == "cuda":
+            from edgekit.reference.cuda_timing import timings
+
+            found[f"batch {batch}"] = timings(_copied(spec), inputs)
+        else:
+            timed = latency.measure({"eager": EagerRuntime(_copied(spec))}, inputs, warm_up=2, runs=CPU_RUNS, seconds=0)
+            found[f"batch {batch}"] = {name: one.as_record() for name, one in timed.items()}
+        if "batch" not in spec.axes:
+            break
+    return found
+
+
+def _task(evaluation: Evaluation | None, batch: Batch) -> dict[str, object]:
+    if evaluation is None or evaluation.metric is None or evaluation.truth is None:
+        return {}
+    values = evaluation.metric(batch.outputs, evaluation.truth)
+    return {"name": evaluation.metric_name, "mean": float(np.mean(values)), "images": [float(v) for v in values]}
+
+
+def _describe(device: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if device == "cuda" else f"CPU ({_processor()})"
+
+
+def _processor() -> str:
+    named = (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def _driver(device: str) -> str:
+    if device != "cuda":
+        return ""
+    import torch
+
+    version = Path("/proc/driver/nvidia/version")
+    text = version.read_text().splitlines()[0].split() if version.is_file() else []
+    number = next((word for word in text if word[:1].isdigit() and "." in word), "unknown")
+    return f"NVIDIA {number}, CUDA {torch.version.cuda}"
+
+
+def _torch_version() -> str:
+    import torch
+
+    return torch.__version__

@@ -1,0 +1,163 @@
+"""A study -> JSON for machines, Markdown for pull requests and cards, CSV for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from edgekit.report import formats
+from edgekit.report.rows import STATUSES, Artifact, Row, Study
+from edgekit.storage.files import dump_json
+
+SCHEMA_VERSION = 1
+COLUMNS = (
+    "model", "target", "precision", "place", "origin", "verdict", "reason", "device", "size_bytes", "max_abs",
+    "spearman", "agreement", "task_drop", "worst_image", "p50_ms", "p95_ms", "baseline", "ratio", "ratio_low",
+    "ratio_high", "slower_not_recommended",
+)  # fmt: skip
+MARKS = {"verified": "✅", "rejected": "❌", "not verified here": "⚪", "not judged yet": "⚪", "unreadable": "⚠️"}
+
+
+def to_json(study: Study) -> str:
+    """Everything that was read, numbers as they are; `null` where a number is not finite."""
+    reference = study.reference
+    facts = {
+        "missing": reference.missing,
+        "device": reference.device,
+        "device_kind": reference.kind,
+        "facts": dict(reference.facts),
+        "noise": [{"output": n.output, "between": n.between, "value": n.value} for n in reference.noise],
+        "latency_ms": [{"batch": s.batch, "mode": s.mode, "p50": s.p50, "p95": s.p95} for s in reference.speeds],
+        "metric": {"name": reference.metric, "mean": reference.metric_mean},
+        "sha256": reference.sha256,
+    }
+    report = {
+        "schema_version": SCHEMA_VERSION,
+        "name": study.name,
+        "counts": {status: study.count(status) for status in STATUSES},
+        "reference": facts,
+        "artifacts": [_described(found) for found in study.artifacts],
+    }
+    return dump_json(report)
+
+
+def to_csv(study: Study) -> str:
+    """One line a row. Texts that a spreadsheet would run as a formula get an apostrophe in front."""
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for row in study.rows:
+        table.writerow([_cell(value) for value in _line(study, row)])
+    return stream.getvalue()
+
+
+def to_markdown(study: Study) -> str:
+    """The summary table, the reasons and the notes."""
+    reference = study.reference
+    judge = reference.missing or f"{reference.device}, fp32"
+    lines = [f"# {_text(study.name)}: edgekit report", "", f"Reference: **{_text(judge)}**.", ""]
+    if reference.kind == "cpu":
+        lines += ["> The reference was made on a **CPU**: no GPU has confirmed these verdicts.", ""]
+    lines += [
+        "| | artifact | precision | place | size | max abs | Spearman | top-K | task drop | p50 | against |",
+        "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    lines += [_summary(row) for row in study.rows]
+    told = [(row, text) for row in study.rows for text in (*row.reasons, *row.notes)]
+    if told:
+        lines += ["", "## What to know", ""]
+        lines += [f"- {MARKS[row.status]} **{_text(row.label)}**: {_text(text)}" for row, text in told]
+    said = [(found.target, note) for found in study.artifacts if found.manifest for note in found.manifest.notes]
+    if said:
+        lines += ["", "## What the exporters say", ""]
+        lines += [f"- **{_text(target)}**: {_text(note)}" for target, note in said]
+    noise = [f"{_text(n.output)} {_text(n.between)} {formats.plain(n.value)}" for n in reference.noise]
+    if noise:
+        lines += ["", f"The reference's own noise, largest absolute difference: {', '.join(noise)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _described(found: Artifact) -> dict[str, Any]:
+    return {
+        "target": found.target,
+        "manifest": found.manifest.model_dump(mode="json") if found.manifest else None,
+        "results": [result.model_dump(mode="json") for result in found.results],
+        "recipes": [_finite(recipe) for recipe in found.recipes],
+        "rows": [_row(row) for row in found.rows],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    measures = {"max_abs": row.worst("max abs"), "spearman": row.worst("spearman"), "agreement": row.worst("agreement")}
+    return {
+        "target": row.target,
+        "precision": row.precision,
+        "place": row.place,
+        "origin": row.origin,
+        "status": row.status,
+        "reasons": list(row.reasons),
+        "notes": list(row.notes),
+        "device": row.device,
+        "size": row.size,
+        **{name: measure.value if measure else None for name, measure in (measures | {"task_drop": row.drop}).items()},
+        "p50_ms": row.timing.p50 if row.timing else None,
+        "slower": row.slower,
+    }
+
+
+def _line(study: Study, row: Row) -> list[object]:
+    measures = [row.error, row.worst("spearman"), row.worst("agreement"), row.drop]
+    values = ["" if m is None else formats.NOT_FINITE if m.value is None else repr(m.value) for m in measures]
+    times = [repr(row.timing.p50), repr(row.timing.p95)] if row.timing else ["", ""]
+    first = row.ratios[0] if row.ratios else None
+    ratio = [first.baseline, repr(first.value), repr(first.low), repr(first.high)] if first else [""] * 4
+    worst = row.failed[0].image if row.failed else row.error.image if row.error else ""
+    facts: list[object] = [study.name, row.target, row.precision, row.place, row.origin, row.status]
+    facts += ["; ".join(row.reasons), row.device, row.size if row.size is not None else ""]
+    return [*facts, *values, worst, *times, *ratio, "yes" if row.slower else ""]
+
+
+def _cell(value: object) -> str:
+    text = str(value)
+    formula = text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text)
+    return f"'{text}" if formula else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _summary(row: Row) -> str:
+    measures = (row.error, row.worst("spearman"), row.worst("agreement"), row.drop)
+    against = f"{formats.times(row.ratios[0].value)} {_text(row.ratios[0].baseline)}" if row.ratios else formats.NONE
+    cells = [
+        f"{MARKS[row.status]} {row.status}",
+        _text(row.target),
+        _text(row.precision),
+        _text(" ".join(part for part in (row.place, row.origin) if part)),
+        formats.size(row.size),
+        *(formats.measured(measure) for measure in measures),
+        formats.milliseconds(row.timing.p50 if row.timing else None),
+        against + (" (slower: not recommended)" if row.slower else ""),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _text(text: str) -> str:
+    """A text as Markdown shows it, whatever is in it: one line, nothing that is markup."""
+    flat = " ".join(text.split()).replace("&", "&amp;")
+    return "".join(f"\\{letter}" if letter in "<>|`*_[]\\~" else letter for letter in flat)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -1,0 +1,72 @@
+"""TorchScript in this process: the lite interpreter that phones have, and the full one of servers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError
+from edgekit.model.spec import Array
+from edgekit.runtime import input_shapes
+from edgekit.runtime.threads import threads
+
+
+class TorchScriptRuntime:
+    """A `.ptl` or `.pt` file.
+
+    Args:
+        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
+        entry: The file in it.
+        lite: Whether the lite interpreter runs it.
+
+    Raises:
+        ArtifactError: If the interpreter refuses the file.
+    """
+
+    def __init__(self, folder: Path, entry: str, lite: bool = False) -> None:
+        import torch
+        from torch.jit.mobile import _load_for_lite_interpreter
+
+        self._manifest = read_artifact(folder, check=False)
+        self._lite = lite
+        torch.set_num_threads(threads())
+        try:
+            load: Callable[[str], Callable[..., object]] = _load_for_lite_interpreter if lite else torch.jit.load
+            with warnings.catch_warnings():
+                # Both are deprecated, which the docs of the targets say; a user of the artifact cannot change it.
+                warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interp)", category=DeprecationWarning)
+                self._module = load(str(folder / entry))
+        except Exception as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ArtifactError(f"PyTorch refuses '{folder / entry}': {first}") from error
+
+    @property
+    def device(self) -> str:
+        """Library, version, interpreter and threads, in words."""
+        import torch
+
+        kind = "lite interpreter" if self._lite else "TorchScript interpreter"
+        return f"PyTorch {torch.__version__} {kind}, CPU, {threads()} threads"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; inputs are copied, since a module may change them in place.
+
+        Raises:
+            UsageError: If a size that the artifact has fixed differs.
+        """
+        import torch
+
+        input_shapes.require(self._manifest, inputs)
+        arguments = [torch.from_numpy(np.array(inputs[i.name], order="C")) for i in self._manifest.inputs]
+        with torch.inference_mode():
+            answer = self._module(*arguments)
+        values = answer if isinstance(answer, (tuple, list)) else (answer,)
+        return {o.name: v.numpy() for o, v in zip(self._manifest.outputs, values, strict=True)}
+
+    def close(self) -> None:
+        """Free the module."""
+        del self._module

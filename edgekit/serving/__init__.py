@@ -1,0 +1,1 @@
+"""Serving a bundle on this machine."""

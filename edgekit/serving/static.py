@@ -1,0 +1,242 @@
+"""Serving a bundle on this machine: a fixed table of the manifest's hashed files, and nothing else.
+
+A request's path is looked up, never joined to a folder, so that there is nothing to traverse. Precompressed siblings
+are chosen by Accept-Encoding; every answer carries the headers that threads need (COOP and COEP).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path, PurePosixPath
+from typing import Self
+from urllib.parse import unquote_to_bytes
+
+from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.errors import ArtifactError, UsageError
+from edgekit.storage.files import digest_file
+
+LOCAL = "127.0.0.1"
+IDLE = 30.0  # seconds a connection may say nothing
+CHUNK = 1 << 18
+ENCODINGS = {"br": ".br", "gzip": ".gz"}  # best first
+CHANGING = {"index.html", "sw.js", MANIFEST}
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".wasm": "application/wasm",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".webp": "image/webp",
+    ".md": "text/plain; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+    "": "text/plain; charset=utf-8",
+}
+OTHER = "application/octet-stream"
+POLICY = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; media-src 'self' blob:; style-src 'self'; manifest-src 'self'; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""The content security policy of web/index.html, which a host must send too: workers obey their own answer's only."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+"""What goes out with every file: the policy, and what threads need (COOP and COEP)."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """One file as it goes out: the file itself, and its compressed siblings by encoding.
+
+    Attributes:
+        path: Absolute.
+        size: Bytes, checked again when it is opened.
+        sha256: For the ETag.
+        encoded: Encoding -> (path, size).
+    """
+
+    path: Path
+    size: int
+    sha256: str
+    encoded: Mapping[str, tuple[Path, int]]
+
+
+class Server:
+    """Serves one bundle until it is closed.
+
+    Args:
+        folder: An artifact folder of the target `web`.
+        host: Address to listen on.
+        port: Port; 0 takes a free one.
+
+    Raises:
+        ArtifactError: If it is no artifact, or a file differs from its manifest.
+        UsageError: If the address cannot be listened on.
+    """
+
+    def __init__(self, folder: Path, host: str = LOCAL, port: int = 0) -> None:
+        table = tabulate(folder.resolve())
+
+        class Handler(_Handler):
+            files = table
+
+        try:
+            self._server = _Threads((host, port), Handler)
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on '{host}:{port}' ({error.strerror}): choose another port with --port"
+            ) from error
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}/"
+
+    def serve(self) -> None:
+        """Serve until interrupted."""
+        try:
+            self._server.serve_forever()
+        finally:
+            self._server.server_close()
+
+    def __enter__(self) -> Self:
+        """Serve in a thread."""
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+        if self._thread:
+            self._thread.join()
+
+
+def tabulate(folder: Path) -> dict[str, Served]:
+    """Request path -> file, for what the manifest names and for the manifest."""
+    manifest = read_artifact(folder)
+    by_path = {file.path: file for file in manifest.files}
+    if "index.html" not in by_path:
+        raise ArtifactError(f"'{folder}' is no web bundle: make one with `edgekit export -t web`")
+    table = {}
+    for path, file in by_path.items():
+        siblings = {e: by_path[path + suffix] for e, suffix in ENCODINGS.items() if path + suffix in by_path}
+        encoded = {e: (folder / sibling.path, sibling.size) for e, sibling in siblings.items()}
+        table[f"/{path}"] = Served(folder / path, file.size, file.sha256, encoded)
+    own = folder / MANIFEST
+    table[f"/{MANIFEST}"] = Served(own, own.stat().st_size, digest_file(own), {})
+    table["/"] = table["/index.html"]
+    return table
+
+
+class _Threads(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that closes a tab breaks its connections: nothing to say."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "edgekit"
+    sys_version = ""
+    timeout = IDLE
+    files: Mapping[str, Served] = {}
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def _answer(self, body: bool) -> None:
+        name = unquote_to_bytes(self.path.partition("?")[0]).decode("utf-8", "replace")
+        served = self.files.get(name)
+        if served is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such file in this bundle", body)
+            return
+        encoding = self._encoding(served)
+        path, size = served.encoded[encoding] if encoding else (served.path, served.size)
+        tag = f'"{served.sha256[:20]}{"-" + encoding if encoding else ""}"'
+        if self.headers.get("If-None-Match") == tag:
+            self._start(HTTPStatus.NOT_MODIFIED, name, tag, encoding, 0)
+            return
+        try:
+            stream = _open(path, size)
+        except OSError:
+            self._refuse(
+                HTTPStatus.CONFLICT, "the file changed since the bundle was opened: start the demo again", body
+            )
+            return
+        with os.fdopen(stream, "rb") as file:
+            self._start(HTTPStatus.OK, name, tag, encoding, size)
+            while body and (chunk := file.read(CHUNK)):
+                self.wfile.write(chunk)
+
+    def _encoding(self, served: Served) -> str:
+        accepted = {
+            part.partition(";")[0].strip()
+            for part in self.headers.get("Accept-Encoding", "").split(",")
+            if part.replace(" ", "").partition(";q=")[2] not in ("0", "0.0")
+        }
+        return next((e for e in ENCODINGS if e in accepted and e in served.encoded), "")
+
+    def _start(self, status: HTTPStatus, name: str, tag: str, encoding: str, size: int) -> None:
+        file = "index.html" if name == "/" else name.removeprefix("/")
+        # The build's names hold a hash, and the library asks for the runtime with its version.
+        hashed = file.startswith("assets/") or (file.startswith("ort/") and "?" in self.path)
+        self.send_response(status)
+        for header, value in HEADERS.items():
+            self.send_header(header, value)
+        self.send_header("Content-Type", TYPES.get(PurePosixPath(file).suffix, OTHER))
+        self.send_header("Cache-Control", "public, max-age=31536000, immutable" if hashed else "no-cache")
+        self.send_header("ETag", tag)
+        self.send_header("Vary", "Accept-Encoding")
+        if encoding:
+            self.send_header("Content-Encoding", encoding)
+        if status is HTTPStatus.OK:
+            self.send_header("Content-Length", str(size))
+        self.end_headers()
+
+    def _refuse(self, status: HTTPStatus, sentence: str, body: bool) -> None:
+        data = f"{sentence}\n".encode()
+        self.send_response(status)
+        for header, value in HEADERS.items():
+            self.send_header(header, value)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Requests are not news."""
+
+
+def _open(path: Path, size: int) -> int:
+    """Open a plain file of a known size, not through a link."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+        os.close(descriptor)
+        raise OSError("changed")
+    return descriptor

@@ -1,0 +1,1 @@
+"""Files: hashes, atomic writes, staging folders and sweeping."""

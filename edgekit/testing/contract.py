@@ -1,0 +1,131 @@
+"""The test suite that every target inherits, and the small model that it is run on.
+
+A target's own test is a class of a few lines::
+
+    class TestOnnx(TargetContract):
+        name = "onnx"
+
+It is shipped, so that targets of third parties are held to the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edgekit import registry
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import DependencyError, UsageError
+from edgekit.pipeline import run
+from edgekit.pipeline.run import Outcome
+from edgekit.target import Need
+from edgekit.testing.audience import Silence
+from edgekit.testing.models import SMALL
+
+if TYPE_CHECKING:
+    pass
+
+HEAVY = ("torch", "onnx", "onnxruntime", "onnxscript", "coremltools", "executorch", "matplotlib", "playwright", "scipy")
+
+
+class TargetContract:
+    """What every target must hold.
+
+    Attributes:
+        name: The target.
+        statuses: The verdict that each place must reach on the small model where all libraries are there.
+        options: Options to export with.
+    """
+
+    name: str
+    statuses: Mapping[str, str] = {}
+    options: Mapping[str, str] = {}
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def builds(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """A folder with the small model's build for this target."""
+        if missing := registry.missing(registry.find(cls.name)):
+            pytest.skip(f"needs {missing[0].module}: pip install 'edgekit[{missing[0].extra}]'")
+        folder = tmp_path_factory.mktemp(cls.name)
+        cls._export(folder)
+        return folder
+
+    def test_is_declared_completely(self) -> None:
+        """Every place has a tolerance, every default is possible, the summary says something."""
+        target = registry.find(self.name)
+        assert target.summary
+        assert target.places
+        assert all(place in target.tolerance or "" in target.tolerance for place in target.places)
+        assert all(not option.choices or option.default in option.choices for option in target.options)
+        known = (*registry.BASIC_SOURCES, *registry.available())
+        assert target.source in known
+
+    def test_imports_nothing_heavy(self) -> None:
+        """Listing targets must stay quick."""
+        module = registry.available()[self.name].module
+        code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]"
+
+    def test_is_judged_as_expected(self, builds: Path) -> None:
+        """The small model reaches the expected verdict in every place."""
+        found = read_artifact(builds / "small" / self.name)
+        expected = dict.fromkeys(registry.find(self.name).places, "verified") | dict(self.statuses)
+        assert {v.place: v.status for v in found.verdicts} == expected, [v.reason for v in found.verdicts]
+
+    def test_advertises_only_what_was_proved(self, builds: Path) -> None:
+        """A dynamic axis was run at more than one size."""
+        found = read_artifact(builds / "small" / self.name)
+        if any(v.status == "not verified here" for v in found.verdicts):
+            pytest.skip("not verified here: nothing was proved")
+        for name, axis in found.axes.items():
+            assert not axis.dynamic or len({sizes[name] for sizes in found.proof}) > 1
+
+    def test_unchanged_does_no_work(self, builds: Path) -> None:
+        """The second export finds the first."""
+        outcome = self._export(builds)
+        assert next(row for row in outcome.rows if row.target == self.name).reused
+
+    def test_is_byte_identical(self, builds: Path, tmp_path: Path) -> None:
+        """Another folder, the same bytes."""
+        self._export(tmp_path)
+        one, other = (read_artifact(folder / "small" / self.name) for folder in (builds, tmp_path))
+        assert one.files == other.files
+
+    def test_damage_is_refused(self, builds: Path, tmp_path: Path) -> None:
+        """One flipped bit, and the artifact is not run."""
+        copy = tmp_path / "small"
+        shutil.copytree(builds / "small", copy)
+        victim = copy / self.name / read_artifact(copy / self.name).files[0].path
+        damaged = bytearray(victim.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        victim.write_bytes(bytes(damaged))
+        rows = {row.target: row for row in run.verify(copy, Silence()).rows}
+        assert rows[self.name].status == "failed"
+        assert "damaged" in rows[self.name].sentences[0]
+
+    def test_missing_library_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """A need that is not there gives the sentence that mends it."""
+        needs = registry.find(self.name).needs
+        if not needs:
+            pytest.skip("needs nothing beyond the core")
+        monkeypatch.setattr(registry, "missing", lambda target: (Need(needs[0].module, needs[0].extra),))
+        with pytest.raises(DependencyError, match=rf"needs {needs[0].module}: pip install 'edgekit\["):
+            self._export(tmp_path)
+
+    def test_unknown_option_is_refused(self, tmp_path: Path) -> None:
+        """No option is ignored."""
+        with pytest.raises(UsageError, match="has no option 'colour'"):
+            run.export(SMALL, (self.name,), tmp_path, {self.name: {"colour": "red"}}, Silence())
+
+    @classmethod
+    def _export(cls, folder: Path) -> Outcome:
+        given = {cls.name: dict(cls.options)} if cls.options else {}
+        return run.export(SMALL, (cls.name,), folder, given, Silence())

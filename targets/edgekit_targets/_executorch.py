@@ -1,0 +1,190 @@
+"""A captured program -> ExecuTorch's `.pte` with XNNPACK, and how much of it the delegate took.
+
+The pipeline's program is dynamic in all axes and proved; it is captured again from its own graph with the axes that
+the artifact keeps, since symbols for height and width triple the time of lowering and plan memory for the largest
+image. Attention is written out before that: PyTorch's own decomposition guards against rows that a mask empties, six
+operators per block that XNNPACK lacks and that no graph without a mask needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ExportError
+from edgekit.model.graph import Program, to_tensors
+from edgekit.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+    from executorch.exir.backend.partitioner import Partitioner
+
+DYNAMIC = {"batch": ("batch",), "none": ()}
+"""Values of the option `dynamic` and the axes that each keeps; "all" keeps every one."""
+NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program for ExecuTorch.
+
+    Attributes:
+        data: The `.pte` file.
+        delegated: Operators in XNNPACK's subgraphs.
+        portable: Operators outside of them.
+        subgraphs: Number of XNNPACK's subgraphs: each is one hand-over in and out.
+        left: Names of the operators outside.
+    """
+
+    data: bytes
+    delegated: int
+    portable: int
+    subgraphs: int
+    left: tuple[str, ...]
+
+    def notes(self) -> tuple[str, ...]:
+        """What the manifest says of the delegate."""
+        share = self.delegated / max(1, self.delegated + self.portable)
+        return (
+            f"XNNPACK took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) in "
+            f"{self.subgraphs} subgraphs; ExecuTorch's own kernels run {', '.join(self.left) or 'none'}",
+            "the share of time in XNNPACK was not measured: this build of ExecuTorch has no event tracer",
+        )
+
+
+def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
+    """The axes that stay dynamic for a value of the option `dynamic`."""
+    return tuple(spec.axes) if option == "all" else tuple(a for a in DYNAMIC[option] if a in spec.axes)
+
+
+def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
+    """The program with some axes dynamic within their bounds, the others at their defaults, attention written out.
+
+    Raises:
+        ExportError: If the graph cannot be fixed so.
+    """
+    import torch
+
+    module = whole.exported.module()
+    if not isinstance(module, torch.fx.GraphModule):
+        raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
+    _drop_detach(module)
+    _write_out_attention(module)
+    return captured(spec, module, axes)
+
+
+def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
+    """Capture a graph with some axes dynamic within their bounds and the others at their defaults.
+
+    Raises:
+        ExportError: If it cannot be captured so.
+    """
+    import torch
+
+    # Sizes of 1 get no symbol, hence not the default.
+    sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
+    arguments = to_tensors(spec, spec.random(0, sizes))
+    with quiet(), torch.no_grad():
+        try:
+            return torch.export.export(module, arguments, dynamic_shapes=_shapes(spec, axes))
+        except Exception as error:
+            names = ", ".join(a for a in spec.axes if a not in axes) or "none"
+            first = str(error).strip().splitlines()[0]
+            raise ExportError(f"'{spec.name}' cannot be captured with these axes fixed: {names} ({first})") from error
+
+
+def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner]) -> Lowered:
+    """Hand what XNNPACK takes to XNNPACK, and write the rest for ExecuTorch's own kernels.
+
+    Raises:
+        ExportError: If ExecuTorch cannot lower the program.
+    """
+    with quiet():
+        from executorch.devtools.backend_debug import get_delegation_info
+        from executorch.exir import to_edge_transform_and_lower
+
+        try:
+            edge = to_edge_transform_and_lower(exported, partitioner=partitioners)
+            info = get_delegation_info(edge.exported_program().graph_module)
+            data = bytes(edge.to_executorch().buffer)
+        except Exception as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {first}") from error
+    operators = {n: o for n, o in info.delegation_by_operator.items() if n not in NO_OPERATORS}
+    return Lowered(
+        data=data,
+        delegated=sum(o.delegated for o in operators.values()),
+        portable=sum(o.non_delegated for o in operators.values()),
+        subgraphs=info.num_delegated_subgraphs,
+        left=tuple(sorted(_plain(name) for name, o in operators.items() if o.non_delegated)),
+    )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """ExecuTorch, torchao and the exporter warn and log of their own deprecations, which no user can mend."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], ...]:
+    """Bounds for torch.export; ExecuTorch plans its memory for the upper ones."""
+    import torch
+
+    def dim(name: str) -> object:
+        axis = spec.axes[name]
+        steps = torch.export.Dim(name, min=axis.minimum // axis.multiple_of, max=axis.maximum // axis.multiple_of)
+        return steps if axis.multiple_of == 1 else axis.multiple_of * steps
+
+    made = {name: dim(name) for name in axes}
+    return tuple({d: made[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in made} for i in spec.inputs)
+
+
+def _drop_detach(module: torch.fx.GraphModule) -> None:
+    """`torch.tensor` in a forward leaves `detach_` in the graph, which a second capture refuses on views."""
+    import torch
+
+    for node in module.graph.nodes:
+        if node.target in (torch.ops.aten.detach_.default, torch.ops.aten.detach.default):
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+
+
+def _write_out_attention(module: torch.fx.GraphModule) -> None:
+    import torch
+
+    attention = torch.ops.aten.scaled_dot_product_attention.default
+    for node in module.graph.nodes:
+        if node.target is attention and len(node.args) == 3 and set(node.kwargs) <= {"scale"}:
+            query, key, value = (a.meta["val"].shape for a in node.args)
+            if query[:-2] == key[:-2] == value[:-2]:
+                node.target = _attention
+    module.recompile()
+
+
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None) -> torch.Tensor:
+    """`softmax(q k^T / sqrt(d)) v` over [..., N, d], as three operators that XNNPACK has."""
+    import torch
+
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    q, k, v = (t.reshape(-1, t.shape[-2], t.shape[-1]) for t in (query, key, value))
+    weights = torch.softmax(torch.bmm(q * scale, k.transpose(1, 2)), -1)
+    return torch.bmm(weights, v).reshape(query.shape[:-1] + value.shape[-1:])
+
+
+def _plain(name: str) -> str:
+    """`aten_native_layer_norm_default` -> `native_layer_norm`."""
+    for start in ("aten_", "dim_order_ops__"):
+        name = name.removeprefix(start)
+    return name.rsplit("_", 1)[0] if name.rsplit("_", 1)[-1] in ("default", "int", "self", "dim", "vec") else name

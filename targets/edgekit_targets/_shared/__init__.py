@@ -1,1 +1,0 @@
-"""What two targets share; files and folders that start with _ are no targets."""

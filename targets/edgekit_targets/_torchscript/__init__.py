@@ -1,0 +1,1 @@
+"""What the TorchScript targets share: compiling, control flow, determinism, archives."""

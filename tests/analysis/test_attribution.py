@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from edgekit.analysis import attribution
+from edgekit.errors import ArtifactError, UsageError
+from edgekit.pipeline import run
+from edgekit.testing import small_model
+from tests.quantization.listening import Silent
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("build")
+    options = {"onnx-int8-static": {"search": "none"}}
+    run.export(
+        "edgekit.testing:small_model", ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"), folder, options, Silent()
+    )
+    return folder / "small"
+
+
+def perturbed(graph: onnx.ModelProto, weight: str) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    found = next(i for i in copy.graph.initializer if i.name == weight)
+    values = numpy_helper.to_array(found)
+    noise = np.random.default_rng(0).normal(0, 0.05 * np.abs(values).max(), values.shape).astype(np.float32)
+    found.CopyFrom(numpy_helper.from_array(values + noise, weight))
+    return copy
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_perturbed_module_is_named(number: int, build: Path) -> None:
+    graph = onnx.load(build / "onnx" / "model.onnx")
+    weights = {i.name for i in graph.graph.initializer}
+    linears = [n for n in graph.graph.node if n.op_type in ("Gemm", "MatMul") and n.input[1] in weights]
+    linear = linears[number % len(linears)]
+    rows = [small_model().random(seed) for seed in range(3)]
+    parts = attribution.attribute(graph, perturbed(graph, linear.input[1]), rows)
+    worst = max(parts, key=lambda part: part.born)
+    assert worst.module == linear.name.rpartition("/")[0]
+    assert worst.noise_in == 0.0
+
+
+def test_the_same_graph_has_no_noise(build: Path) -> None:
+    graph = onnx.load(build / "onnx" / "model.onnx")
+    parts = attribution.attribute(graph, graph, [small_model().random(1)])
+    assert parts
+    assert all(part.noise_out == 0.0 for part in parts)
+
+
+@pytest.mark.parametrize("name", ["onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"])
+def test_artifacts_are_explained_and_drawn(name: str, build: Path, tmp_path: Path) -> None:
+    found = attribution.explain(build / name, images=2)
+    assert 0 < max(part.noise_out for part in found.parts) < (0.02 if name == "onnx-fp16" else 0.5)
+    data, plot = attribution.write(found, tmp_path)
+    assert [part["module"] for part in json.loads(data.read_text())["parts"]] == [p.module for p in found.parts]
+    texts = re.findall(r">([^<>]+)</text>", plot.read_text())
+    assert all(part.module in texts for part in found.parts if part.module)
+
+
+def test_what_cannot_be_explained_is_refused(build: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no ONNX artifact made from 'onnx'"):
+        attribution.explain(build / "onnx")
+    with pytest.raises(ArtifactError):
+        attribution.explain(tmp_path / "nowhere")
+    copy = Path(shutil.copytree(build, tmp_path / "small"))
+    (copy / "onnx" / "model.onnx").write_bytes(b"damaged")
+    with pytest.raises(ArtifactError):
+        attribution.explain(copy / "onnx-fp16")

@@ -1,0 +1,275 @@
+"""What `edgekit assets` writes: complete, from the manifest, idempotent, and nothing else in the app is touched."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgekit import apps
+from edgekit.artifact.store import MANIFEST, amend, read_artifact
+from edgekit.errors import ArtifactError, UsageError
+from edgekit.storage.files import digest_file
+from tests.apps import toy
+
+SAMPLE = Path(__file__).parents[2] / "mobile"
+HOME = "src/main/assets/edgekit/toy"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy.build(tmp_path_factory.mktemp("build") / "toy")
+
+
+@pytest.fixture
+def own(build: Path, tmp_path: Path) -> Path:
+    """A copy of the build that a test may change."""
+    return Path(shutil.copytree(build, tmp_path / "build" / "toy"))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    return toy.android_app(tmp_path / "app")
+
+
+def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> None:
+    outcome = apps.write("android", build, app)
+    index = json.loads((app / HOME / "bundle.json").read_text())
+    assert [m["file"] for m in index["models"]] == [
+        "executorch-int8/model.pte",
+        "executorch/model.pte",
+        "onnx/model.onnx",
+        "torch-mobile/model.ptl",
+    ]
+    for file in index["files"]:
+        path = app / HOME / file["path"]
+        assert (path.stat().st_size, digest_file(path)) == (file["size"], file["sha256"])
+    on_disk = {p.relative_to(app / HOME).as_posix() for p in (app / HOME).rglob("*") if p.is_file()}
+    assert on_disk == {f["path"] for f in index["files"]} | {"bundle.json"}
+    assert {"golden.json", "golden.bin", "vocabulary.json", "embeddings.bin"} <= on_disk
+    assert outcome.size == sum((app / p).stat().st_size for p in outcome.written)
+    code = (app / "src/main/kotlin/edgekit/generated/Toy.kt").read_text()
+    folder = re.findall(r'FOLDER: String = "(.+)"', code)[0]
+    for path in re.findall(r'"([\w.-]+/[\w.-]+)", "(?:fp32|int8)"', code):
+        assert (app / "src/main/assets" / folder / path).is_file()
+
+
+def test_every_constant_of_the_code_is_the_manifests(build: Path, app: Path) -> None:
+    apps.write("android", build, app)
+    code = (app / "src/main/kotlin/edgekit/generated/Toy.kt").read_text()
+    for target in ("executorch-int8", "executorch", "onnx", "torch-mobile"):
+        manifest = read_artifact(build / target)
+        entry = next(f for f in manifest.files if f.path == manifest.entry)
+        limit = 2e-2 if manifest.precision == "int8" else 1e-3
+        name = target.upper().replace("-", "_")
+        facts = f'"{manifest.precision}", {entry.size}L, "{entry.sha256}", {limit}'
+        assert f'{name}("{target}", "{target}/{entry.path}", {facts}' in code
+    numbers = re.findall(r"object Images \{(.+?)\n    \}", code, re.DOTALL)[0]
+    assert dict(re.findall(r"const val (\w+): \w+ = (.+)", numbers)) == {
+        "NAME": '"images"',
+        "DTYPE": '"float32"',
+        "SIZE_1": "3",
+        "HEIGHT": "16",
+        "WIDTH": "16",
+        "KIND": '"image"',
+        "LOW": "0.0",
+        "HIGH": "1.0",
+    }
+    assert r'REFERENCE: String = "NVIDIA H200 \"\$1\""' in code
+    assert f'MODEL_SHA256: String = "{read_artifact(build / "onnx").model_sha256}"' in code
+
+
+def test_a_second_run_changes_nothing_and_check_is_content(build: Path, app: Path) -> None:
+    apps.write("android", build, app)
+    before = snapshot(app)
+    outcome = apps.write("android", build, app)
+    assert (outcome.written, outcome.removed) == ((), ())
+    assert snapshot(app) == before
+    assert apps.check("android", build, app) == ()
+
+
+def test_check_names_what_is_stale_after_the_model_changed(build: Path, app: Path, tmp_path: Path) -> None:
+    apps.write("android", build, app)
+    newer = toy.build(tmp_path / "newer" / "toy", shift=0.5)
+    found = apps.check("android", newer, app)
+    assert f"'{HOME}/bundle.json' is stale" in found
+    assert f"'{HOME}/torch-mobile/model.ptl' is stale" in found
+    assert "'src/main/kotlin/edgekit/generated/Toy.kt' is stale" in found
+    apps.write("android", newer, app)
+    assert apps.check("android", newer, app) == ()
+    (app / HOME / "golden.bin").unlink()
+    assert apps.check("android", newer, app) == (f"'{HOME}/golden.bin' is missing",)
+
+
+def test_removes_what_it_once_wrote_and_nothing_else(build: Path, app: Path) -> None:
+    before = snapshot(app)
+    apps.write("android", build, app)
+    (app / HOME / "note.txt").write_text("mine too\n")
+    outcome = apps.write("android", build, app, targets=("torch-mobile",))
+    assert f"{HOME}/onnx/model.onnx" in outcome.removed
+    assert "edgekit/toy.required_operators.config" in outcome.removed
+    assert not (app / HOME / "onnx").exists()
+    assert (app / HOME / "note.txt").read_text() == "mine too\n"
+    after = snapshot(app)
+    assert {path: after[path] for path in before} == before
+    assert apps.check("android", build, app, targets=("torch-mobile",)) == ()
+    assert f"'{HOME}/onnx/model.onnx' is missing" in apps.check("android", build, app)
+
+
+def test_a_file_that_was_changed_by_hand_is_not_removed(build: Path, app: Path) -> None:
+    apps.write("android", build, app)
+    changed = app / "edgekit/toy.required_operators.config"
+    changed.write_text("# mine now\n")
+    outcome = apps.write("android", build, app, targets=("torch-mobile",))
+    assert changed.read_text() == "# mine now\n"
+    assert any("changed by hand" in note for note in outcome.notes)
+
+
+def test_a_run_that_was_cut_off_is_repaired_by_the_next(
+    build: Path, app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgekit.apps import sync
+
+    put, done = sync._put, 0
+
+    def dies(path: Path, content: bytes | Path) -> None:
+        nonlocal done
+        done += 1
+        if done == 5:
+            raise KeyboardInterrupt
+        put(path, content)
+
+    monkeypatch.setattr(sync, "_put", dies)
+    with pytest.raises(KeyboardInterrupt):
+        apps.write("android", build, app)
+    monkeypatch.undo()
+    apps.write("android", build, app)
+    assert apps.check("android", build, app) == ()
+
+
+def test_lists_for_reduced_builds(build: Path, app: Path) -> None:
+    apps.write("android", build, app)
+    config = (app / "edgekit/toy.required_operators.config").read_text().splitlines()
+    assert config[0].startswith("#")
+    assert "ai.onnx;20;MatMul,Softmax" in config
+    assert (app / "edgekit/toy.pytorch_operators.yaml").read_text() == "- aten::topk\n0.0"
+    gradle = (app / "edgekit/edgekit.gradle").read_text()
+    assert all(f"'{ending}'" in gradle for ending in ("onnx", "pte", "ptl", "bin"))
+
+
+def test_two_models_live_in_one_app(build: Path, app: Path, own: Path) -> None:
+    for folder in own.iterdir():
+        manifest = folder / MANIFEST
+        if manifest.is_file():
+            manifest.write_text(manifest.read_text().replace('"name": "toy"', '"name": "toy-2"'))
+    apps.write("android", build, app)
+    apps.write("android", own, app)
+    assert apps.check("android", build, app) == ()
+    assert apps.check("android", own, app) == ()
+    assert (app / "src/main/kotlin/edgekit/generated/Toy2.kt").is_file()
+
+
+def test_ios_app_gets_package_code_and_bundle(build: Path, tmp_path: Path) -> None:
+    app = tmp_path / "ios"
+    (app / "Toy.xcodeproj").mkdir(parents=True)
+    apps.write("ios", build, app)
+    home = app / "Edgekit/edgekit/toy"
+    index = json.loads((home / "bundle.json").read_text())
+    assert [m["file"] for m in index["models"]] == ["coreml/Toy.mlpackage"]
+    assert (home / "coreml/Toy.mlpackage/Data/model.mlmodel").is_file()
+    assert all(digest_file(home / f["path"]) == f["sha256"] for f in index["files"])
+    code = (app / "Edgekit/Toy.swift").read_text()
+    assert 'case coreml = "coreml"' in code
+    assert 'return ("coreml/Toy.mlpackage", "fp16", 393, ' in code
+    assert r'reference = "NVIDIA H200 \"$1\""' in code
+    assert parses(code.encode())
+    assert apps.check("ios", build, app) == ()
+
+
+def parses(source: bytes) -> bool:
+    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install tree-sitter-swift")
+    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install tree-sitter")
+    return not tree_sitter.Parser(tree_sitter.Language(swift.language())).parse(source).root_node.has_error
+
+
+def test_a_rejected_artifact_enters_no_app(own: Path, app: Path) -> None:
+    toy.judge(own / "executorch", "rejected", "max abs 0.3")
+    with pytest.raises(ArtifactError, match=r"was rejected in 'cpu' \(max abs 0.3\), so it goes into no app"):
+        apps.write("android", own, app, targets=("executorch",))
+    outcome = apps.write("android", own, app)
+    assert "'executorch' was rejected in 'cpu' (max abs 0.3) and was left out" in outcome.notes
+    assert not (app / HOME / "executorch").exists()
+    for target in ("executorch-int8", "onnx", "torch-mobile"):
+        toy.judge(own / target, "not verified here")
+    with pytest.raises(ArtifactError, match="no verified artifact for such an app"):
+        apps.write("android", own, app)
+
+
+def test_an_artifact_that_was_never_judged_enters_no_app(own: Path, app: Path) -> None:
+    amend(own / "onnx", [], [])
+    with pytest.raises(ArtifactError, match="was never judged"):
+        apps.write("android", own, app, targets=("onnx",))
+
+
+def test_a_damaged_artifact_enters_no_app(own: Path, app: Path) -> None:
+    path = own / "torch-mobile" / "model.ptl"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(ArtifactError, match="damaged"):
+        apps.write("android", own, app)
+    assert not (app / "edgekit").exists()
+
+
+@pytest.mark.parametrize(
+    ("platform", "sentence"),
+    [("android", "is no Android app module"), ("ios", "is no iOS app"), ("windows", "no platform 'windows'")],
+)
+def test_a_folder_that_is_no_app_is_refused(platform: str, sentence: str, build: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        apps.write(platform, build, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_refused_before_anything_is_written(build: Path, app: Path) -> None:
+    code = app / "src/main/kotlin/edgekit/generated/Toy.kt"
+    code.parent.mkdir(parents=True)
+    code.write_text("// mine\n")
+    before = snapshot(app)
+    with pytest.raises(UsageError, match="is in the way"):
+        apps.write("android", build, app)
+    assert snapshot(app) == before
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../../b"])
+def test_a_list_that_names_files_outside_of_the_app_is_refused(path: str, build: Path, app: Path) -> None:
+    apps.write("android", build, app)
+    listed = app / "edgekit/toy.assets.json"
+    record = json.loads(listed.read_text())
+    record["files"][path] = "0" * 64
+    listed.write_text(json.dumps(record))
+    with pytest.raises(UsageError, match="no plain path"):
+        apps.write("android", build, app)
+
+
+def test_a_damaged_list_is_refused(build: Path, app: Path) -> None:
+    apps.write("android", build, app)
+    (app / "edgekit/toy.assets.json").write_text("{")
+    with pytest.raises(UsageError, match="is damaged"):
+        apps.check("android", build, app)
+
+
+def test_links_are_not_written_through(build: Path, app: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (app / "src/main/assets/edgekit").symlink_to(outside)
+    with pytest.raises(UsageError, match="is a link"):
+        apps.write("android", build, app)
+    assert list(outside.iterdir()) == []
+
+
+def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and time of change of every file."""
+    files = (p for p in folder.rglob("*") if p.is_file())
+    return {p.relative_to(folder).as_posix(): (p.read_bytes(), p.stat().st_mtime_ns) for p in files}

@@ -1,0 +1,143 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgekit.cli import main
+from edgekit.testing import SMALL
+
+HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
+
+
+def edgekit(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command line in this process; returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["edgekit", *arguments])
+    try:
+        main.main()
+    except SystemExit as left:
+        return int(left.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("export", "-t", "onxx"), "no target 'onxx': did you mean 'onnx'?"),
+        (("export", "gone.safetensors"), "gone.safetensors"),
+        (("export", "arr-coc-tyni"), "did you mean 'arr-coc-tiny'?"),
+        (("export", "tests.models:raising"), "raised ValueError: the weights are on another machine"),
+        (("export", "tests.models:odd_size"), "the default 100 is not a multiple of 16"),
+        (("export", "-O", "opset"), "is not of the form TARGET.NAME=VALUE"),
+        (("verify", "nowhere"), "no artifact in 'nowhere'"),
+        (("reference", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
+        (("report", "nowhere"), "nowhere"),
+        (("demo", "nowhere"), "nowhere/web': it has no manifest.json"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(
+    arguments: tuple[str, ...],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+    assert edgekit(monkeypatch, *arguments) == 2
+    said = capsys.readouterr()
+    assert sentence in said.err
+    assert said.err.startswith("edgekit: ")
+    assert len(said.err.strip().splitlines()) == 1
+    assert said.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_port_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert edgekit(monkeypatch, "demo", "--port", "70000") == 2
+    assert "less than or equal to 65535" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert edgekit(monkeypatch, "export", SMALL, "-t", "onnx", "-o", str(tmp_path / "file")) == 2
+    assert f"cannot write to '{tmp_path}/file/small'" in capsys.readouterr().err
+
+
+def test_truncated_checkpoints_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import edgekit.arrcoc
+
+    whole = (Path(str(edgekit.arrcoc.__file__)).parent / "checkpoints/arr-coc-tiny/model.safetensors").read_bytes()
+    path = tmp_path / "cut.safetensors"
+    path.write_bytes(whole[: len(whole) // 2])
+    assert edgekit_refuses(monkeypatch, path, tmp_path)
+    assert "cut.safetensors" in capsys.readouterr().err
+
+
+def edgekit_refuses(monkeypatch: pytest.MonkeyPatch, path: Path, folder: Path) -> bool:
+    return edgekit(monkeypatch, "export", str(path), "-t", "onnx", "-o", str(folder / "build")) == 2
+
+
+def test_json_is_one_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert edgekit(monkeypatch, "export", SMALL, "-t", "onnx", "-o", str(tmp_path), "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["artifacts"][0]["target"] == "onnx"
+    assert said["artifacts"][0]["status"] == "verified"
+    assert Path(said["report"]).is_file()
+    for command in ("targets", "doctor"):
+        assert edgekit(monkeypatch, command, "--json") == 0
+        assert "targets" in json.loads(capsys.readouterr().out)
+
+
+def test_a_rejected_artifact_is_exit_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from edgekit.pipeline.run import Outcome, Row
+
+    def outcome(status: str) -> Outcome:
+        return Outcome((Row("onnx", status, ("max abs is 1",), Path("a")),), Path("report.html"), "CPU")
+
+    for status, code in (("rejected", 3), ("failed", 2)):
+        with pytest.raises(SystemExit) as left:
+            main._conclude(outcome(status), as_json=False)
+        assert left.value.code == code
+    main._conclude(outcome("verified"), as_json=False)
+    main._conclude(outcome("not verified here"), as_json=False)
+    assert "max abs is 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["export", "verify", "report", "reference", "targets", "doctor"])
+def test_every_command_helps_with_an_example(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "edgekit", command, "--help"], capture_output=True, text=True, check=True
+    )
+    assert "Example" in done.stdout
+
+
+def test_help_and_targets_import_nothing_heavy() -> None:
+    code = (
+        "import sys; from edgekit.cli import main; sys.argv = ['edgekit', *{arguments!r}]\n"
+        "try: main.main()\nexcept SystemExit: pass\n"
+        "print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+    )
+    for arguments, heavy in ((["--help"], HEAVY), (["targets"], ("torch", "onnx", "onnxruntime", "matplotlib"))):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(arguments=arguments, heavy=heavy)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ,
+        )
+        assert done.stderr.strip() == "[]"
+
+
+def test_piped_output_has_no_colours() -> None:
+    done = subprocess.run([sys.executable, "-m", "edgekit", "targets"], capture_output=True, check=True)
+    assert b"\x1b" not in done.stdout
+    assert b"onnx\t" in done.stdout

@@ -1,0 +1,91 @@
+"""Features, tensors and the task metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from edgekit.errors import ModelError
+from edgekit.judge.metrics import compare
+from edgekit.model.spec import Array, Output
+from tests.answers import OUTPUTS
+from tests.judge.metrics.answers import K, against, answer, scores, value
+
+
+def test_features_are_compared_patch_by_patch() -> None:
+    reference = answer(scores())
+    order = np.array([3, 1, 0, 2])
+    candidate = reference | {"indices": reference["indices"][:, order], "tokens": reference["tokens"][:, order]}
+    found = against(reference, candidate)
+    assert value(found, "tokens", "max abs").max() == 0
+    shuffled = against(reference, reference | {"tokens": reference["tokens"][:, order]})
+    assert value(shuffled, "tokens", "relative").min() > 0.1
+    assert value(shuffled, "tokens", "row cosine").max() < 0.9
+
+
+def test_one_destroyed_row_is_found_and_named() -> None:
+    reference = answer(scores())
+    tokens = reference["tokens"].copy()
+    tokens[1, 2] = -tokens[1, 2]
+    found = against(reference, reference | {"tokens": tokens})
+    assert value(found, "tokens", "row cosine") == pytest.approx([1, -1])
+    worst = next(m for m in found.measures if m.output == "tokens" and m.metric == "relative")
+    assert worst.patches[1] == reference["indices"][1, 2]
+
+
+def test_features_without_a_common_patch_have_nothing_in_common() -> None:
+    reference, candidate = answer(scores()), answer(1 - scores())
+    candidate["indices"] = np.argsort(scores(), axis=1)[:, :K]
+    found = against(reference, candidate)
+    assert value(found, "tokens", "matched").max() == 0
+    assert value(found, "tokens", "cosine").max() == 0
+    assert value(found, "tokens", "relative").min() == 1
+
+
+@given(hnp.arrays(np.float32, (2, 3), elements=st.floats(-(2**99), 2**99, width=32)))
+def test_tensors_of_any_scale(drawn: Array) -> None:
+    outputs = (Output("logits"),)
+    found = compare(outputs, {"logits": drawn}, {"logits": drawn}, ["a", "b"])
+    assert value(found, "logits", "cosine") == pytest.approx(1)
+    assert value(found, "logits", "relative").max() == 0
+    negated = value(compare(outputs, {"logits": drawn}, {"logits": -drawn}, ["a", "b"]), "logits", "cosine")
+    assert negated == pytest.approx([-1.0 if row.any() else 1.0 for row in drawn])
+
+
+def test_the_task_metric_is_asked_of_both_sides() -> None:
+    reference, candidate = answer(scores()), answer(scores(seed=2))
+    found = compare(
+        OUTPUTS, reference, candidate, ["a", "b"], metric=lambda o, t: o["relevance"].mean(1) * t, truth=np.ones(2)
+    )
+    assert found.task is not None
+    assert found.task[0] == pytest.approx(reference["relevance"].mean(1))
+    assert found.task[1] == pytest.approx(candidate["relevance"].mean(1))
+
+
+def test_a_task_metric_that_is_not_finite_is_a_fault() -> None:
+    made = answer(scores())
+    found = compare(OUTPUTS, made, made, ["a", "b"], metric=lambda o, t: t * np.nan, truth=np.ones(2))
+    assert found.faults == ("the task metric is not finite",)
+    assert found.task is None
+
+
+def test_a_task_metric_of_the_wrong_shape_is_the_users_mistake() -> None:
+    made = answer(scores())
+    with pytest.raises(ModelError, match="one number an image"):
+        compare(OUTPUTS, made, made, ["a", "b"], metric=lambda o, t: np.ones(3), truth=np.ones(2))
+
+
+def unwanted(outputs: Mapping[str, Array], truth: Array) -> Array:
+    raise AssertionError("it is asked about complete answers only")
+
+
+def test_the_metric_is_not_asked_about_what_is_broken() -> None:
+    made = answer(scores())
+    broken = made | {"relevance": made["relevance"] * np.float32("nan")}
+    found = compare(OUTPUTS, made, broken, ["a", "b"], metric=unwanted, truth=np.ones(2))
+    assert found.task is None

@@ -1,0 +1,141 @@
+"""Faults that the judge must find: seeded into an exported graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.judge.seeded.changes import (
+    BFLOAT16,
+    FEATURES,
+    FLOAT16,
+    GELU,
+    HALF,
+    INT32,
+    ONE,
+    PRE,
+    ZERO,
+    B,
+    K,
+    backwards,
+    both,
+    columns,
+    constant_over_batch,
+    exchanged,
+    flipped,
+    leaves,
+    operator,
+    patches,
+    ranks,
+    reads,
+    real,
+    replaced,
+    roughness,
+    rounded,
+    shaken,
+    squeezed,
+    tanh_gelu,
+    times,
+    token,
+    weight,
+    where,
+)
+from tests.judge.seeded.graph import Change
+
+FAULTS: dict[str, Change] = {
+    "weight perturbed by 1 %": weight(f"{B}.mlp.0/MatMul", shaken(0.01)),
+    "weight of the content perturbed by 1 %": weight("query_content.content/MatMul", shaken(0.01)),
+    "weight of the tokens perturbed by 1 %": weight("realizing.value/MatMul", shaken(0.01)),
+    "largest weight lost an exponent bit": weight("texture.patch/Conv", flipped(28, -1)),
+    "a column's sign flipped": weight(f"{B}.mlp.0/MatMul", columns(5, 6, -1)),
+    "weight rounded to 4 bits": weight(f"{B}.mlp.0/MatMul", rounded(4)),
+    "weight rounded to 8 bits": weight(f"{B}.attention.qkv/MatMul", rounded(8)),
+    "bias dropped": weight(PRE, np.zeros_like),
+    "balancer's bias dropped": weight("balancing.weigh.2/Add", np.zeros_like),
+    "attention head zeroed": weight(f"{B}.attention.qkv/MatMul", columns(448, 512, 0)),
+    "squashing off by 0.01": weight("balancing/Sub", lambda w: w + np.float32(0.01)),
+    "patch kernel mirrored": weight("texture.patch/Conv", lambda w: w[..., ::-1]),
+    "position rolled": weight("texture/Resize", lambda w: np.roll(w, 1, axis=3)),
+    "position transposed": weight("texture/Resize", lambda w: w.swapaxes(2, 3)),
+    "epsilon 0.1": operator(f"{B}.mlp_norm/LayerNormalization", epsilon=0.1),
+    "epsilon of the features 0.1": operator(FEATURES, epsilon=0.1),
+    "relu for gelu": replaced(GELU, lambda g: g.add("Relu", g.out(PRE))),
+    "silu for gelu": replaced(GELU, lambda g: g.add("Mul", g.out(PRE), g.add("Sigmoid", g.out(PRE)))),
+    "tanh form for gelu": tanh_gelu,
+    "softmax over the queries": operator(f"{B}.attention/Softmax", axis=-2),
+    "attention without its scale": weight(f"{B}.attention/Mul", np.ones_like),
+    "query's scale off by 5 %": weight("query_content/Div", lambda w: w * 1.05),
+    "query and key swapped": exchanged(f"{B}.attention/Gather", 1, f"{B}.attention/Gather_2", 1),
+    "borders padded with zeros": operator("salience/Pad", mode="constant"),
+    "clamped like an overflow": lambda g: g.wrap(g.out(PRE), lambda x: g.add("Clip", x, -ONE, ONE)),
+    "scores rounded to fp16": squeezed("relevance", FLOAT16),
+    "features rounded to bfloat16": lambda g: squeezed(g.out(FEATURES), BFLOAT16)(g),
+    "another mean of the input": weight("texture/Sub", lambda w: w * 0.97),  # 0.485 for 0.5
+    "input up to 256 / 255": times("images", 256 / 255),
+}
+GROSS: dict[str, Change] = {  # too large for any precision
+    "weight transposed": weight(f"{B}.attention.out/MatMul", np.transpose),
+    "exponent bit flipped": weight(f"{B}.mlp.2/MatMul", flipped(30, 1000)),
+    "weights of two blocks exchanged": exchanged(f"{B}.mlp.0/MatMul", 1, "texture.blocks.4.mlp.0/MatMul", 1),
+    "norm's scale dropped": weight(f"{B}.attention_norm/LayerNormalization", np.ones_like),
+    "log-softmax over the patches": operator("information/LogSoftmax", axis=1),
+    "entropy without its sign": operator("information/Neg", "Identity"),
+    "residual dropped": replaced(f"{B}/Add", lambda g: g.out(f"{B}.attention.out/Add")),
+    "block skipped": replaced(f"{B}/Add_2", lambda g: g.out("texture.blocks.1/Add_2")),
+    "balancer stuck": lambda g: times(g.out("balancing.weigh.2/MatMul"), 0)(g),
+    "mean for maximum": operator("balancing/ReduceMax", "ReduceMean"),
+    "another scale of the input": weight("texture/Mul", lambda w: w / 0.45),  # 1 / 0.225 for 1 / 0.5
+    "input up to 255": times("images", 255),
+    "channels reversed": backwards("images"),
+    "image mirrored": backwards("images", 3),
+    "query ignored": times("queries", 0),
+    "query a sum, no mean": times("queries", 2),
+    "one patch destroyed": where(patches(lambda i: i == 100), "relevance", None),
+    "one row of patches destroyed": where(patches(lambda i: i // 14 == 6), "relevance", None),
+    "right for random images only": where(real, "relevance", None),
+    "NaN for flat images": lambda g: g.wrap(
+        "relevance", lambda x: g.add("Add", x, g.add("Mul", ZERO, g.add("Log", roughness(g))))
+    ),
+    "patch order reversed": backwards("relevance"),
+    "patches in column order": lambda g: g.wrap(
+        g.out("texture/Add"),
+        lambda x: g.add(
+            "Reshape",
+            g.add("Transpose", g.add("Reshape", x, np.array([0, 14, 14, 192])), perm=[0, 2, 1, 3]),
+            np.array([0, 196, 192]),
+        ),
+    ),
+    "scores scaled by 0.7": times("relevance", 0.7),
+    "another map given": leaves("relevance", lambda g, x: g.add("Sqrt", x)),
+    "budgets cut, not rounded": weight("attending/Add", lambda w: w - HALF),
+    "budgets rounded up": operator("attending/Floor", "Ceil"),
+    "budgets up to 398": weight("attending/Mul", lambda w: w - 2),
+    "budgets from 63": weight("attending/Add", lambda w: w - 1),
+    "budgets doubled": leaves("budgets", lambda g, x: g.add("Mul", x, np.array(2))),
+    "budgets in 32 bits": leaves("budgets", lambda g, x: g.add("Cast", x, to=INT32)),
+    "the smallest chosen": operator("attending/TopK", largest=0),
+    "ranking reversed": leaves("indices", lambda g, x: g.add("Gather", x, np.array(K[::-1]), axis=1)),
+    "last place swapped": ranks([*K[:-1], 36]),
+    "two places swapped": ranks([5, *K[1:5], 0, *K[6:]]),
+    "a patch chosen twice": ranks([*K[:-1], 0]),
+    "31 chosen": ranks(K[:-1]),
+    "indices from one": leaves("indices", lambda g, x: g.add("Add", x, np.array(1))),
+    "tokens in another order": backwards("tokens"),
+    "tokens without their gate": replaced("tokens", lambda g: g.out("realizing.value/Add")),
+    "tokens from before the norm": reads("realizing/GatherElements", 0, "texture.blocks.5/Add_2"),
+    "one token destroyed": where(token(7), "tokens", 0),
+    "Inf in one token": where(token(31), "tokens", np.inf),
+}
+SHAPE_FAULTS: dict[str, Change] = {  # right at batch 1 and 224 x 224
+    "batch frozen": lambda g: g.wrap(g.out(FEATURES), lambda x: g.add("Reshape", x, np.array([1, -1, 192]))),
+    "first query for all": constant_over_batch("queries", lambda g, x: g.add("Slice", x, np.array([0]), np.array([1]))),
+    "batch mates mixed": lambda g: constant_over_batch(
+        g.out(FEATURES), lambda g, x: g.add("ReduceMean", x, np.array([0]))
+    )(g),
+    "position frozen": replaced("texture/Resize", lambda g: g.node("texture/Resize").input[0]),
+    "position by nearest neighbour": operator("texture/Resize", mode="nearest"),
+    "position with aligned corners": operator("texture/Resize", coordinate_transformation_mode="align_corners"),
+    "rows for columns": both(
+        exchanged("salience/Concat", 1, "salience/Concat", 2), exchanged("salience/Concat_2", 2, "salience/Concat_2", 3)
+    ),
+}
+IMAGE_FAULTS = {"one image destroyed": None, "NaN in one image": np.nan, "one image blank": 0.0}

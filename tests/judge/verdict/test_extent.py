@@ -1,0 +1,122 @@
+"""Ranks only, stress inputs, shapes, the task, and nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgekit.artifact.result import Measure
+from edgekit.judge.metrics import SPREAD_FLOOR, compare, failed
+from edgekit.judge.tolerance import FP16, FP32, INT8, Tolerance
+from edgekit.judge.verdict import GROSS_UNEXPLAINED, STRANGE_UNEXPLAINED, judge, not_verified
+from tests.answers import OUTPUTS
+from tests.judge.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
+
+
+def test_scores_that_only_rank_alike_are_rejected() -> None:
+    spread = float(GRID.std(axis=1).max())
+    for share, expected in ((0.98 * GROSS_UNEXPLAINED, set[str]()), (1.02 * GROSS_UNEXPLAINED, {"unexplained"})):
+        shifted = GRID + np.float32(share * spread)
+        assert metrics(on(scored(shifted), INT8)) == expected
+    assert metrics(on(scored(GRID * np.float32(0.5)), INT8)) == {"unexplained"}
+
+
+def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
+    tokens = answer(GRID)["tokens"].copy()
+    tokens[4, 3] = tokens[4, 4]
+    for tolerance in (FP32, FP16, INT8):
+        verdict = on(at({"tokens": tokens}), tolerance)
+        assert verdict.status == "rejected"
+        assert all(reason.check and reason.check.image == "image 4" for reason in verdict.reasons)
+
+
+def test_ranks_only_needs_real_inputs() -> None:
+    verdict = judge(INT8, {}, stress=[at()])
+    assert verdict.status == "not verified here"
+    assert "no evaluation set" in str(verdict.reasons[0])
+
+
+def test_stress_is_judged_absolutely_where_ranks_are_exact() -> None:
+    flat = np.full((1, N), 0.5, np.float32)
+    wobbly = compare(OUTPUTS[:1], answer(flat), answer(flat + 0.9e-4 * np.random.default_rng(0).random(N)), ["grey"])
+    assert judge(FP32, {}, evaluation=[at()], stress=[wobbly]).status == "verified"
+    verdict = judge(FP32, {}, evaluation=[at()], stress=[scored(moved(2e-4))])
+    assert verdict.status == "rejected"
+    assert "stress" in str(verdict.reasons[0])
+
+
+@pytest.mark.parametrize(("share", "failing"), [(0.98, set()), (1.02, {"unexplained"})])
+def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(share: float, failing: set[str]) -> None:
+    reference = np.full((1, N), 0.2, np.float32)
+    other = reference + np.float32(share * STRANGE_UNEXPLAINED * SPREAD_FLOOR) * (-1) ** np.arange(N)
+    found = compare(OUTPUTS[:3], answer(reference), answer(other), ["grey"])
+    assert metrics(judge(INT8, {}, evaluation=[at()], stress=[found])) == failing
+    assert metrics(judge(INT8, {}, evaluation=[at()], grid=[({"batch": 1}, found)])) == failing
+
+
+def test_other_patches_of_a_flat_map_leave_no_features_to_compare() -> None:
+    flat = np.full((1, N), 0.5, np.float32)
+    reference, candidate = answer(flat), answer(flat)
+    candidate["indices"] = np.arange(N - K, N)[None]
+    found = compare(OUTPUTS, reference, candidate, ["grey"])
+    assert judge(FP32, {}, evaluation=[at()], stress=[found]).status == "verified"
+    assert metrics(on(found)) == {"relative"}
+
+
+def test_only_shapes_that_hold_are_proved() -> None:
+    sizes: list[Mapping[str, int]] = [{"batch": 1}, {"batch": 2}, {"batch": 3}]
+    grid = list(zip(sizes, [at(), failed(["row 0"], "ORT: Got invalid dimensions"), scored(moved(0.1))], strict=True))
+    verdict = judge(FP32, {}, evaluation=[at()], grid=grid)
+    assert verdict.status == "rejected"
+    assert verdict.proved == ({"batch": 1},)
+    assert str(verdict.reasons[0]) == "ORT: Got invalid dimensions (batch 2)"
+    assert any("batch 3" in str(reason) for reason in verdict.reasons)
+    assert judge(FP32, {}, evaluation=[at()], grid=grid[:1]).proved == ({"batch": 1},)
+
+
+def test_one_bad_image_among_many_comparisons_is_found() -> None:
+    verdict = judge(FP32, {}, evaluation=[at(), scored(moved(0.01, image=1)), at()])
+    assert verdict.status == "rejected"
+    assert {r.check.image for r in verdict.reasons if r.check} == {"image 1"}
+    assert judge(FP32, {}, evaluation=[at(), failed(["a"], "it crashed"), at()]).status == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("drops", "tolerance", "status"),
+    [
+        ([0.001] * IMAGES, FP32, "verified"),
+        ([0.003] * IMAGES, FP32, "rejected"),
+        ([-0.5, 0.1, 0.1, 0.1, 0.1], FP32, "verified"),
+        ([0.0, 0.0, 0.0, 0.0, 0.02], INT8, "verified"),
+        ([-0.1, 0.0, 0.0, 0.0, 0.06], INT8, "rejected"),
+        ([0.006] * IMAGES, INT8, "rejected"),
+    ],
+)
+def test_the_task_metric_may_drop_only_so_far(drops: list[float], tolerance: Tolerance, status: str) -> None:
+    task = (np.full(IMAGES, 0.9), 0.9 - np.array(drops))
+    verdict = judge(tolerance, {}, evaluation=[replace(at(), task=task)], metric_name="coverage@8")
+    assert verdict.status == status
+    if status == "rejected":
+        assert all("coverage@8 drop" in str(reason) for reason in verdict.reasons)
+
+
+def test_what_was_not_asked_is_said() -> None:
+    assert any("no task metric" in note for note in on(at()).notes)
+    assert any("no evaluation set" in note for note in judge(FP32, {}, stress=[at()]).notes)
+
+
+def test_nothing_compared_is_not_verified() -> None:
+    assert judge(FP32, {}).status == "not verified here"
+    assert on(compare((), {}, {}, ["a"])).status == "not verified here"
+    assert on(compare(OUTPUTS, {}, {}, [])).status == "rejected"
+    assert str(not_verified("needs a Mac").reasons[0]) == "needs a Mac"
+    assert str(on(at(), Tolerance(name="lax")).reasons[0]) == "no limit of 'lax' applies to output 'relevance'"
+
+
+def test_every_number_fits_the_result_file() -> None:
+    for check in on(at(), FP16).checks:
+        names = Measure.model_fields.keys()
+        Measure.model_validate({name: getattr(check, name) for name in names})

@@ -1,0 +1,100 @@
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgekit.errors import CaptureError, ModelError
+from edgekit.model.graph import PROGRAM, capture, load_program, named_outputs, program_matches, save_program, to_tensors
+from edgekit.model.shapes import grid
+from edgekit.model.spec import Axis, ModelSpec
+from edgekit.testing import small_model
+from tests import models
+
+MODELS = Path(models.__file__)
+
+
+@pytest.fixture(autouse=True)
+def _reset() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
+
+
+def line(function: Callable[..., object], text: str) -> str:
+    start = function.__code__.co_firstlineno
+    lines = MODELS.read_text().splitlines()
+    return f"models.py:{next(n for n in range(start, len(lines)) if text in lines[n - 1])}"
+
+
+def test_a_capture_is_dynamic_proved_and_survives_its_file(tmp_path: Path) -> None:
+    spec = small_model()
+    captured = capture(spec)
+    assert captured.dynamic == ("batch", "height", "width")
+    assert {sizes["batch"] for sizes in captured.proof} == {1, 2, 3, 8}
+    save_program(captured, tmp_path / "program", "abc")
+    assert program_matches(tmp_path / "program", "abc")
+    assert not program_matches(tmp_path / "program", "abd")
+    again = load_program(tmp_path / "program")
+    inputs = to_tensors(spec, spec.random(3, {"batch": 5, "height": 112, "width": 144}))
+    with torch.no_grad():
+        assert torch.equal(again.exported.module()(*inputs)[0], spec.module(*inputs)[0])
+
+
+def test_a_static_capture_has_no_dynamic_axis() -> None:
+    captured = capture(small_model(), dynamic=False)
+    assert captured.dynamic == ()
+    assert captured.proof == ({"batch": 1, "height": 96, "width": 96},)
+
+
+def test_a_damaged_program_is_not_trusted(tmp_path: Path) -> None:
+    save_program(capture(small_model(), dynamic=False), tmp_path / "program", "abc")
+    with (tmp_path / "program" / PROGRAM).open("ab") as stream:
+        stream.write(b"x")
+    assert not program_matches(tmp_path / "program", "abc")
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence", "text"),
+    [
+        (models.branch_on_values, "branches or computes on values", "if x.mean()"),
+        (models.value_in_python, "branches or computes on values", "float(x.max())"),
+        (models.branch_on_size, "fails at {'batch': 1, 'height': 64", "if x.shape[2] == 64"),
+        (models.fixed_size, "cannot be captured", "reshape"),
+        (models.narrow, "is captured for", "if x.shape[2] > 80"),
+        (models.random_numbers, "answers differently each time", ""),
+    ],
+)
+def test_what_cannot_be_captured_is_refused_by_name_and_line(
+    function: Callable[[Tensor, Tensor], Tensor], sentence: str, text: str
+) -> None:
+    with pytest.raises(CaptureError, match=re.escape(sentence)) as caught:
+        capture(models.spec("theirs", models.Function(function)))
+    assert "'theirs'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    if text:
+        assert line(function, text) in str(caught.value)
+
+
+def test_training_mode_is_refused() -> None:
+    spec = models.spec("theirs", models.Dropped())
+    spec.module.train()
+    with pytest.raises(CaptureError, match="modules in training mode"):
+        capture(spec)
+
+
+def test_a_wrong_number_of_outputs_is_refused() -> None:
+    two = ModelSpec(name="two", module=models.Function(lambda x, s: x * s), inputs=models.IMAGES, outputs=(), axes={})
+    with pytest.raises(ModelError, match="returned 1 outputs but declares 0"):
+        named_outputs(two, torch.zeros(1))
+
+
+def test_the_grid_meets_every_batch_and_both_shapes() -> None:
+    shapes = grid({"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)})
+    assert {s["batch"] for s in shapes} == {1, 2, 3, 8}
+    assert any(s["height"] > s["width"] for s in shapes)
+    assert any(s["height"] < s["width"] for s in shapes)
+    assert {96, 224, 240, 512} == {s["height"] for s in shapes}
+    assert len(shapes) == len({tuple(s.items()) for s in shapes}) <= 20
+    assert grid({}) == ({},)

@@ -1,0 +1,72 @@
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
+from edgekit.model import checkpoint
+from edgekit.model.source import CONFIG, WEIGHTS, load_model, resolve_model, save_model, weights_digest
+from edgekit.testing import SMALL
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [
+        ("arr-coc-tny", UsageError, "no model 'arr-coc-tny': did you mean 'arr-coc-tiny'"),
+        ("nonsense", UsageError, "possible are arr-coc-tiny"),
+        ("gone.safetensors", CheckpointError, "gone.safetensors"),
+        ("no.such.module:factory", ModelError, "cannot import 'no.such.module'"),
+        ("tests.models:gone", ModelError, "has no function 'gone'"),
+        ("tests.models:raising", ModelError, "raised ValueError: the weights are on another machine at"),
+        ("tests.models:no_spec", ModelError, "returned Linear, not an edgekit.model.ModelSpec"),
+        ("tests.models:odd_size", ModelError, "axis 'height' of 'small': the default 100 is not a multiple of 16"),
+    ],
+)
+def test_what_is_no_model_is_one_sentence(name: str, kind: type[EdgekitError], sentence: str) -> None:
+    with pytest.raises(kind, match=re.escape(sentence)) as caught:
+        resolve_model(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_folder_gives_the_same_model_again(tmp_path: Path) -> None:
+    spec = resolve_model(SMALL)
+    with torch.no_grad():
+        spec.module.get_parameter("norm.bias").fill_(0.25)  # other weights than the factory's
+    save_model(spec, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert again.factory == SMALL
+    assert weights_digest(again) == weights_digest(spec)
+    assert weights_digest(resolve_model(SMALL)) != weights_digest(spec)
+
+
+def test_saving_the_same_model_again_changes_nothing(tmp_path: Path) -> None:
+    save_model(resolve_model(SMALL), tmp_path / "model")
+    before = {p.name: p.stat().st_ino for p in (tmp_path / "model").iterdir()}
+    save_model(resolve_model(SMALL), tmp_path / "model")
+    assert {p.name: p.stat().st_ino for p in (tmp_path / "model").iterdir()} == before
+
+
+def test_a_changed_model_folder_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    save_model(resolve_model(SMALL), folder)
+    tensors = checkpoint.read(folder / WEIGHTS)
+    tensors["norm.bias"] += 1
+    checkpoint.write(folder / WEIGHTS, tensors)
+    with pytest.raises(ModelError, match="was changed after it was written"):
+        load_model(folder)
+    (folder / CONFIG).write_text("{}")
+    with pytest.raises(ModelError, match="is no model folder"):
+        load_model(folder)
+
+
+def test_a_checkpoint_becomes_the_preset_it_belongs_to(tmp_path: Path) -> None:
+    tiny = resolve_model("arr-coc-tiny")
+    path = tmp_path / "mine.pt"
+    torch.save({"state_dict": tiny.module.state_dict()}, path)
+    spec = resolve_model(str(path))
+    assert spec.name == "arr-coc-tiny"
+    assert weights_digest(spec) == weights_digest(tiny)
+    torch.save({"other.weight": torch.zeros(2)}, path)
+    with pytest.raises(CheckpointError):
+        resolve_model(str(path))

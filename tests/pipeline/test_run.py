@@ -1,0 +1,172 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from edgekit.artifact.result import read_result
+from edgekit.artifact.store import commit, read_artifact
+from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.pipeline import process, run, worker
+from edgekit.pipeline.run import Row
+from edgekit.storage.files import staging
+from edgekit.testing import SMALL, Silence
+
+
+def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False) -> dict[str, Row]:
+    return {row.target: row for row in run.export(model, targets, folder, {}, Silence(), fresh).rows}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("builds")
+    rows = export(folder, "onnx", "onnx-fp16")
+    assert [row.status for row in rows.values()] == ["verified", "verified"]
+    return folder / "small"
+
+
+@pytest.fixture
+def build(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "small"))
+
+
+def test_a_build_is_a_picture_of_the_river(built: Path) -> None:
+    names = {path.name for path in built.iterdir()}
+    assert {"model", "program", "reference", "onnx", "onnx-fp16"} <= names
+    assert {"report.html", "report.json", "report.md", "report.csv"} <= names
+    found = read_result(built / "onnx-fp16")
+    assert found is not None
+    place = found.places[0]
+    assert place.place == "cpu"
+    assert set(place.timings) == {"candidate", "onnx", "pytorch"}
+    assert {ratio.baseline for ratio in place.ratios} == {"onnx", "pytorch"}
+    assert found.proof
+    assert (built / "onnx" / "scores-cpu.safetensors").is_file()
+
+
+def test_nothing_changed_means_no_work(build: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in build.rglob("*") if p.is_file() and not p.name.startswith("report")}
+    rows = export(build.parent, "onnx", "onnx-fp16")
+    assert all(row.reused for row in rows.values())
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def test_an_option_makes_a_new_artifact(build: Path) -> None:
+    key = read_artifact(build / "onnx").key
+    rows = run.export(SMALL, ("onnx",), build.parent, {"onnx": {"opset": "21"}}, Silence()).rows
+    assert rows[0].status == "verified"
+    assert read_artifact(build / "onnx").key != key
+    assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
+
+
+def test_a_damaged_artifact_is_made_again(build: Path) -> None:
+    (build / "onnx" / "model.onnx").write_bytes(b"damaged")
+    verified = {row.target: row for row in run.verify(build, Silence()).rows}
+    assert verified["onnx"].status == "failed"
+    assert "is damaged" in verified["onnx"].sentences[0]
+    assert export(build.parent, "onnx")["onnx"].status == "verified"
+
+
+def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
+    path = build / "onnx" / "model.onnx"
+    graph = onnx.load(path)
+    weight = next(i for i in graph.graph.initializer if i.name.endswith("features.weight") or len(i.dims) == 2)
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(1.05), weight.name))
+    made = read_artifact(build / "onnx")
+    with staging(build / "onnx") as staged:
+        onnx.save(graph, staged / "model.onnx")
+        commit(staged, made)
+    rows = {row.target: row for row in run.verify(build, Silence()).rows}
+    assert rows["onnx"].status == "rejected"
+    assert "max abs of 'relevance' is" in rows["onnx"].sentences[0]
+    assert read_artifact(build / "onnx").rejected
+    assert rows["onnx-fp16"].status == "verified"
+
+
+def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
+    build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = process.call
+
+    def call(
+        function: Callable[..., dict[str, object]], arguments: dict[str, object], *rest: object, **more: object
+    ) -> dict[str, object]:
+        if function is worker.export and arguments["target"] == "onnx":
+            raise ArtifactError("the converter died")
+        return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(process, "call", call)
+    rows = export(build.parent, "onnx", "onnx-fp16", fresh=True)
+    assert rows["onnx"].status == "failed"
+    assert rows["onnx-fp16"].status == "skipped"
+    assert read_artifact(build / "onnx")  # the old one stays
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"onnx": {"colour": "red"}}, "target 'onnx' has no option 'colour': possible are opset"),
+        ({"onnx": {"opset": "7"}}, "option 'onnx.opset' cannot be '7': possible are 20"),
+        ({"coreml": {"precision": "fp16"}}, "there are options for 'coreml', which is not exported"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_work(
+    options: dict[str, dict[str, str]], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        run.export(SMALL, ("onnx",), tmp_path, options, Silence())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_branch_on_values_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(EdgekitError, match="'branching' branches or computes on values"):
+        export(tmp_path, "onnx", model="tests.models:branching")
+
+
+def test_verifying_nothing_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"no artifact in '.*': make one with `edgekit export`"):
+        run.verify(tmp_path, Silence())
+
+
+@pytest.mark.parametrize("seconds", [1.0, 3.0, 6.0])
+def test_a_killed_export_leaves_old_or_none_and_the_next_run_finishes(build: Path, seconds: float) -> None:
+    before = read_artifact(build / "onnx")
+    command = [
+        sys.executable,
+        "-m",
+        "edgekit.cli.main",
+        "export",
+        SMALL,
+        "-t",
+        "onnx",
+        "-o",
+        str(build.parent),
+        "--fresh",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as run:
+        time.sleep(seconds)
+        os.killpg(run.pid, signal.SIGKILL)
+    if (build / "onnx").exists():
+        assert read_artifact(build / "onnx").files == before.files
+    assert export(build.parent, "onnx")["onnx"].status == "verified"
+    assert not list(build.glob(".*.tmp"))
+
+
+def test_a_public_architecture_that_chooses_by_size_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(EdgekitError, match=r"'mobilevit' .*modeling_mobilevit\.py:\d+"):
+        export(tmp_path, "onnx", model="tests.models:mobilevit_of_any_size")
+
+
+@pytest.mark.parametrize("name", ["resnet", "convnext", "mobilevit", "vit"])
+def test_public_architectures_are_exported_and_proved(name: str, tmp_path: Path) -> None:
+    rows = export(tmp_path, "onnx", model=f"tests.models:{name}")
+    assert rows["onnx"].status == "verified", rows["onnx"].sentences
+    assert {sizes["batch"] for sizes in read_artifact(tmp_path / name / "onnx").proof} == {1, 2, 3, 4}

@@ -1,0 +1,69 @@
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgekit.artifact.manifest import AxisInfo, Manifest, Source
+from edgekit.model.spec import Array
+from edgekit.pipeline import evaluate_step, worker
+from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
+from edgekit.reference.store import Reference
+from edgekit.runtime.protocol import SelfTimed, Timings
+
+EDGE = AxisInfo(default=96, minimum=96, maximum=160, multiple_of=16, dynamic=True)
+AXES = {"batch": AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True), "height": EDGE, "width": EDGE}
+
+
+def batch(name: str, rows: int, **sizes: int) -> Batch:
+    array = np.arange(rows, dtype=np.float32)
+    return Batch(name, {"x": array}, {"y": array}, sizes, tuple(f"row {row}" for row in range(rows)))
+
+
+def recorded() -> Reference:
+    grid = (batch("grid-00", 1, batch=1, height=96, width=96), batch("grid-01", 3, batch=3, height=96, width=96))
+    return Reference((batch(EVALUATION, 20), batch(STRESS, 9), *grid), {}, {}, "")
+
+
+def test_a_slow_place_is_asked_a_sample() -> None:
+    assert [len(b.names) for b in applicable_batches(recorded().batches, AXES)] == [20, 9, 1, 3]
+    sample = applicable_batches(recorded().batches, AXES, 8)
+    assert [(b.name, len(b.names)) for b in sample] == [(EVALUATION, 8), (STRESS, 9), ("grid-00", 1)]
+    assert [len(a) for b in sample[:1] for a in (*b.inputs.values(), *b.outputs.values())] == [8, 8]
+
+
+def test_the_verdict_says_how_much_was_judged() -> None:
+    made = Manifest(
+        name="m",
+        target="web",
+        precision="fp32",
+        entry="m",
+        key="",
+        source=Source(name="onnx", sha256=""),
+        model_sha256="",
+        axes=AXES,
+        files=(),
+    )
+    assert evaluate_step._sample(made, applicable_batches(recorded().batches, AXES, 8), recorded()) == (
+        "slow here, so judged on 8 of 20 evaluation images and 1 of 2 shapes: `-O web.images=all` judges on all"
+    )
+
+
+class Clock:
+    device = "a phone"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        raise AssertionError("it measures itself")
+
+    def close(self) -> None:
+        pass
+
+    def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
+        return Timings((1.0, 3.0), (f"{len(inputs['x'])} image",))
+
+
+def test_a_runtime_that_times_itself_is_asked() -> None:
+    clock = Clock()
+    assert isinstance(clock, SelfTimed)
+    found = worker._ask_time(clock, recorded(), clock.device)
+    assert found["notes"] == ["1 image"]
+    timing = found["timings"]["candidate"]  # type: ignore[index]
+    assert (timing["device"], timing["runs"], timing["p50"]) == ("a phone", 2, 2.0)

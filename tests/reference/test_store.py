@@ -1,0 +1,101 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.errors import RecordError
+from edgekit.model.source import resolve_model
+from edgekit.reference.batches import FEATURE_ROWS, Batch
+from edgekit.reference.record import adopt, kept, record_reference
+from edgekit.reference.store import INFO, INPUTS, read_reference, write_reference
+from edgekit.testing import SMALL
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference") / "reference"
+    record_reference(resolve_model(SMALL), folder)
+    return folder
+
+
+def test_a_reference_holds_every_batch_and_its_noise(recorded: Path) -> None:
+    found = read_reference(recorded)
+    names = [batch.name for batch in found.batches]
+    assert names[:3] == ["evaluation", "stress", "grid-00"]
+    evaluation = found.batches[0]
+    assert evaluation.outputs["relevance"].shape == (6, 36)
+    assert evaluation.outputs["budgets"].dtype == np.int64
+    assert len(evaluation.outputs["tokens"]) == FEATURE_ROWS
+    assert 0 < found.noise["relevance"] < 1e-5
+    assert found.device.startswith("CPU (")
+    assert found.info["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32"}
+    assert found.info["metric"]["name"] == "found@8"
+    assert set(found.info["latency"]) == {"batch 1", "batch 32"}
+    assert found.info["latency"]["batch 1"]["eager"]["p50"] > 0
+
+
+def test_a_build_keeps_its_reference_until_weights_or_inputs_change(recorded: Path, tmp_path: Path) -> None:
+    import torch
+
+    spec = resolve_model(SMALL)
+    assert kept(spec, recorded) is not None
+    assert kept(spec, tmp_path / "none") is None
+    with torch.no_grad():
+        spec.module.get_parameter("norm.bias").add_(1)
+    assert kept(spec, recorded) is None
+
+
+def test_a_shipped_reference_is_adopted_by_its_model_only(recorded: Path, tmp_path: Path) -> None:
+    import torch
+
+    spec = resolve_model(SMALL)
+    shipped = tmp_path / "shipped"
+    record_reference(spec, shipped, with_inputs=False)
+    assert not (shipped / INPUTS).exists()
+    assert adopt(spec, shipped, tmp_path / "build")
+    one, other = read_reference(recorded), read_reference(tmp_path / "build")
+    assert np.array_equal(one.batches[0].outputs["relevance"], other.batches[0].outputs["relevance"])
+    assert np.array_equal(one.batches[0].inputs["images"], other.batches[0].inputs["images"])
+    assert not adopt(spec, tmp_path / "nothing", tmp_path / "other")
+    with torch.no_grad():
+        spec.module.get_parameter("norm.bias").add_(1)
+    assert not adopt(spec, shipped, tmp_path / "other")
+
+
+def test_a_changed_reference_is_refused(recorded: Path, tmp_path: Path) -> None:
+    import shutil
+
+    for name, change in (("inputs.safetensors", -1), ("outputs.safetensors", -1)):
+        copy = tmp_path / name
+        shutil.copytree(recorded, copy)
+        data = bytearray((copy / name).read_bytes())
+        data[change] ^= 1
+        (copy / name).write_bytes(bytes(data))
+        with pytest.raises(RecordError, match=r"was changed after it was recorded|is damaged"):
+            read_reference(copy)
+    info = tmp_path / "inputs.safetensors" / INFO
+    info.write_text(json.dumps(json.loads(info.read_text()))[:-5])
+    with pytest.raises(RecordError, match="is damaged"):
+        read_reference(tmp_path / "inputs.safetensors")
+    with pytest.raises(RecordError, match="no reference in"):
+        read_reference(tmp_path / "nowhere")
+
+
+def test_no_gpu_is_one_sentence(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this host has a CUDA device")
+    with pytest.raises(RecordError, match="no CUDA device is visible"):
+        record_reference(resolve_model(SMALL), tmp_path / "reference", device="cuda")
+    assert not list(tmp_path.iterdir())
+
+
+def test_answers_in_another_memory_layout_are_kept_as_they_are(tmp_path: Path) -> None:
+    turned = np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(0, 2, 1)
+    batch = Batch("evaluation", {"x": turned}, {"y": turned}, {}, ("one", "two"))
+    write_reference(tmp_path / "reference", (batch,), {"noise": {}}, with_inputs=True)
+    found = read_reference(tmp_path / "reference").batches[0]
+    assert np.array_equal(found.inputs["x"], turned)
+    assert np.array_equal(found.outputs["y"], turned)

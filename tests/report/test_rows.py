@@ -1,0 +1,186 @@
+"""What a build folder says, row by row, also where it is incomplete, stale or damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.artifact.result import Measure, Place, read_result, write_result
+from edgekit.errors import UsageError
+from edgekit.report import formats, reference
+from edgekit.report.rows import Row, read_study
+
+
+def rows(folder: Path) -> dict[str, Row]:
+    return {row.label: row for row in read_study(folder).rows}
+
+
+def test_every_kind_of_row(filled: Any) -> None:
+    found = rows(filled.folder)
+    assert {label: row.status for label, row in found.items()} == {
+        "coreml · interpreter": "verified",
+        "coreml · device": "not verified here",
+        "onnx · cpu": "verified",
+        "onnx · nnapi · pixel-8": "verified",
+        "onnx-fp16 · cpu": "verified",
+        "onnx-int8-dynamic · cpu": "verified",
+        "onnx-int8-static · cpu": "rejected",
+        "torch-mobile": "not judged yet",
+        "web · wasm-fp32": "verified",
+        "web · wasm-int8": "verified",
+        "web · webgpu-fp32": "verified",
+    }
+    assert {label: found[label].precision for label in ("web · wasm-fp32", "web · wasm-int8", "onnx-fp16 · cpu")} == {
+        "web · wasm-fp32": "fp32",
+        "web · wasm-int8": "int8",
+        "onnx-fp16 · cpu": "fp16",
+    }
+    assert found["onnx-int8-dynamic · cpu"].slower
+    assert [measure.metric for measure in found["onnx-int8-static · cpu"].failed] == ["spearman"]
+    assert found["onnx · cpu"].scores["relevance"].shape == (filled.n, 196)
+    assert found["torch-mobile"].reasons == ("it was exported but not judged: run `edgekit verify`",)
+
+
+def test_a_result_of_other_files_or_of_another_reference_is_no_verdict(filled: Any) -> None:
+    for target, change in (("onnx", {"artifact_sha256": "f" * 64}), ("onnx-fp16", {"reference_sha256": "f" * 64})):
+        found = read_result(filled.folder / target)
+        assert found is not None
+        write_result(filled.folder / target, found.model_copy(update=change))
+    found_rows = rows(filled.folder)
+    assert found_rows["onnx"].status == "not judged yet"
+    assert "other files" in found_rows["onnx"].reasons[0]
+    assert "another reference" in found_rows["onnx-fp16"].reasons[0]
+
+
+def test_an_imported_result_of_other_files_is_not_verified(filled: Any) -> None:
+    home = filled.folder / "imported" / "pixel-8"
+    found = read_result(home)
+    assert found is not None
+    write_result(home, found.model_copy(update={"artifact_sha256": "f" * 64}))
+    row = rows(filled.folder)["onnx · nnapi · pixel-8"]
+    assert (row.status, row.timing) == ("not verified here", None)
+    write_result(home, found.model_copy(update={"target": "never-exported"}))
+    assert rows(filled.folder)["never-exported · nnapi · pixel-8"].status == "not verified here"
+
+
+def test_a_copy_of_an_artifact_is_a_row_of_its_own(filled: Any) -> None:
+    shutil.copytree(filled.folder / "onnx", filled.folder / "onnx-copy")
+    assert sum(row.label == "onnx · cpu" for row in read_study(filled.folder).rows) == 2
+
+
+def test_damaged_files_have_no_verdict(filled: Any) -> None:
+    (filled.folder / "onnx" / "model.onnx").write_bytes(b"another model")
+    (filled.folder / "web" / "manifest.json").write_text("{")
+    (filled.folder / "onnx-fp16" / "result.json").write_text("{")
+    (filled.folder / "onnx-int8-dynamic" / "scores-cpu.safetensors").write_bytes(b"nothing")
+    (filled.folder / "imported" / "pixel-8" / "result.json").write_text("[]")
+    found = rows(filled.folder)
+    assert found["onnx"].status == "unreadable"
+    assert found["onnx"].reasons[0].startswith("'onnx/model.onnx' is damaged")
+    assert found["web"].status == "unreadable"
+    assert found["onnx-fp16"].status == "not judged yet"
+    assert found["pixel-8 · pixel-8"].status == "unreadable"
+    assert found["onnx-int8-dynamic · cpu"].status == "verified"
+    assert found["onnx-int8-dynamic · cpu"].scores == {}
+
+
+def test_no_build(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no folder"):
+        read_study(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="no artifact"):
+        read_study(tmp_path)
+
+
+def measure(metric: str, value: float | None, output: str = "relevance", **facts: Any) -> Measure:
+    return Measure(**{"batch": "evaluation", "output": output, "metric": metric, "value": value, **facts})
+
+
+def test_the_worst_of_a_row() -> None:
+    found = (
+        measure("max abs", 1e-6),
+        measure("max abs", 9.0, "tokens"),
+        measure("max abs", 1.0, batch="stress"),
+        measure("spearman", 0.98),
+        measure("spearman", 0.95, "other"),
+        measure("max abs", None, "other"),
+        measure("coverage drop", 0.001, ""),
+        measure("coverage drop, one image", 0.1, ""),
+    )
+    row = Row("onnx", "fp32", "cpu", "verified", found=Place(place="cpu", status="verified", measures=found))
+    assert row.worst("max abs") == found[5]
+    assert row.worst("spearman") == found[4]
+    assert row.worst("nothing", "spearman") == found[4]
+    assert row.worst("nothing") is None
+    assert row.drop == found[6]
+
+
+def test_a_model_without_scores_is_measured_relative_to_its_peak() -> None:
+    found = (measure("max abs", 3.0, "logits"), measure("relative", 1e-5, "logits", limit=1e-4))
+    row = Row("onnx", "fp32", "cpu", "verified", found=Place(place="cpu", status="verified", measures=found))
+    assert row.error == found[1]
+
+
+def test_reading_a_reference_with_patience(builder: Any) -> None:
+    builder.reference(
+        names=None,
+        batches=[{"name": "evaluation", "names": ["a", "b"]}, 3],
+        metric={"name": "m", "mean": float("nan"), "images": [1, None, "x"]},
+        noise={"relevance": 1e-6, "tokens": {"cuda cpu32": {"max abs": 2e-6}, "bad": None}},
+        latency={"batch 32": {"eager": {"p50": 3.0, "p95": 4.0, "device": "H200"}}, "batch 1": {"eager": 2.0}, "x": 3},
+    )
+    found = reference.read(builder.folder / "reference")
+    assert found.names == ("a", "b")
+    assert found.metric_mean is None
+    assert np.isnan(found.metric_values[1])
+    assert [(n.output, n.between, n.value) for n in found.noise] == [
+        ("relevance", "", 1e-6),
+        ("tokens", "cuda cpu32 max abs", 2e-6),
+    ]
+    assert {(s.batch, s.p50, s.p95) for s in found.speeds} == {("batch 1", 2.0, None), ("batch 32", 3.0, 4.0)}
+    assert found.facts["tf32"] == "off"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "3", '{"noise": [], "latency": 3, "metric": "x", "names": {}}'])
+def test_a_reference_that_is_damaged(tmp_path: Path, content: str) -> None:
+    (tmp_path / "reference.json").write_text(content)
+    found = reference.read(tmp_path)
+    assert found.missing == "" if "noise" in content else "damaged" in found.missing
+    assert found.outputs(["relevance"]) == {}
+    assert found.image_input() == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "not finite"), (0.0, "0"), (1.234e-7, "1.2e-7"), (0.012345, "0.0123"), (3.8166, "3.82"), (1234.5, "1234"),
+     (float("inf"), "not finite"), (-0.5, "-0.500"), (0.00099999, "1.0e-3"), (12.0, "12.0")],
+)  # fmt: skip
+def test_plain_numbers(value: float | None, said: str) -> None:
+    assert formats.plain(value) == said
+
+
+def test_a_share_below_one_never_looks_like_one() -> None:
+    for value in (1 - 1e-7, 0.999999, 0.99999, 0.9999, 0.995, 0.95):
+        assert float(formats.near_one(value).lstrip(">")) < 1
+    assert formats.near_one(1.0) == "1"
+
+
+def test_limits_are_round() -> None:
+    assert formats.limit(measure("max abs", 1.0, limit=1e-4)) == "≤ 1e-4"
+    assert formats.limit(measure("spearman", 1.0, limit=0.99)) == "≥ 0.99"
+    assert formats.limit(measure("snr", 1.0, limit=20.0)) == "≥ 20 dB"
+    assert formats.limit(measure("max abs", 1.0, limit=3.32e-6)) == "≤ 3.32e-6"
+    assert formats.limit(measure("max abs", 1.0)) == ""
+
+
+def test_the_report_never_imports_torch(filled: Any) -> None:
+    code = "import sys; from pathlib import Path; from edgekit import report; report.write(Path(sys.argv[1]))"
+    code += "; print(sorted({'torch', 'onnx', 'matplotlib'} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code, filled.folder], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout.replace("'", '"')) == []
