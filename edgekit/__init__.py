@@ -1,1 +1,51 @@
-"""edgekit: a trained model -> everything the edge runs, each artifact proved against a recorded reference."""
+"""edgekit exports a trained model to everything the edge runs, and proves each artifact against a recorded reference.
+
+The public names are those of `__all__`; they are imported when they are first used, so that `import edgekit` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.api import Build, TargetOutcome, explain, export, load, quantize, record, targets, verify
+    from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+
+    __version__: str
+
+_API = ("Build", "TargetOutcome", "explain", "export", "load", "quantize", "record", "targets", "verify")
+_SPEC = ("Axis", "Evaluation", "Input", "ModelSpec", "Output")
+_HOMES = dict.fromkeys(_API, "edgekit.api") | dict.fromkeys(_SPEC, "edgekit.model.spec")
+
+__all__ = [
+    "Axis",
+    "Build",
+    "Evaluation",
+    "Input",
+    "ModelSpec",
+    "Output",
+    "TargetOutcome",
+    "__version__",
+    "explain",
+    "export",
+    "load",
+    "quantize",
+    "record",
+    "targets",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("edgekit")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edgekit' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

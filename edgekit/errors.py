@@ -10,6 +10,7 @@
     ├── ArtifactError         an artifact that is missing, damaged or not what its manifest says
     ├── CalibrationError      calibration data that are missing, too few, of a wrong shape or not finite
     ├── ExportError           a converter failed or its process died
+    ├── VerdictError          an artifact was rejected or could not be made, and the caller asked for none such
     └── NotVerifiedHere       this host cannot run the artifact; not a failure of the artifact
 
 Anything else that escapes is a bug of edgekit: exit code 1 and a traceback.
@@ -56,6 +57,10 @@ class CalibrationError(EdgekitError):
 
 class ExportError(EdgekitError):
     """A converter failed, or the process that ran it died."""
+
+
+class VerdictError(EdgekitError):
+    """An artifact was rejected or could not be made."""
 
 
 class NotVerifiedHere(EdgekitError):  # noqa: N818 - it names a verdict, not a fault

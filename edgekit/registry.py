@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import Any
 
+from edgekit.artifact.option import OptionValue
 from edgekit.errors import DependencyError, UsageError
 from edgekit.target import Need, Target
 
@@ -87,18 +88,20 @@ def loadable() -> tuple[dict[str, Target], dict[str, str]]:
 def described() -> tuple[list[dict[str, Any]], dict[str, str]]:
     """What `edgekit targets` shows of each target, and the sentence of each broken one by name."""
     loaded, broken = loadable()
-    rows = [
-        {
-            "name": name,
-            "summary": target.summary,
-            "source": target.source,
-            "groups": list(target.groups),
-            "places": list(target.places),
-            "missing": [f"{need.module}: pip install 'edgekit[{need.extra}]'" for need in missing(target)],
-        }
-        for name, target in loaded.items()
-    ]
-    return rows, broken
+    return [description(name, target) for name, target in loaded.items()], broken
+
+
+def description(name: str, target: Target) -> dict[str, Any]:
+    """A target for machines; its options as a JSON schema."""
+    return {
+        "name": name,
+        "summary": target.summary,
+        "source": target.source,
+        "groups": list(target.groups),
+        "places": [place.name for place in target.places],
+        "missing": [f"{need.module}: {need.install}" for need in missing(target)],
+        "options": {"type": "object", "properties": {option.name: option.schema() for option in target.options}},
+    }
 
 
 def missing(target: Target) -> tuple[Need, ...]:
@@ -113,7 +116,30 @@ def require(name: str, target: Target) -> None:
         DependencyError: Naming the library and the extra that brings it.
     """
     for need in missing(target):
-        raise DependencyError(f"target '{name}' needs {need.module}: pip install 'edgekit[{need.extra}]'")
+        raise DependencyError(f"target '{name}' needs {need.module}: {need.install}")
+
+
+def parsed_options(name: str, target: Target, given: Mapping[str, object]) -> dict[str, OptionValue]:
+    """The value of each of a target's options, parsed, or its default.
+
+    Raises:
+        UsageError: If there is no such option, or its value is not possible.
+    """
+    declared = {option.name: option for option in target.options}
+    for option in given:
+        if option not in declared:
+            possible = ", ".join(declared) or "none"
+            raise UsageError(f"target '{name}' has no option '{option}': possible are {possible}")
+    return {o: d.parse(name, given[o]) if o in given else d.default for o, d in declared.items()}
+
+
+def groups(targets: Mapping[str, Target]) -> dict[str, list[str]]:
+    """The names of each group's targets; "all" is one of the groups."""
+    found: dict[str, list[str]] = {ALL: list(targets)}
+    for name, target in targets.items():
+        for group in target.groups:
+            found.setdefault(group, []).append(name)
+    return found
 
 
 def select(wanted: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
@@ -122,16 +148,13 @@ def select(wanted: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
     Raises:
         UsageError: If a name is neither a target nor a group (with the nearest one).
     """
-    groups: dict[str, list[str]] = {ALL: list(targets)}
-    for name, target in targets.items():
-        for group in target.groups:
-            groups.setdefault(group, []).append(name)
+    members_of = groups(targets)
     chosen: list[str] = []
     for name in wanted:
         members = [name] if name in targets else []
-        members += groups.get(name, [])
+        members += members_of.get(name, [])
         if not members:
-            known = [*targets, *groups]
+            known = [*targets, *members_of]
             raise UsageError(f"no target '{name}': {_nearest(name, known)}possible are {', '.join(sorted(set(known)))}")
         chosen += members
     return tuple(dict.fromkeys(chosen))
@@ -153,7 +176,7 @@ def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
         source = targets[name].source
         if source not in BASIC_SOURCES:
             visit(source, (*path, name))
-        for other in targets[name].also:
+        for other in targets[name].optional_sources:
             if other in chosen:
                 visit(other, (*path, name))
         if name not in order:

@@ -1,19 +1,26 @@
-"""The interface of a target: the only file that a target author must read.
+"""The interface of a target: the only file that a target's author must read.
 
 A target is one file that ends in a declaration, `TARGET = Target(...)`. Everything that crosses its border is a path,
 so that it can run in this process, in another interpreter or on another machine::
 
-    def export(source: Path, out: Path, job: Job) -> Exported:
-        ...read `source`, write files into `out`...
-        return Exported(precision="fp32", entry="model.xyz", dynamic=("batch",))
+    OPSET = Option(name="opset", default=20, choices=(20, 21), help="ONNX opset version")
 
-    def load(artifact: Path, place: str) -> Runtime:
+    def export(source: Path, out: Path, job: Job) -> Exported:
+        ...read `job.entry`, write files into `out`; job.get(OPSET) is an int...
+        return Exported(precision="fp32", entry="model.xyz", dynamic=job.dynamic)
+
+    def load(artifact: Path, place: Place) -> Runtime:
         ...
 
-    TARGET = Target(summary="...", export=export, load=load, tolerance={"": FP32})
+    TARGET = Target(
+        summary="...", source="onnx", export=export, load=load, options=(OPSET,),
+        places=(Place(name="cpu", tolerance=FP32),), needs=(Need("xyz", hint="pip install xyz"),),
+    )
 
 Built-in targets are the files of `edgekit_targets`; third parties declare an entry point in the group
-`edgekit.targets` and inherit `edgekit.testing.TargetContract` in their tests.
+`edgekit.targets` and inherit `edgekit.testing.TargetContract` in their tests. `examples/target-plugin` is a complete
+package. What a target may import of edgekit is listed in `pyproject.toml` (the contract "Targets import what third
+parties may").
 """
 
 from __future__ import annotations
@@ -21,17 +28,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from edgekit.artifact.manifest import Variant
-from edgekit.judge.tolerance import Tolerance
-from edgekit.runtime.protocol import Runtime
+from edgekit.artifact.option import Option, OptionValue
+from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
+from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
+
+__all__ = [
+    "FP16",
+    "FP32",
+    "FP32_DELEGATED",
+    "INT8",
+    "Export",
+    "Exported",
+    "Job",
+    "Load",
+    "Need",
+    "Option",
+    "Place",
+    "Precision",
+    "Runtime",
+    "SelfTimed",
+    "Target",
+    "Timings",
+    "Tolerance",
+    "Variant",
+    "silent",
+]
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
+T = TypeVar("T", bound=OptionValue)
 
 
 def silent(done: float, text: str) -> None:
-    """A progress callback that says nothing."""
+    """A progress callback that does nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +70,29 @@ class Job:
     """What an export may need besides its source.
 
     Attributes:
-        model: The model folder (config.json, model.safetensors): `edgekit.model.load` reads it.
+        model: The model folder (config.json, model.safetensors): `edgekit.model.source.load_model` reads it.
         reference: The reference folder: what the artifact will be judged by.
-        artifacts: Folders of the artifacts named in the target's `also` that exist and were not rejected, by target.
-        options: The target's options as the user gave them, by name.
+        entry: What the source offers to open: the entry file or folder of the artifact that the target is made from;
+            the source folder itself for "model" and "program".
+        dynamic: Names of the axes that the source kept dynamic.
+        artifacts: Folders of the artifacts named in `optional_sources` that exist and were not rejected, by target.
+        options: Values by the option's name; `get` returns one with its type.
         cache: A folder of the target's own in the build, for what costs time to find again; it may be deleted.
         progress: Called with the share done in [0, 1] and what is going on.
     """
 
     model: Path
     reference: Path
+    entry: Path = Path()
+    dynamic: tuple[str, ...] = ()
     artifacts: Mapping[str, Path] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     cache: Path = Path("cache")
     progress: Callable[[float, str], None] = silent
+
+    def get(self, option: Option[T]) -> T:
+        """The value of an option that the target declares, with the option's type."""
+        return self.options.get(option.name, option.default)  # type: ignore[return-value]  # parsed as the option's type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +116,33 @@ class Exported:
     golden: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an artifact is run and judged; one verdict each.
+
+    Attributes:
+        name: As reports print it.
+        tolerance: What the artifact may differ from the reference by in this place.
+        variant: Name of the bundle's variant that runs here; empty for a single model.
+        settings: What `load` needs to know of the place, by name (a device, a delegate ...).
+        sample: How many evaluation images are judged where all would take too long, unless the option `images` is
+            "all"; 0 for all. The verdict says so.
+        timed: Whether latency is measured here (an interpreter's is meaningless).
+    """
+
+    name: str
+    tolerance: Tolerance
+    variant: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    sample: int = 0
+    timed: bool = True
+
+
 class Export(Protocol):
     """Makes the files of one artifact."""
 
     def __call__(self, source: Path, out: Path, job: Job) -> Exported:
-        """Read `source`, write into `out` (an empty folder).
+        """Read the folder `source`, write into `out` (an empty folder).
 
         Raises:
             edgekit.errors.EdgekitError: With one sentence, where the model or the options cannot be exported.
@@ -90,7 +152,7 @@ class Export(Protocol):
 class Load(Protocol):
     """Opens one artifact."""
 
-    def __call__(self, artifact: Path, place: str) -> Runtime:
+    def __call__(self, artifact: Path, place: Place) -> Runtime:
         """Open a verified artifact folder in one of the target's places.
 
         Raises:
@@ -100,66 +162,56 @@ class Load(Protocol):
 
 @dataclass(frozen=True)
 class Need:
-    """A library that a target imports when it runs, and the extra of edgekit that installs it."""
-
-    module: str
-    extra: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """An option of a target: `-O NAME=VALUE` on the command line.
+    """A library that a target imports when it runs.
 
     Attributes:
-        name: As the user types it.
-        default: The value where the user says nothing.
-        help: One line.
-        choices: The possible values; empty for free text.
-        folder: Whether the value is a folder: what is in it goes into the artifact's key, its path does not.
+        module: Its import name.
+        extra: The extra of edgekit that installs it, for built-in targets.
+        hint: The command that installs it, for all others.
     """
 
-    name: str
-    default: str
-    help: str
-    choices: tuple[str, ...] = ()
-    folder: bool = False
+    module: str
+    extra: str = ""
+    hint: str = ""
+
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        return self.hint or f"pip install 'edgekit[{self.extra}]'"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """One kind of artifact: how to make it, how to run it, what it may differ by.
+    """One kind of artifact: how to make it, how to run it, where it is judged.
 
     Attributes:
         summary: One line for `edgekit targets`.
         export: Makes it.
         load: Runs it.
-        tolerance: What it may differ from the reference by, for each place or for all ("").
+        places: Where it is run and judged.
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
-        also: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
+        optional_sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
         needs: Libraries that must be importable.
-        obstacle: Why this host cannot make it although the libraries are there, in a sentence; empty where it can. Such
-            a target is left out where the user names none.
+        unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
+            can. Such a target is left out where the user names none.
         groups: Names under which `-t` selects it besides its own and "all".
-        places: Where an artifact is run and judged; one verdict each. "<where>-<variant>" for a variant of a bundle.
-        sampled: Places that are too slow for everything, and how many evaluation images are judged there unless the
-            option `images` is "all". The verdict says so.
         options: What the user may set.
         content: sha256 of files that the export reads beside its source and its code (a built page): part of the key.
-        timed: Whether latency is measured here (a simulator's is meaningless).
     """
 
     summary: str
     export: Export
     load: Load
-    tolerance: Mapping[str, Tolerance]
+    places: tuple[Place, ...]
     source: str = "model"
-    also: tuple[str, ...] = ()
+    optional_sources: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
-    obstacle: Callable[[], str] = str
+    unavailable_reason: Callable[[], str] = str
     groups: tuple[str, ...] = ()
-    places: tuple[str, ...] = ("cpu",)
-    sampled: Mapping[str, int] = field(default_factory=dict)
-    options: tuple[Option, ...] = ()
+    options: tuple[Option[OptionValue], ...] = ()
     content: Callable[[], str] = str
-    timed: bool = True
+
+    def place(self, name: str) -> Place:
+        """One of its places by name."""
+        return next(place for place in self.places if place.name == name)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from edgekit.artifact.fact import Fact
 from edgekit.errors import ArtifactError
 from edgekit.storage.files import dump_json, write_text
 
@@ -73,15 +74,16 @@ class Ratio(_Record):
     high: float
 
 
-class Place(_Record):
+class PlaceResult(_Record):
     """What was found in one place (cpu, wasm-fp32, interpreter, a phone).
 
     Attributes:
         place: Its name.
         device: What ran it, in words.
         status: The verdict.
-        reasons: Why it was rejected or not verified, one sentence each.
-        notes: What a reader should know (ties forgiven, slower than its source ...), one sentence each.
+        variant: Name of the bundle's variant that ran there; empty for a single model.
+        reasons: Why it was rejected or not verified.
+        notes: What a reader should know (ties, slower than its source ...).
         measures: The numbers.
         timings: By name: "candidate", and the baselines that ran interleaved with it.
         ratios: Candidate against each baseline.
@@ -90,8 +92,9 @@ class Place(_Record):
     place: str
     device: str = ""
     status: Status
-    reasons: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    variant: str = ""
+    reasons: tuple[Fact, ...] = ()
+    notes: tuple[Fact, ...] = ()
     measures: tuple[Measure, ...] = ()
     timings: dict[str, Timing] = {}
     ratios: tuple[Ratio, ...] = ()
@@ -111,7 +114,7 @@ class Result(_Record):
         proof: The shapes at which the artifact was proved, one dictionary of axis sizes each.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[1, 2] = 2
     name: str
     target: str
     precision: str
@@ -121,7 +124,7 @@ class Result(_Record):
     judge_sha256: str = ""
     size: int
     host: dict[str, str] = {}
-    places: tuple[Place, ...]
+    places: tuple[PlaceResult, ...]
     proof: tuple[dict[str, int], ...] = ()
 
     @property

@@ -1,17 +1,17 @@
-"""What a person sees: progress on standard error, tables on standard output. Piped output has no colours."""
+"""What a person sees of results: tables on standard output. Piped output has tabs and no colours."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from edgekit.artifact.option import as_text
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-    from edgekit.pipeline.run import Outcome, Row
-    from edgekit.report.recipes import Recipe
+    from edgekit.pipeline.outcome import Build
+    from edgekit.report.trials import TrialRow
+    from edgekit.target import Target
 
 COLOURS = {
     "verified": "green",
@@ -20,51 +20,6 @@ COLOURS = {
     "not verified here": "yellow",
     "skipped": "dim",
 }
-
-
-class Screen:
-    """Progress of a run: a bar a target on a terminal, a line a finished target in a pipe, nothing when quiet."""
-
-    def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._live = not quiet and sys.stderr.isatty()
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        if self._live:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (TextColumn("{task.fields[name]:<20}"), BarColumn(24), TimeElapsedColumn())
-            console = Console(stderr=True)
-            self._progress = Progress(*columns, TextColumn("{task.description}"), console=console, transient=True)
-            self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def progress(self, name: str, done: float, text: str) -> None:
-        """Show how far one step is, in [0, 1]."""
-        if self._progress is None:
-            return
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task("", total=1.0, name=name)
-        self._progress.update(self._tasks[name], completed=done, description=text)
-
-    def finished(self, row: Row) -> None:
-        """Show one finished target."""
-        if self._progress is not None and row.target in self._tasks:
-            self._progress.remove_task(self._tasks.pop(row.target))
-        if not self._quiet and not self._live:
-            print(_line(row), file=sys.stderr)
-
-    def done(self, name: str) -> None:
-        """A step that is no target has ended."""
-        if self._progress is not None and name in self._tasks:
-            self._progress.remove_task(self._tasks.pop(name))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -84,29 +39,41 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(drawn)
 
 
-def conclude(outcome: Outcome) -> None:
+def show_build(build: Build) -> None:
     """Print what became of each target, why, and where the report is."""
     rows = []
-    for row in outcome.rows:
-        state = f"{row.status} (unchanged)" if row.reused else row.status
-        rows.append((row.target, state, str(row.folder), row.sentences[0] if row.sentences else ""))
-        rows += [("", "", "", sentence) for sentence in row.sentences[1:]]
+    for outcome in build.outcomes:
+        state = f"{outcome.status} (unchanged)" if outcome.reused else outcome.status
+        told = outcome.sentences
+        first = 0 if outcome.status == "verified" else 1  # beside "verified" stands nothing else
+        rows.append((outcome.target, state, str(outcome.path), *(told[:first] or ("",))))
+        rows += [("", "", "", sentence) for sentence in told[first:]]
     table(("target", "verdict", "artifact", ""), rows)
-    print(f"reference: {outcome.reference}")
-    print(f"report: {outcome.report}")
+    print(f"reference: {build.reference}")
+    print(f"report: {build.report}")
 
 
-def show_recipes(tried: Sequence[Recipe], notes: Sequence[str]) -> None:
+def show_target(name: str, target: Target) -> None:
+    """Print one target: what it is made from, where it is judged, what it needs, and its options."""
+    facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
+    facts += [("places", ", ".join(f"{place.name} ({place.tolerance.name})" for place in target.places))]
+    facts += [("needs", need.install) for need in target.needs]
+    table((name, ""), facts)
+    print()
+    if not target.options:
+        print("no options")
+        return
+    rows = [(f"{name}.{o.name}", o.kind, as_text(o.default) or "-", o.possible, o.help) for o in target.options]
+    table(("option", "type", "default", "possible", "meaning"), rows)
+
+
+def show_trials(trials: Sequence[TrialRow], notes: Sequence[str]) -> None:
     """Print what a search tried and what the exporter says of the recipe it took."""
     heads = ("", "recipe", "p50", "size", "worst sample", "in float")
-    if tried:
-        table(heads, [(r.mark, r.name, r.p50, r.size, r.measures, r.float_groups) for r in tried])
+    if trials:
+        table(heads, [(t.mark, t.name, t.p50, t.size, t.measures, t.float_groups) for t in trials])
     for note in notes:
         print(note)
-
-
-def _line(row: Row) -> str:
-    return f"{row.target}: {row.status}" + (f" - {row.sentences[0]}" if row.sentences else "")
 
 
 def _coloured(cell: str) -> str:

@@ -22,7 +22,7 @@ def examine() -> dict[str, dict[str, str]]:
     states = dict(broken)
     for name, target in targets.items():
         needs = registry.missing(target)
-        states[name] = f"needs pip install 'edgekit[{needs[0].extra}]'" if needs else "installed"
+        states[name] = f"needs {needs[0].module}: {needs[0].install}" if needs else "installed"
     return {
         "versions": versions,
         "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor().name},

@@ -1,6 +1,6 @@
 """The command line: parse, call, print. The only file that prints or exits.
 
-Exit codes: 0 clean, 1 a bug (traceback), 2 something the user can mend (one sentence), 3 an artifact was rejected.
+Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from edgekit.cli.completion import model_names, option_values, selections, target_names
 from edgekit.errors import EdgekitError, UsageError
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.run import Outcome
+    from edgekit.pipeline.outcome import Build
 
-CLEAN, MENDABLE, REJECTED = 0, 2, 3
+CLEAN, USER_ERROR, REJECTED = 0, 2, 3
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -31,40 +32,57 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
-Build = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
+BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
-INT8 = "onnx-int8-static"
+ModelName = Annotated[
+    str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.", autocompletion=model_names)
+]
 
 
 def main() -> None:
-    """Entry point: turn what a user can mend into one sentence and exit code 2."""
+    """Entry point: turn what a user can fix into one sentence and exit code 2."""
     try:
         app()
     except EdgekitError as error:
         print(f"edgekit: {error}", file=sys.stderr)
-        sys.exit(MENDABLE)
+        sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 
-def _names(incomplete: str) -> list[str]:
+@app.callback(invoke_without_command=True)
+def edgekit(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Export a trained model to everything the edge runs, and prove each artifact against a recorded reference."""
+    if version:
+        import edgekit as package
+
+        print(f"edgekit {package.__version__}")
+        raise typer.Exit
+
+
+@app.command(epilog="Examples:\n\n`edgekit targets`\n\n`edgekit targets onnx-int8-static`\n\n`edgekit targets --json`")
+def targets(
+    name: Annotated[str, typer.Argument(help="Show one target with its options.", autocompletion=target_names)] = "",
+    as_json: Json = False,
+) -> None:
+    """List the targets: what each makes, what it needs, whether it is installed; with a name its options and places."""
     from edgekit import registry
+    from edgekit.cli.console import show_target, table
 
-    return [name for name in (*registry.available(), registry.ALL) if name.startswith(incomplete)]
-
-
-@app.command(epilog="Example: `edgekit targets --json`")
-def targets(as_json: Json = False) -> None:
-    """List the targets: what each makes, what it needs, whether it is installed."""
-    from edgekit import registry
-
+    if name:
+        target = registry.find(name)
+        if as_json:
+            print(json.dumps(registry.description(name, target), indent=2))
+        else:
+            show_target(name, target)
+        return
     rows, broken = registry.described()
     if as_json:
-        print(json.dumps({"targets": rows, "broken": broken}, indent=2))
+        print(json.dumps({"schema_version": 2, "targets": rows, "broken": broken}, indent=2))
         return
-    from edgekit.cli.console import table
-
     shown = [
         (str(r["name"]), str(r["summary"]), str(r["source"]), "; ".join(r["missing"]) or "installed") for r in rows
     ]
@@ -74,33 +92,45 @@ def targets(as_json: Json = False) -> None:
 
 @app.command(
     epilog="Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
-    "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`"
+    "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
+    "`edgekit export -t onnx -O onnx.opset=21`"
 )
 def export(
-    model: Annotated[str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.")] = "arr-coc-tiny",
+    model: ModelName = "arr-coc-tiny",
     target: Annotated[
         list[str] | None,
         typer.Option(
             "-t",
             "--target",
             help="Target or group; repeat for more. Default: all that is installed.",
-            autocompletion=_names,
+            autocompletion=selections,
         ),
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     option: Annotated[
-        list[str] | None, typer.Option("-O", "--option", help="A target's option: TARGET.NAME=VALUE; repeat for more.")
+        list[str] | None,
+        typer.Option(
+            "-O",
+            "--option",
+            help="A target's option: TARGET.NAME=VALUE; repeat for more. `edgekit targets TARGET` lists them.",
+            autocompletion=option_values,
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Export a model, prove each artifact against the reference, and write the report."""
-    from edgekit.cli.console import Screen
-    from edgekit.pipeline import run
+    from edgekit import api
 
-    with Screen(quiet=as_json) as screen:
-        outcome = run.export(model, tuple(target or ()), output, _options(option or []), screen, fresh)
-    _conclude(outcome, as_json)
+    build = api.export(
+        model,
+        targets=target or (),
+        output=output,
+        options=_options(option or []),
+        fresh=fresh,
+        progress=_progress(as_json),
+    )
+    _conclude(build, as_json)
 
 
 @app.command(
@@ -108,7 +138,7 @@ def export(
     "`edgekit quantize --method entropy --calibration photos/`"
 )
 def quantize(
-    model: Annotated[str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.")] = "arr-coc-tiny",
+    model: ModelName = "arr-coc-tiny",
     search: Annotated[str, typer.Option(help="quick, full, or none (one recipe, all in INT8).")] = "quick",
     method: Annotated[str, typer.Option(help="How ranges are made: auto, minmax, entropy or percentile.")] = "auto",
     calibration: Annotated[
@@ -122,37 +152,40 @@ def quantize(
     as_json: Json = False,
 ) -> None:
     """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
-    from edgekit.cli.console import Screen, show_recipes
-    from edgekit.pipeline import run
-    from edgekit.report import recipes
-    from edgekit.report.rows import recipes_of
+    from edgekit import api
+    from edgekit.cli.console import show_trials
+    from edgekit.report import trials
 
-    chosen = {"search": search, "method": method, "calibration": calibration}
-    chosen["reduce_range"] = "yes" if reduce_range else "no"
-    with Screen(quiet=as_json) as screen:
-        outcome = run.export(model, (INT8,), output, {INT8: chosen}, screen, fresh)
-    made = next(row for row in outcome.rows if row.target == INT8)
-    found = recipes.table(recipes_of(outcome.report.parent, INT8) if made.notes else ())
+    build = api.quantize(
+        model,
+        search=search,
+        method=method,
+        calibration=calibration,
+        reduce_range=reduce_range,
+        output=output,
+        fresh=fresh,
+        progress=_progress(as_json),
+    )
+    made = build[api.INT8]
+    notes = made.manifest.notes if made.manifest is not None else ()
+    found = trials.read(build.path, api.INT8) if notes else ()
     if not as_json:
-        show_recipes(found, made.notes)
-    _conclude(outcome, as_json, recipes=[asdict(recipe) for recipe in found])
+        show_trials(found, notes)
+    _conclude(build, as_json, trials=[asdict(trial) for trial in found])
     if made.slower:
         sys.exit(REJECTED)
 
 
 @app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
-def verify(build: Build = DEFAULT_BUILD, as_json: Json = False) -> None:
+def verify(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
     """Check every artifact's files, run it again, and judge it again."""
-    from edgekit.cli.console import Screen
-    from edgekit.pipeline import run
+    from edgekit import api
 
-    with Screen(quiet=as_json) as screen:
-        outcome = run.verify(build, screen)
-    _conclude(outcome, as_json)
+    _conclude(api.verify(build, progress=_progress(as_json)), as_json)
 
 
 @app.command(epilog="Example: `edgekit report build/arr-coc-tiny`")
-def report(build: Build = DEFAULT_BUILD, as_json: Json = False) -> None:
+def report(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
     from edgekit import report as reports
 
@@ -163,7 +196,7 @@ def report(build: Build = DEFAULT_BUILD, as_json: Json = False) -> None:
 
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
 def reference(
-    model: Annotated[str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.")] = "arr-coc-tiny",
+    model: ModelName = "arr-coc-tiny",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     output: Annotated[
         Path | None,
@@ -172,19 +205,15 @@ def reference(
     as_json: Json = False,
 ) -> None:
     """Record what the model itself says on a device: outputs, noise floor, latency."""
-    from edgekit.cli.console import Screen
-    from edgekit.pipeline import run
+    from edgekit import api
 
-    if device not in ("cpu", "cuda"):
-        raise UsageError(f"no device '{device}': possible are cpu, cuda")
-    with Screen(quiet=as_json) as screen:
-        folder = run.record(model, device, output, screen)
+    folder = api.record(model, device=device, output=output, progress=_progress(as_json))
     print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
 
 
 @app.command(epilog="Examples:\n\n`edgekit demo`\n\n`edgekit demo build/arr-coc-tiny --port 8000 --no-open`")
 def demo(
-    build: Build = DEFAULT_BUILD,
+    build: BuildFolder = DEFAULT_BUILD,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
 ) -> None:
@@ -206,7 +235,7 @@ def demo(
 )
 def assets(
     platform: Annotated[str, typer.Argument(help="android or ios.")],
-    build: Build,
+    build: BuildFolder,
     into: Annotated[Path, typer.Option("--into", help="The app: a Gradle app module, or an Xcode or SwiftPM folder.")],
     target: Annotated[
         list[str] | None, typer.Option("-t", "--target", help="Which artifacts; default: all that fit.")
@@ -281,17 +310,22 @@ def _options(given: list[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def _conclude(outcome: Outcome, as_json: bool, **more: object) -> None:
-    if as_json:
-        print(json.dumps({**outcome.as_record(), **more}, indent=2))
-    else:
-        from edgekit.cli.console import conclude
+def _progress(as_json: bool) -> Literal["auto", "none"]:
+    return "none" if as_json else "auto"
 
-        conclude(outcome)
-    if any(row.status == "rejected" for row in outcome.rows):
+
+def _conclude(build: Build, as_json: bool, **more: object) -> None:
+    if as_json:
+        print(json.dumps({**build.as_record(), **more}, indent=2))
+    else:
+        from edgekit.cli.console import show_build
+
+        show_build(build)
+    statuses = {outcome.status for outcome in build.outcomes}
+    if "rejected" in statuses:
         sys.exit(REJECTED)
-    if any(row.status == "failed" for row in outcome.rows):
-        sys.exit(MENDABLE)
+    if "failed" in statuses:
+        sys.exit(USER_ERROR)
 
 
 if __name__ == "__main__":

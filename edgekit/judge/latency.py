@@ -60,7 +60,7 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class SpeedRatio:
     """How much faster than a baseline: baseline p50 / candidate p50, with its bootstrap interval.
 
     Attributes:
@@ -127,7 +127,7 @@ def measure(
     return {name: Latency(runtimes[name].device, tuple(1000.0 * s for s in taken[name])) for name in runtimes}
 
 
-def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = "candidate") -> Ratio:
+def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = "candidate") -> SpeedRatio:
     """The candidate's speed as a multiple of the baseline's, of two runtimes that were measured together.
 
     Whole rounds are resampled in blocks of neighbours (about the square root of their number), because a slow spell of
@@ -145,7 +145,7 @@ def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = "candida
     resampled = np.median(thinned[:, _blocks(thinned.shape[1])], axis=2)
     tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.percentile(resampled[0] / resampled[1], (tail, 100.0 - tail))
-    return Ratio(baseline, float(medians[0] / medians[1]), float(low), float(high))
+    return SpeedRatio(baseline, float(medians[0] / medians[1]), float(low), float(high))
 
 
 def _blocks(rounds: int) -> Array:

@@ -1,20 +1,20 @@
 """Arrays in, numbers out: how far an artifact's outputs are from the reference's, image by image.
 
 What cannot be compared (missing, wrong shape or dtype, NaN or Inf on any side, an index twice or out of range, a count
-out of range) is a fault, one sentence, never averaged away; that output and what is derived from it get no measures.
+out of range) is a fault and never averaged away; that output and what is derived from it get no measures.
 A measure is one float64 an image, computed in float64, and named as reports print it. Those that need a word:
 - spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
-  RESOLUTION: what differs by less is no disorder. (Most patches of a trained map are background: plain ranks would give
-  the order of 0.0003 and 0.0004 the same weight as the order of 0.3 and 0.4, and a sound INT8 graph 0.95.)
+  RESOLUTION: a smaller difference is no change of order. (Most patches of a trained map are background: plain ranks
+  would give the order of 0.0003 and 0.0004 the same weight as the order of 0.3 and 0.4, and a sound INT8 graph 0.95.)
   A map that is constant, within the resolution, on both sides counts 1, as does the cosine of one that is zero (it has
   no direction); on one side only 0. "spearman raw" is plain.
 - unexplained: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR).
-- count excess: the smallest score tolerance t that forgives every count c, that is, for which
+- count excess: the smallest score tolerance t that explains every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
 - swap gap: the largest gap between the reference's scores of a displaced patch and of the one chosen instead, paired
   best with best (no other pairing has a smaller largest gap); order gap: the most that r rises along the ranking.
 - own count excess, own gap: the same against the artifact's own scores: do its outputs belong together?
-- agreement: share of the K patches that are right, a swap across no more than the score tolerance forgiven.
+- agreement: share of the K patches that are right, a swap across no more than the score tolerance ignored.
 - lost mass: share of the best possible sum of K reference scores that the chosen patches lack.
 - relative: max abs over the reference's peak magnitude. Features are compared only where both sides chose the patch.
 """
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.errors import ModelError
 from edgekit.model.spec import Array, Metric, Output
 
@@ -49,7 +50,7 @@ _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst patches 
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
+class ImageValues:
     """One metric of one output.
 
     Attributes:
@@ -76,8 +77,8 @@ class Comparison:
     """One batch of n images: numbers, faults, and the task metric [n] of the reference and of the artifact."""
 
     names: tuple[str, ...]
-    measures: tuple[Measure, ...] = ()
-    faults: tuple[str, ...] = ()
+    measures: tuple[ImageValues, ...] = ()
+    faults: tuple[Fact, ...] = ()
     task: _Sides | None = None
 
     def get(self, output: str, metric: str) -> Array | None:
@@ -112,9 +113,9 @@ def compare(
         ModelError: If the metric does not give one number an image.
     """
     if not names:
-        return failed((), "no image was compared")
-    found: dict[str, list[Measure]] = {}
-    faults: list[str] = []
+        return failed((), fact(Code.NOTHING_COMPARED))
+    found: dict[str, list[ImageValues]] = {}
+    faults: list[Fact] = []
     answers = (reference, candidate)
     for output in sorted(outputs, key=lambda o: _ROLES.index(o.role)):
         base = next((o for o in outputs if o.name == output.of), None) if output.role in _BASE else None
@@ -129,24 +130,27 @@ def compare(
         task = (np.asarray(metric(reference, truth), np.float64), np.asarray(metric(candidate, truth), np.float64))
         if any(values.shape != (len(names),) for values in task):
             raise ModelError(f"the task metric gave the shape '{task[0].shape}', not one number an image")
-        faults += [] if np.isfinite(task).all() else ["the task metric is not finite"]
+        faults += [] if np.isfinite(task).all() else [fact(Code.TASK_METRIC_NOT_FINITE)]
     measures = tuple(m for o in outputs for m in found.get(o.name, ()))
     return Comparison(tuple(names), measures, tuple(faults), None if faults else task)
 
 
-def failed(names: Sequence[str], sentence: str) -> Comparison:
+def failed(names: Sequence[str], fault: Fact) -> Comparison:
     """The comparison of a run that gave no answer: one fault."""
-    return Comparison(tuple(names), faults=(sentence,))
+    return Comparison(tuple(names), faults=(fault,))
 
 
-def _faults(output: Output, base: Output | None, answers: _Answers, names: Sequence[str]) -> list[str]:
+def _faults(output: Output, base: Output | None, answers: _Answers, names: Sequence[str]) -> list[Fact]:
+    def fault(code: Code, **details: str | int | float) -> Fact:
+        return Fact(code=code, output=output.name, details=details)
+
     role = _BASE.get(output.role)
     if role and (base is None or base.role != role):
-        return [f"output '{output.name}' is derived from '{output.of}', which is no output with the role '{role}'"]
+        return [fault(Code.BASE_MISSING, base=output.of, role=role)]
     sides = tuple(zip(("reference", "artifact"), answers, strict=True))
     missing = [side for side, arrays in sides if output.name not in arrays]
     if missing:
-        return [f"output '{output.name}' of the {side} is missing" for side in missing]
+        return [fault(Code.OUTPUT_MISSING, side=side) for side in missing]
     shape = (len(names), *answers[0][output.name].shape[1:])
     width = answers[0][base.name].shape[1] if base else 0
     if output.role in ("counts", "features"):  # one for each score, one row for each place of the ranking
@@ -155,32 +159,35 @@ def _faults(output: Output, base: Output | None, answers: _Answers, names: Seque
     for side, arrays in sides:
         array, declared = arrays[output.name], np.dtype(output.dtype)
         if array.dtype != declared if side == "artifact" else array.dtype.kind != declared.kind:
-            said = f"is {array.dtype}, not {declared}"
+            found.append(fault(Code.WRONG_DTYPE, side=side, dtype=str(array.dtype), expected=str(declared)))
         elif array.shape != shape or array.ndim != _AXES.get(output.role, array.ndim) or not array.size:
-            said = f"has the shape {list(array.shape)}, not {list(shape)}"
+            shapes = {"shape": str(list(array.shape)), "expected": str(list(shape))}
+            found.append(fault(Code.WRONG_SHAPE, side=side, **shapes))
         else:
-            said = _impossible(output, array, names, width)
-        found += [f"output '{output.name}' of the {side} {said}"] if said else []
+            found += _impossible(output, array, names, width, side)
     return found
 
 
-def _impossible(output: Output, array: Array, names: Sequence[str], width: int) -> str:
-    bad, what = ~np.isfinite(array), "is not finite (NaN or Inf)"
+def _impossible(output: Output, array: Array, names: Sequence[str], width: int, side: str) -> Iterator[Fact]:
+    code, bad = Code.NOT_FINITE, ~np.isfinite(array)
     if output.role == "counts":
         good = (array >= output.low) & (array <= output.high) & (array == np.floor(array))
-        bad, what = ~good, f"is no whole number in [{output.low:g}, {output.high:g}]"
+        code, bad = Code.BAD_COUNTS, ~good
     elif output.role == "ranking":
         array = np.sort(array, axis=1)
         good = (array >= 0) & (array < width) & (np.diff(array, axis=1, prepend=-1) >= 1)
-        bad, what = ~good, f"names a patch twice or one that is not among {width}"
+        code, bad = Code.BAD_RANKING, ~good
     if not bad.any():
-        return ""
+        return
     image, *place = np.argwhere(bad)[0].tolist()
-    where = f", patch {place[0]}" if output.role in ("scores", "counts") else ""
-    return f"{what} in {int(bad.sum())} of {bad.size} values, first in image '{names[image]}'{where}"
+    patch = int(place[0]) if output.role in ("scores", "counts") else -1
+    details: dict[str, str | int | float] = {"side": side, "wrong": int(bad.sum()), "all": bad.size}
+    details |= {"low": output.low, "high": output.high} if code is Code.BAD_COUNTS else {}
+    details |= {"patches": width} if code is Code.BAD_RANKING else {}
+    yield Fact(code=code, output=output.name, image=names[image], patch=patch, details=details)
 
 
-def _measures(output: Output, base: Output | None, answers: _Answers, tolerance: float) -> Iterator[Measure]:
+def _measures(output: Output, base: Output | None, answers: _Answers, tolerance: float) -> Iterator[ImageValues]:
     r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
     under = (answers[0][base.name], answers[1][base.name]) if base else None
     peak = float(np.abs(r).max()) or 1.0
@@ -194,7 +201,9 @@ def _measures(output: Output, base: Output | None, answers: _Answers, tolerance:
     else:
         rows = _values(r, c, under, peak)
     for metric, values, patches in rows:
-        yield Measure(output.name, output.role, of, metric, values.astype(np.float64), patches.astype(np.int64), peak)
+        yield ImageValues(
+            output.name, output.role, of, metric, values.astype(np.float64), patches.astype(np.int64), peak
+        )
 
 
 def _scores(r: Array, c: Array) -> _Rows:

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from edgekit.judge.metrics import Comparison, Measure
+from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.metric import metric_info
+from edgekit.artifact.result import Status
+from edgekit.judge.metrics import Comparison, ImageValues
 from edgekit.judge.tolerance import Tolerance
 from edgekit.model.spec import Array
-
-Status = Literal["verified", "rejected", "not verified here"]
 
 NOISE_MULTIPLE = 4.0
 """Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it."""
@@ -43,17 +43,14 @@ STRANGE_UNEXPLAINED = 0.5
 GROSS_ROW_COSINE = 0.8
 """Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
 
-EVALUATION, STRESS = "evaluation", "stress"
+STRESS = "stress"
 _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
-_WIDENED = {"max abs", "relative", "count excess", "swap gap", "order gap"}
-_NEEDLESS = {"unexplained", "cosine", "row cosine", "snr", "spearman", "lost mass"}  # of what differs within the noise
-_FORGIVEN = {
-    "swap gap": "ties at the boundary of the top K: patches changed places whose reference scores are at most {} apart",
-    "order gap": "ties within the top K: patches changed places whose reference scores are at most {} apart",
-    "count excess": "counts that differ: a difference of {} in the scores explains each of them",
+_ROUNDING = {
+    "swap gap": Code.TIES_AT_K,
+    "order gap": Code.TIES_WITHIN_K,
+    "count excess": Code.COUNTS_ROUNDED,
 }
-_AT_LEAST = {"cosine", "cosine whole", "row cosine", "snr", "spearman", "jaccard", "agreement", "equal", "matched"}
-_AT_LEAST |= {"spearman raw"}
+"""What a note says of a difference within the limit on scores."""
 
 
 @dataclass(frozen=True)
@@ -86,36 +83,24 @@ class Check:
     patch: int = -1
 
     @property
-    def drowned(self) -> bool:
+    def within_noise(self) -> bool:
         """Whether it failed by less than the reference differs from itself."""
         return not self.passed and self.noise is not None and self.value <= self.noise
 
-    def __str__(self) -> str:
-        what = f"{self.metric} of '{self.output}'" if self.output else self.metric
-        where = f" in image '{self.image}'" if self.output else f", most in image '{self.image}'"
-        where += f", patch {self.patch}" if self.patch >= 0 else ""
-        where += f" ({self.batch})" if self.batch != EVALUATION else ""
-        bound = "at least" if self.metric in _AT_LEAST else "at most"
-        said = f", must be {bound} {self.limit:.4g}" if self.limit is not None else ""
-        return f"{what} is {self.value:.4g}{where}{said}"
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why an artifact was not verified; printed as one sentence.
-
-    Attributes:
-        text: The sentence.
-        batch: Where, as in `Check`.
-        check: What failed, with metric, value, limit, worst image and patch; None for what has no number.
-    """
-
-    text: str
-    batch: str = ""
-    check: Check | None = None
-
-    def __str__(self) -> str:
-        return self.text
+    @property
+    def fact(self) -> Fact:
+        """The reason that it gives where it failed."""
+        value = self.value if np.isfinite(self.value) else None
+        return Fact(
+            code=Code.LIMIT_EXCEEDED,
+            batch=self.batch,
+            output=self.output,
+            metric=self.metric,
+            value=value,
+            limit=self.limit,
+            image=self.image,
+            patch=self.patch,
+        )
 
 
 @dataclass(frozen=True)
@@ -125,21 +110,21 @@ class Verdict:
     Attributes:
         status: What was found.
         reasons: Why it is not verified; empty where it is.
-        notes: What a reader should know although it passed: ties forgiven, limits widened, what was not asked.
+        notes: What a reader should know although it passed: ties, limits widened, what was not asked.
         checks: Every number, with the limits that were used.
         proved: The sizes of the grid shapes at which everything held.
     """
 
     status: Status
-    reasons: tuple[Reason, ...] = ()
-    notes: tuple[str, ...] = ()
+    reasons: tuple[Fact, ...] = ()
+    notes: tuple[Fact, ...] = ()
     checks: tuple[Check, ...] = ()
     proved: tuple[Mapping[str, int], ...] = ()
 
 
-def not_verified(sentence: str) -> Verdict:
-    """The verdict where this host lacks what it takes; the sentence says what is missing."""
-    return Verdict("not verified here", (Reason(sentence),))
+def not_verified(reason: Fact) -> Verdict:
+    """The verdict where this host lacks what it takes; the reason says what is missing."""
+    return Verdict("not verified here", (reason,))
 
 
 def score_tolerance(tolerance: Tolerance, noise: float) -> float:
@@ -168,37 +153,38 @@ def judge(
     """
     bad = [name for name, value in noise.items() if not 0 <= value < np.inf]
     if bad:
-        return not_verified(f"the reference's own noise of '{bad[0]}' is '{noise[bad[0]]}': record the reference again")
+        details: dict[str, str | int | float] = {"noise": str(noise[bad[0]])}
+        return not_verified(Fact(code=Code.REFERENCE_NOISE, output=bad[0], details=details))
     shapes = {", ".join(f"{axis} {size}" for axis, size in sizes.items()): sizes for sizes, _ in grid}
     batches = [(EVALUATION, evaluation), (STRESS, stress)]
     batches += [(shape, [found for each, found in grid if each == sizes]) for shape, sizes in shapes.items()]
     checks = list(_task(tolerance, evaluation, metric_name))
-    reasons: list[Reason] = []
+    faults: list[Fact] = []
     for batch, comparisons in batches:
         checks += _checks(batch, comparisons, _rules(tolerance, batch == EVALUATION), noise)
-        where = "" if batch == EVALUATION else f" ({batch})"
-        reasons += [Reason(text + where, batch) for each in comparisons for text in each.faults]
-    reasons += [Reason(str(check), check.batch, check) for check in checks if not check.passed]
-    reasons.sort(key=lambda reason: reason.check is not None and reason.check.drowned)
-    failed = {reason.batch for reason in reasons}
-    proved = tuple(sizes for shape, sizes in shapes.items() if shape not in failed)
+        faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
+    failed = [check for check in checks if not check.passed]
+    beyond = [check.fact for check in failed if not check.within_noise]
+    reasons = (*faults, *beyond, *(check.fact for check in failed if check.within_noise))
+    unproved = {reason.batch for reason in reasons}
+    proved = tuple(sizes for shape, sizes in shapes.items() if shape not in unproved)
     status: Status = "verified"
-    if any(reason.check is None or not reason.check.drowned for reason in reasons):
+    if faults or beyond:
         status = "rejected"
     elif reasons or (missing := _missing(tolerance, checks, evaluation)):
         status = "not verified here"
-        reasons = reasons or [Reason(missing)]
-    return Verdict(status, tuple(reasons), tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
+        reasons = reasons or tuple(missing)
+    return Verdict(status, reasons, tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
 
 
-def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> str:
+def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> list[Fact]:
     if not checks:
-        return "nothing was compared"
+        return [fact(Code.NOTHING_COMPARED)]
     if not t.exact_ranking and not evaluation:
-        return f"the limits of '{t.name}' need real inputs, and the model has no evaluation set"
+        return [fact(Code.REAL_INPUTS_NEEDED, tolerance_name=t.name)]
     limited = {check.output for check in checks if check.limit is not None}
     free = [check.output for check in checks if check.output and check.output not in limited]
-    return f"no limit of '{t.name}' applies to output '{free[0]}'" if free else ""
+    return [Fact(code=Code.NO_LIMIT_APPLIES, output=free[0], details={"tolerance_name": t.name})] if free else []
 
 
 def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
@@ -221,7 +207,7 @@ def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
 def _checks(
     batch: str, comparisons: Sequence[Comparison], rules: Mapping[tuple[str, str], float], noise: Mapping[str, float]
 ) -> Iterator[Check]:
-    groups: dict[tuple[str, str], list[tuple[Comparison, Measure]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Comparison, ImageValues]]] = {}
     for comparison in comparisons:
         for measure in comparison.measures:
             groups.setdefault((measure.output, measure.metric), []).append((comparison, measure))
@@ -232,14 +218,15 @@ def _checks(
 
 
 def _check(
-    batch: str, found: Sequence[tuple[Comparison, Measure]], table: float | None, noise: Mapping[str, float]
+    batch: str, found: Sequence[tuple[Comparison, ImageValues]], table: float | None, noise: Mapping[str, float]
 ) -> Check:
     measure = found[0][1]
     values = np.concatenate([m.values for _, m in found])
     patches = np.concatenate([m.patches for _, m in found])
     names = [name for comparison, _ in found for name in comparison.names]
-    sign = -1.0 if measure.metric in _AT_LEAST else 1.0
-    own = max(_own(m, noise) for _, m in found) if measure.metric in _WIDENED else None
+    info = metric_info(measure.metric)
+    sign = info.sign
+    own = max(_own(m, noise) for _, m in found) if info.widened else None
     limit = None if table is None else _limit(table, own or 0.0)
     held = np.ones(len(values), bool)
     if limit is not None:
@@ -252,13 +239,13 @@ def _check(
     return Check(batch, measure.output, measure.metric, value, mean, limit, table, own, passed, *where)
 
 
-def _own(m: Measure, noise: Mapping[str, float]) -> float:
+def _own(m: ImageValues, noise: Mapping[str, float]) -> float:
     return NOISE_MULTIPLE * (noise.get(m.of, 0.0) if m.role in _OF_SCORES else noise.get(m.output, 0.0) / m.peak)
 
 
-def _excused(comparison: Comparison, m: Measure, noise: Mapping[str, float], real: bool) -> Array:
+def _excused(comparison: Comparison, m: ImageValues, noise: Mapping[str, float], real: bool) -> Array:
     excused = np.zeros(len(m.values), bool)
-    if m.metric in _NEEDLESS:
+    if metric_info(m.metric).relative:
         off = comparison.get(m.of, "max abs") if m.role in _OF_SCORES else comparison.get(m.output, "relative")
         excused |= np.asarray(off) <= min(_own(m, noise), NOISE_LIMIT)
     if m.role == "features" and not real:  # of a flat map each side may choose other patches: no row is left to compare
@@ -283,18 +270,15 @@ def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator
         yield Check(EVALUATION, "", metric, value, mean, limit, limit, None, passed, images[worst])
 
 
-def _notes(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> Iterator[str]:
+def _notes(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> Iterator[Fact]:
     if not evaluation:
-        yield "judged on random and extreme inputs only: the model has no evaluation set"
+        yield fact(Code.NO_EVALUATION_SET)
     elif t.task_drop is not None and not any(comparison.task for comparison in evaluation):
-        yield "no task metric was judged: the evaluation set has no truth"
-    for check in (c for c in checks if c.batch == EVALUATION):
-        what = _FORGIVEN.get(check.metric)
-        if what and check.limit is not None and check.passed and check.value > 0:
-            where = f"most in image '{check.image}', patch {check.patch}"
-            yield f"forgiven {what.format(f'{check.value:.2g}')} (limit {check.limit:.2g}; {where})"
-        if check.limit is not None and check.table is not None and check.limit > check.table:
-            yield (
-                f"the limit on {check.metric} of '{check.output}' is {check.limit:.2g} instead of {check.table:.2g}:"
-                f" {NOISE_MULTIPLE:g} times the reference's own noise"
-            )
+        yield fact(Code.NO_TASK_METRIC)
+    for check in (c for c in checks if c.batch == EVALUATION and c.limit is not None):
+        code = _ROUNDING.get(check.metric)
+        if code is not None and check.passed and check.value > 0:
+            yield check.fact.model_copy(update={"code": code})
+        if check.table is not None and check.limit is not None and check.limit > check.table:
+            details = {"table": metric_info(check.metric).format_limit(check.table), "multiple": NOISE_MULTIPLE}
+            yield check.fact.model_copy(update={"code": Code.LIMIT_WIDENED, "details": details})

@@ -14,9 +14,10 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
@@ -56,24 +57,43 @@ def resolve_model(model: str) -> ModelSpec:
     )
 
 
+def factory_of(factory: Callable[[], object]) -> ModelSpec:
+    """The model of a factory that is given as a function; one that workers cannot import leaves no name.
+
+    Raises:
+        ModelError: If the factory raises, or returns something else.
+    """
+    name = f"{factory.__module__}:{factory.__qualname__}"
+    importable = factory.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
+    return replace(_checked(_call(factory, name), name), factory=name if importable else "")
+
+
 def save_model(spec: ModelSpec, folder: Path) -> None:
-    """Write a model folder: model.safetensors, the model's files, config.json; nothing if it is there already."""
+    """Write a model folder: model.safetensors, the model's files, config.json; nothing if it is there already.
+
+    Raises:
+        CaptureError: If the model has no factory and its module cannot be captured.
+    """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         made = Path(name)
         checkpoint.write(made / WEIGHTS, spec.module.state_dict())
         for file, path in spec.files.items():
             shutil.copyfile(path, made / file)
-        config = dump_json(_config(spec, {p.name: digest_file(p) for p in sorted(made.iterdir())}))
+        config = _config(spec)
+        if not spec.factory:
+            from edgekit.model.captured import write_captured
+
+            config["captured"] = write_captured(spec, made)
+        config["files"] = {p.relative_to(made).as_posix(): digest_file(p) for p in _files(made)}
         if _holds(folder, config):
             return
         with staging(folder) as staged:
-            for path in made.iterdir():
-                shutil.copyfile(path, staged / path.name)
-            write_text(staged / CONFIG, config)
+            shutil.copytree(made, staged, dirs_exist_ok=True)
+            write_text(staged / CONFIG, dump_json(config))
 
 
 def load_model(folder: Path) -> ModelSpec:
-    """Make the model of a model folder again: its factory's module with the folder's weights.
+    """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
 
     Raises:
         ModelError: If the folder is no model folder, or was changed.
@@ -88,6 +108,10 @@ def load_model(folder: Path) -> ModelSpec:
         ) from error
     if any(digest_file(folder / name) != sha256 for name, sha256 in files.items()):
         raise ModelError(f"the model in '{folder}' was changed after it was written: run `edgekit export` again")
+    if not factory:
+        from edgekit.model.captured import read_captured
+
+        return read_captured(config, folder)
     spec = _made(factory)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit(checkpoint.read(folder / WEIGHTS), expected))
@@ -110,13 +134,12 @@ def weights_digest(spec: ModelSpec) -> str:
     return hashed.hexdigest()
 
 
-def _config(spec: ModelSpec, files: dict[str, str]) -> dict[str, object]:
+def _config(spec: ModelSpec) -> dict[str, object]:
     return {
         "schema_version": 1,
         "name": spec.name,
         "factory": spec.factory,
         "code_sha256": _code_sha256(spec),
-        "files": files,
         "inputs": [asdict(i) for i in spec.inputs],
         "outputs": [asdict(o) for o in spec.outputs],
         "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
@@ -126,15 +149,25 @@ def _config(spec: ModelSpec, files: dict[str, str]) -> dict[str, object]:
     }
 
 
-def _holds(folder: Path, config: str) -> bool:
-    """Whether a model folder has this config.json and files as it says."""
+def _holds(folder: Path, config: Mapping[str, object]) -> bool:
+    """Whether a model folder has this config.json and files as it says; of a captured program the text is compared."""
     try:
-        if (folder / CONFIG).read_text() != config:
+        there = json.loads((folder / CONFIG).read_text())
+        if any(digest_file(folder / name) != sha256 for name, sha256 in there["files"].items()):
             return False
-        files = json.loads(config)["files"]
-        return all(digest_file(folder / name) == sha256 for name, sha256 in files.items())
-    except OSError:
+        return _identity(there) == _identity(json.loads(dump_json(config)))
+    except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without the hashes of the captured program's files, which differ between two captures of one graph."""
+    files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith("module/")}
+    return {**config, "files": files}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _made(factory: str) -> ModelSpec:

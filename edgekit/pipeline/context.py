@@ -1,4 +1,4 @@
-"""What every step of one run shares: the model, its build folder, the targets, the reference, who is told."""
+"""What every step of one run shares: the model, its build folder, the targets, the reference, who listens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
 WORKER_TIMEOUT = 3600.0  # seconds; a converter or a runtime that takes longer hangs
 
 
-class Events(Protocol):
-    """Who is told what happens."""
+class StepListener(Protocol):
+    """Told what a step does."""
 
     def progress(self, name: str, done: float, text: str) -> None:
         """A step is done to this share in [0, 1]."""
@@ -26,15 +26,15 @@ class Events(Protocol):
 
 
 @dataclass(frozen=True)
-class Build:
-    """One model's build.
+class RunContext:
+    """One run over one model's build folder.
 
     Attributes:
         spec: The model.
         root: Its folder, `build/<model>`.
         targets: All targets that can be imported, by name.
         recorded: The reference.
-        events: Who is told.
+        listener: Told what happens.
         fresh: Whether to do again what is done and unchanged.
     """
 
@@ -42,7 +42,7 @@ class Build:
     root: Path
     targets: Mapping[str, Target]
     recorded: Reference
-    events: Events
+    listener: StepListener
     fresh: bool
 
     def folder(self, name: str) -> Path:

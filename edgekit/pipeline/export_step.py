@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.model.graph import capture
 from edgekit.model.source import model_digest
 from edgekit.pipeline import process, worker
-from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, WORKER_TIMEOUT, Build
+from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, WORKER_TIMEOUT, RunContext
 from edgekit.storage.code import Code, code_of, distributions_of, joined
 from edgekit.storage.files import digest_file, digest_text, staging
 from edgekit.target import Exported, Target
@@ -23,30 +24,30 @@ REFERENCE_READER = "edgekit.reference.store"
 """Who reaches this module has the reference's answers in its artifact."""
 
 
-def make(build: Build, name: str, options: Mapping[str, str], without: Collection[str] = ()) -> Manifest:
+def make(context: RunContext, name: str, options: Mapping[str, OptionValue], without: Collection[str] = ()) -> Manifest:
     """The artifact as it is, if nothing that goes into it changed; else a new one.
 
     Args:
-        build: The run.
+        context: The run.
         name: Of the target.
         options: Its options.
         without: Targets whose artifacts do not go in: they were rejected in the artifact itself. It is made anew.
     """
-    target, folder = build.targets[name], build.folder(name)
-    also = {n: build.folder(n) for n in target.also if _good(build.folder(n))}
-    source = _source(build, target.source)
+    target, folder = context.targets[name], context.folder(name)
+    artifacts = {n: context.folder(n) for n in target.optional_sources if _good(context.folder(n))}
+    source = _source(context, target.source)
     code = _code(target)
     tools = _tools(target, code)
-    hashes = {n: read_artifact(f, check=False).sha256 for n, f in also.items()}
-    recorded = _recorded(target, options)
+    hashes = {n: read_artifact(f, check=False).sha256 for n, f in artifacts.items()}
+    recorded = _recorded(options)
 
     def key(left_out: Collection[str]) -> str:
         taken = {n: h for n, h in hashes.items() if n not in left_out}
-        answers = build.recorded.sha256 if REFERENCE_READER in code.modules else ""
+        answers = context.recorded.sha256 if REFERENCE_READER in code.modules else ""
         parts = (name, source.name, source.sha256, code.digest, recorded, tools, taken, answers, target.content())
         return digest_text(json.dumps(parts, sort_keys=True))
 
-    if not build.fresh and not without:
+    if not context.fresh and not without:
         try:
             made = read_artifact(folder)
             if made.key == key([n for n, then in made.left_out.items() if hashes.get(n) == then]):
@@ -57,44 +58,54 @@ def make(build: Build, name: str, options: Mapping[str, str], without: Collectio
     with staging(folder) as staged:
         arguments = {
             "target": name,
-            "source": str(build.root / target.source),
+            "source": str(context.root / target.source),
             "out": str(staged),
-            "model_folder": str(build.root / MODEL),
-            "reference_folder": str(build.root / REFERENCE),
-            "artifacts": {n: str(f) for n, f in also.items() if n in hashes},
-            "options": dict(options),
-            "cache": str(build.root / CACHE / name),
+            "model_folder": str(context.root / MODEL),
+            "reference_folder": str(context.root / REFERENCE),
+            "artifacts": {n: str(f) for n, f in artifacts.items() if n in hashes},
+            "options": {option: as_text(value) for option, value in options.items()},
+            **_opened(context, target.source),
+            "cache": str(context.root / CACHE / name),
         }
 
         def progress(done: float, text: str) -> None:
-            build.events.progress(name, 0.6 * done, text)
+            context.listener.progress(name, 0.6 * done, text)
 
         progress(0.05, "exporting")
         answer = process.call(worker.export, arguments, progress, WORKER_TIMEOUT)
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")
-        return commit(staged, _manifest(build, name, exported, source, key(()), recorded, tools, left_out))
+        return commit(staged, _manifest(context, name, exported, source, key(()), recorded, tools, left_out))
 
 
-def _recorded(target: Target, options: Mapping[str, str]) -> dict[str, str]:
+def _opened(context: RunContext, source: str) -> dict[str, object]:
+    """What the source offers to open, and the axes that it kept dynamic."""
+    folder = context.root / source
+    if source not in context.targets:
+        return {"entry": str(folder), "dynamic": list(context.spec.axes)}
+    made = read_artifact(folder)
+    return {"entry": str(folder / made.entry), "dynamic": [n for n, axis in made.axes.items() if axis.dynamic]}
+
+
+def _recorded(options: Mapping[str, OptionValue]) -> dict[str, str]:
     """Options as the manifest holds them: of a folder the digest of what is in it, since its path may be anyone's.
 
     Raises:
         UsageError: If there is no such folder.
     """
-    recorded = dict(options)
-    for name in (option.name for option in target.options if option.folder and options[option.name]):
-        folder = Path(options[name])
-        if not folder.is_dir():
-            raise UsageError(f"there is no {name} folder '{folder}'")
-        paths = sorted(path for path in folder.iterdir() if path.is_file())
-        recorded[name] = digest_text("\n".join(f"{p.name} {digest_file(p)}" for p in paths))
-    return recorded
+    return {n: _folder_digest(n, v) if isinstance(v, Path) else as_text(v) for n, v in options.items()}
+
+
+def _folder_digest(name: str, folder: Path) -> str:
+    if not folder.is_dir():
+        raise UsageError(f"there is no {name} folder '{folder}'")
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    return digest_text("\n".join(f"{path.name} {digest_file(path)}" for path in paths))
 
 
 def _exported(answer: Mapping[str, Any]) -> Exported:
-    """What `work.export` returned, as the record that it was made from."""
+    """What `worker.export` returned, as the record that it was made from."""
     return Exported(
         precision=answer["precision"],
         entry=answer["entry"],
@@ -106,7 +117,7 @@ def _exported(answer: Mapping[str, Any]) -> Exported:
 
 
 def _manifest(
-    build: Build,
+    context: RunContext,
     name: str,
     exported: Exported,
     source: Source,
@@ -115,8 +126,8 @@ def _manifest(
     tools: Mapping[str, str],
     left_out: Mapping[str, str],
 ) -> Manifest:
-    spec = build.spec
-    answers = build.recorded.batches[0].outputs
+    spec = context.spec
+    answers = context.recorded.batches[0].outputs
     return Manifest(
         name=spec.name,
         target=name,
@@ -124,7 +135,7 @@ def _manifest(
         entry=exported.entry,
         key=key,
         source=source,
-        model_sha256=model_digest(build.root / MODEL),
+        model_sha256=model_digest(context.root / MODEL),
         options=dict(options),
         inputs=tuple(
             TensorInfo(name=i.name, dtype=i.dtype, shape=i.shape, kind=i.kind, low=i.low, high=i.high)
@@ -161,10 +172,10 @@ def _manifest(
     )
 
 
-def _source(build: Build, name: str) -> Source:
-    if name in build.targets:
-        return Source(name=name, sha256=read_artifact(build.folder(name), check=False).sha256)
-    return Source(name=name, sha256=model_digest(build.root / MODEL))
+def _source(context: RunContext, name: str) -> Source:
+    if name in context.targets:
+        return Source(name=name, sha256=read_artifact(context.folder(name), check=False).sha256)
+    return Source(name=name, sha256=model_digest(context.root / MODEL))
 
 
 def _good(folder: Path) -> bool:

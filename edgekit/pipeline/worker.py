@@ -1,21 +1,24 @@
 """What a worker process does: one export, or one run of an artifact over everything the reference was asked.
 
-Both run in a process of their own (`isolate.py`), since converters and runtimes crash on what they should refuse. Files
+Both run in a process of their own (`process.py`), since converters and runtimes crash on what they should refuse. Files
 and answers come back as paths; committing and judging is done by whoever asked.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from edgekit import registry
+from edgekit.artifact.result import Ratio, Timing
 from edgekit.artifact.store import read_artifact
 from edgekit.judge import latency
+from edgekit.judge.latency import Latency
 from edgekit.model.source import load_model
 from edgekit.model.spec import Array
 from edgekit.reference.batches import EVALUATION, Batch, applicable_batches
@@ -25,7 +28,29 @@ from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.target import Job
 
 ANSWERS = "answers.safetensors"
+CANDIDATE = "candidate"  # name of an artifact's own timing
+PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
+
+
+class Measured(BaseModel):
+    """What a run of an artifact found beside its answers.
+
+    Attributes:
+        device: What ran it, in words.
+        failures: What the runtime said of each batch that it could not answer.
+        timings: Latencies by the runtime's name.
+        ratios: Speed against each baseline.
+        notes: What a runtime that timed itself says.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    device: str = ""
+    failures: dict[str, str] = {}
+    timings: dict[str, Timing] = {}
+    ratios: tuple[Ratio, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def export(
@@ -36,19 +61,25 @@ def export(
     reference_folder: str,
     artifacts: Mapping[str, str],
     options: Mapping[str, str],
+    entry: str,
+    dynamic: Sequence[str],
     cache: str,
     progress: Callable[[float, str], None],
 ) -> dict[str, object]:
     """Export one target into an empty folder; returns its `Exported` as a dictionary."""
+    made = registry.find(target)
+    declared = {option.name: option for option in made.options}
     job = Job(
         model=Path(model_folder),
         reference=Path(reference_folder),
         artifacts={name: Path(folder) for name, folder in artifacts.items()},
-        options=options,
+        entry=Path(entry),
+        dynamic=tuple(dynamic),
+        options={name: declared[name].parse(target, text) for name, text in options.items()},
         cache=Path(cache),
         progress=progress,
     )
-    exported = registry.find(target).export(Path(source), Path(out), job)
+    exported = made.export(Path(source), Path(out), job)
     return {**asdict(replace(exported, variants=())), "variants": [v.model_dump() for v in exported.variants]}
 
 
@@ -60,7 +91,6 @@ def measure(
     out: str,
     baseline: tuple[str, str] | None,
     model_folder: str,
-    timed: bool,
     images: int | None,
     progress: Callable[[float, str], None],
 ) -> dict[str, object]:
@@ -74,15 +104,16 @@ def measure(
         out: Folder for `answers.safetensors`: arrays by `<batch>/<output>`.
         baseline: Name and folder of the target it was made from, where that can be timed too.
         model_folder: The model, for the PyTorch baseline.
-        timed: Whether to measure latency.
-        images: How many evaluation images to run; None for all (see `askable`).
+        images: How many evaluation images to run; None for all (see `applicable_batches`).
         progress: Told what is going on.
 
     Returns:
-        device: what ran it; failures: sentence by batch that could not be answered; timings and ratios.
+        `Measured` as a dictionary.
     """
     recorded = read_reference(Path(reference_folder))
-    runtime = registry.find(target).load(Path(folder), place)
+    made = registry.find(target)
+    where = made.place(place)
+    runtime = made.load(Path(folder), where)
     try:
         answers: dict[str, Array] = {}
         failures: dict[str, str] = {}
@@ -94,14 +125,11 @@ def measure(
             except Exception as error:
                 failures[batch.name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         _save(answers, Path(out) / ANSWERS)
-        found: dict[str, object] = {"device": runtime.device, "failures": failures}
-        if timed and not failures and isinstance(runtime, SelfTimed):
+        found = Measured(device=runtime.device, failures=failures)
+        if where.timed and not failures:
             progress(0.8, "measuring latency")
-            found |= _ask_time(runtime, recorded, runtime.device)
-        elif timed and not failures:
-            progress(0.8, "measuring latency")
-            found |= _time(runtime, recorded, baseline, Path(model_folder))
-        return found
+            found = _timed(runtime, recorded, baseline, place, Path(model_folder))
+        return found.model_dump(mode="json")
     finally:
         runtime.close()
 
@@ -117,12 +145,6 @@ def _save(answers: Mapping[str, Array], path: Path) -> None:
     save_file({name: np.ascontiguousarray(array) for name, array in answers.items()}, path)
 
 
-def _ask_time(runtime: SelfTimed, recorded: Reference, device: str) -> dict[str, object]:
-    clocked = runtime.clock(_one_image(recorded), _seconds())
-    timed = {"candidate": latency.Latency(device, clocked.milliseconds).as_record()} if clocked.milliseconds else {}
-    return {"timings": timed, "notes": list(clocked.notes)}
-
-
 def _one_image(recorded: Reference) -> dict[str, Array]:
     return next(next((b for b in recorded.batches if b.name == EVALUATION), recorded.batches[0]).rows())
 
@@ -131,19 +153,31 @@ def _seconds() -> float:
     return float(os.environ.get(SECONDS_VARIABLE, latency.SECONDS))
 
 
-def _time(
-    runtime: Runtime, recorded: Reference, baseline: tuple[str, str] | None, model_folder: Path
-) -> dict[str, object]:
-    runtimes: dict[str, Runtime] = {"candidate": runtime}
+def _timed(
+    runtime: Runtime, recorded: Reference, baseline: tuple[str, str] | None, place: str, model_folder: Path
+) -> Measured:
+    """Time a runtime against its baselines, or let it time itself where a clock here would time the way there too."""
+    if isinstance(runtime, SelfTimed):
+        own = runtime.clock(_one_image(recorded), _seconds())
+        timed = {CANDIDATE: _timing(Latency(runtime.device, own.milliseconds))} if own.milliseconds else {}
+        return Measured(device=runtime.device, timings=timed, notes=own.notes)
+    runtimes: dict[str, Runtime] = {CANDIDATE: runtime}
     if baseline is not None:
         name, folder = baseline
-        runtimes[name] = registry.find(name).load(Path(folder), "cpu")
-    runtimes["pytorch"] = EagerRuntime(load_model(model_folder))
-    timed = latency.measure(runtimes, _one_image(recorded), seconds=_seconds())
+        source = registry.find(name)
+        runtimes[name] = source.load(Path(folder), source.place(place))
+    runtimes[PYTORCH] = EagerRuntime(load_model(model_folder))
+    times = latency.measure(runtimes, _one_image(recorded), seconds=_seconds())
     for name, other in runtimes.items():
-        if name != "candidate":
+        if name != CANDIDATE:
             other.close()
-    return {
-        "timings": {name: one.as_record() for name, one in timed.items()},
-        "ratios": [latency.ratio(timed, name).as_record() for name in timed if name != "candidate"],
-    }
+    ratios = (latency.ratio(times, name) for name in times if name != CANDIDATE)
+    return Measured(
+        device=runtime.device,
+        timings={name: _timing(one) for name, one in times.items()},
+        ratios=tuple(Ratio.model_validate(ratio.as_record()) for ratio in ratios),
+    )
+
+
+def _timing(taken: Latency) -> Timing:
+    return Timing.model_validate(taken.as_record())

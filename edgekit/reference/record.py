@@ -24,7 +24,8 @@ from edgekit.reference.batches import (
     inputs_digest,
     same_inputs,
 )
-from edgekit.reference.store import INFO, OUTPUTS, Reference, describe_reference, read_reference, write_reference
+from edgekit.reference.info import OUTPUTS, read_info
+from edgekit.reference.store import Reference, read_reference, write_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.protocol import Runtime
 from edgekit.runtime.threads import threads
@@ -32,6 +33,27 @@ from edgekit.target import silent
 
 LATENCY_BATCHES = (1, 32)
 CPU_RUNS = 20  # a CPU reference is a stand-in, made while a user waits; artifacts are timed by the full protocol
+
+
+def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None] = silent) -> Reference:
+    """The reference of a build: its own if it belongs to these weights, else the one that ships, else a new CPU one.
+
+    Args:
+        spec: The model.
+        folder: The build's reference folder.
+        progress: Told what is going on.
+
+    Raises:
+        RecordError: If the model's own answer is not finite.
+    """
+    evaluation = spec.evaluation() if spec.evaluation is not None else None
+    asked = batches_for(spec, evaluation)
+    if (found := _kept(spec, asked, folder)) is not None:
+        return found
+    progress(0.1, "preparing the reference")
+    if not _adopted(spec, asked, folder):
+        record_reference(spec, folder, progress=progress)
+    return read_reference(folder)
 
 
 def record_reference(
@@ -81,32 +103,29 @@ def record_reference(
     write_reference(folder, answered, info, with_inputs)
 
 
-def adopt(spec: ModelSpec, shipped: Path, folder: Path) -> bool:
+def _adopted(spec: ModelSpec, asked: tuple[Batch, ...], folder: Path) -> bool:
     """Copy the reference that ships with a model into a build, with inputs; False where it is of another model."""
     from safetensors.numpy import load_file
 
-    if not (shipped / INFO).is_file():
+    if spec.reference is None:
         return False
-    info = describe_reference(shipped)
-    if info["weights_sha256"] != weights_digest(spec):
+    info = read_info(spec.reference)
+    if info.missing or info.weights_sha256 != weights_digest(spec) or info.inputs_sha256 != inputs_digest(asked):
         return False
-    batches = _asked(spec)
-    if info["inputs_sha256"] != inputs_digest(batches):
-        return False
-    outputs = load_file(shipped / OUTPUTS)
-    whole = tuple(replace(b, outputs=arrays_of(b.name, outputs)) for b in batches)
-    write_reference(folder, whole, info, with_inputs=True)
+    outputs = load_file(spec.reference / OUTPUTS)
+    whole = tuple(replace(b, outputs=arrays_of(b.name, outputs)) for b in asked)
+    write_reference(folder, whole, info.raw, with_inputs=True)
     return True
 
 
-def kept(spec: ModelSpec, folder: Path) -> Reference | None:
+def _kept(spec: ModelSpec, asked: tuple[Batch, ...], folder: Path) -> Reference | None:
     """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
     try:
         found = read_reference(folder)
     except RecordError:
         return None
-    same = found.info["weights_sha256"] == weights_digest(spec)
-    return found if same and same_inputs(found.batches, _asked(spec)) else None
+    same = found.info.weights_sha256 == weights_digest(spec)
+    return found if same and same_inputs(found.batches, asked) else None
 
 
 def host() -> dict[str, str]:
@@ -119,10 +138,6 @@ def host() -> dict[str, str]:
         "threads": str(threads()),
         "system": f"{platform.system()} {platform.machine()}",
     }
-
-
-def _asked(spec: ModelSpec) -> tuple[Batch, ...]:
-    return batches_for(spec, spec.evaluation() if spec.evaluation is not None else None)
 
 
 def _settle(device: str) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.model.spec import Array
 from edgekit.reference.batches import Batch, arrays_of, inputs_digest
+from edgekit.reference.info import INFO, INPUTS, OUTPUTS, ReferenceInfo, read_info
 from edgekit.storage.files import digest_file, dump_json, staging, write_text
-
-INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
 
 
 @dataclass(frozen=True)
@@ -24,21 +21,32 @@ class Reference:
 
     Attributes:
         batches: What was asked and answered.
-        noise: For each floating-point output the largest absolute difference between the model's own answers on this
-            device in fp32, on the CPU in fp32 and on the CPU in fp64, over the evaluation batch.
-        info: Everything else that reference.json says.
-        sha256: Of reference.json.
+        info: What reference.json says.
     """
 
     batches: tuple[Batch, ...]
-    noise: Mapping[str, float]
-    info: Mapping[str, Any]
-    sha256: str
+    info: ReferenceInfo
+
+    @property
+    def noise(self) -> Mapping[str, float]:
+        """For each floating-point output the largest absolute difference between the model's own answers.
+
+        They were given on this device in fp32, on the CPU in fp32 and on the CPU in fp64, over the evaluation batch.
+        """
+        largest: dict[str, float] = {}
+        for noise in self.info.noise:
+            largest[noise.output] = max(noise.value, largest.get(noise.output, 0.0))
+        return largest
+
+    @property
+    def sha256(self) -> str:
+        """Of reference.json."""
+        return self.info.sha256
 
     @property
     def device(self) -> str:
         """What made it, in words."""
-        return str(self.info["device"])
+        return self.info.device
 
 
 def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str, object], with_inputs: bool) -> None:
@@ -64,35 +72,21 @@ def read_reference(folder: Path) -> Reference:
     """
     from safetensors.numpy import load_file
 
-    info = describe_reference(folder)
+    info = read_info(folder)
+    if not (folder / INFO).is_file():
+        raise RecordError(f"no reference in '{folder}': make it with `edgekit reference`")
+    if info.missing or not info.batches:
+        raise RecordError(f"the reference in '{folder}' is damaged: run `edgekit reference` again")
     try:
         inputs, outputs = load_file(folder / INPUTS), load_file(folder / OUTPUTS)
     except Exception as error:
         raise RecordError(f"the reference in '{folder}' is damaged ({error}): run `edgekit reference` again") from error
     batches = tuple(
-        Batch(b["name"], arrays_of(b["name"], inputs), arrays_of(b["name"], outputs), b["sizes"], tuple(b["names"]))
-        for b in info["batches"]
+        Batch(b.name, arrays_of(b.name, inputs), arrays_of(b.name, outputs), b.sizes, b.names) for b in info.batches
     )
-    if inputs_digest(batches) != info["inputs_sha256"] or digest_file(folder / OUTPUTS) != info["outputs_sha256"]:
+    if inputs_digest(batches) != info.inputs_sha256 or digest_file(folder / OUTPUTS) != info.outputs_sha256:
         raise RecordError(f"the reference in '{folder}' was changed after it was recorded: run `edgekit reference`")
-    noise = {name: max(found.values()) for name, found in info["noise"].items()}
-    return Reference(batches, noise, info, digest_file(folder / INFO))
-
-
-def describe_reference(folder: Path) -> dict[str, Any]:
-    """What reference.json says.
-
-    Raises:
-        RecordError: If it is missing or damaged.
-    """
-    path = folder / INFO
-    try:
-        info: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise RecordError(f"no reference in '{folder}': make it with `edgekit reference`") from None
-    except (OSError, ValueError) as error:
-        raise RecordError(f"'{path}' is damaged ({error}): run `edgekit reference` again") from error
-    return info
+    return Reference(batches, info)
 
 
 def _named(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:

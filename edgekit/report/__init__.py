@@ -12,10 +12,10 @@ from pathlib import Path
 from edgekit.errors import UsageError
 from edgekit.report import page
 from edgekit.report import text as text_report
-from edgekit.report.rows import Row, Study, read_study
+from edgekit.report.rows import ReportRow, Study, read_study
 from edgekit.storage.files import write_text
 
-__all__ = ["Report", "Row", "Study", "write"]
+__all__ = ["Report", "ReportRow", "Study", "write"]
 
 
 @dataclass(frozen=True, eq=False)

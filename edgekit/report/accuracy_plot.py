@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.model.spec import Array
+from edgekit.reference.info import Noise, ReferenceInfo
 from edgekit.report import formats
-from edgekit.report.reference import Noise, Reference
-from edgekit.report.rows import Row, Study
+from edgekit.report.rows import ReportRow, Study
 
 MOST_DOTS = 160  # a row; more images are thinned out, the worst always stays
 SMALLEST = 1e-12  # a difference of zero is drawn at the left end
@@ -46,7 +46,7 @@ class Dot:
 class Strip:
     """One row of the plot: the largest error in each image, its quartiles, its limit and the reference's noise."""
 
-    row: Row
+    row: ReportRow
     dots: tuple[Dot, ...] = ()
     box: tuple[float, float, float] | None = None
     worst: Dot | None = None
@@ -87,7 +87,7 @@ def plot(study: Study, recorded: Mapping[str, Array]) -> Accuracy:
     return Accuracy(tuple(_strip(row, found[id(row)], x, study.reference) for row in rows), tuple(ticks))
 
 
-def _marks(rows: Sequence[Row], found: Iterable[Array | None], noise: Sequence[Noise]) -> list[float]:
+def _marks(rows: Sequence[ReportRow], found: Iterable[Array | None], noise: Sequence[Noise]) -> list[float]:
     marks = [value for array in found if array is not None for value in array[np.isfinite(array)].tolist()]
     for measure in [row.error for row in rows]:
         marks += [value for value in (measure.value, measure.limit) if value] if measure else []
@@ -100,7 +100,7 @@ def _decades(marks: Sequence[float]) -> tuple[int, int]:
     return first, max(first + 2, math.ceil(math.log10(high) + 0.1))
 
 
-def _strip(row: Row, values: Array | None, x: Callable[[float], float], reference: Reference) -> Strip:
+def _strip(row: ReportRow, values: Array | None, x: Callable[[float], float], reference: ReferenceInfo) -> Strip:
     measure = row.error
     limit = x(measure.limit) if measure and measure.limit is not None else None
     outputs = row.scores or ([measure.output] if measure else [])
@@ -119,14 +119,14 @@ def _strip(row: Row, values: Array | None, x: Callable[[float], float], referenc
     shown = [order[i] for i in np.unique(np.linspace(0, len(order) - 1, MOST_DOTS).astype(int))]
     dots = tuple(_dot(i, image, float(values[image]), x, reference) for i, image in enumerate(shown))
     low, middle, high = (x(float(q)) for q in np.quantile(values[finite], (0.25, 0.5, 0.75)))
-    worst = Dot(x(float(values[order[-1]])), STRIP / 2, f"worst: {_said(order[-1], values[order[-1]], reference)}")
+    worst = Dot(x(float(values[order[-1]])), STRIP / 2, f"worst: {_titled(order[-1], values[order[-1]], reference)}")
     return replace(strip, dots=dots, box=(low, middle, high), worst=worst)
 
 
-def _dot(i: int, image: int, value: float, x: Callable[[float], float], reference: Reference) -> Dot:
+def _dot(i: int, image: int, value: float, x: Callable[[float], float], reference: ReferenceInfo) -> Dot:
     y = STRIP / 2 + SPREAD * ((i * GOLDEN) % 1 - 0.5)
-    return Dot(x(value), round(y, 1), _said(image, value, reference))
+    return Dot(x(value), round(y, 1), _titled(image, value, reference))
 
 
-def _said(image: int, value: float, reference: Reference) -> str:
+def _titled(image: int, value: float, reference: ReferenceInfo) -> str:
     return f"{reference.name(image)}: {formats.plain(value)}"

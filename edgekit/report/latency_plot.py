@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.artifact.result import Timing
+from edgekit.reference.info import ReferenceInfo, Speed
 from edgekit.report import formats
 from edgekit.report.accuracy_plot import Tick
-from edgekit.report.reference import Reference, Speed
-from edgekit.report.rows import CANDIDATE, Row, Study
+from edgekit.report.rows import CANDIDATE, ReportRow, Study
 
 ROOM = 1.3  # the longest bar leaves room for its number
 MOST_TICKS = 6
@@ -65,7 +65,7 @@ class Panel:
 
 def plot(study: Study) -> tuple[Panel, ...]:
     """Lay out a panel for each place in which something was timed, and one for the reference's device."""
-    places: dict[tuple[str, str], list[Row]] = {}
+    places: dict[tuple[str, str], list[ReportRow]] = {}
     for row in study.rows:
         if row.timing is not None:
             places.setdefault((row.origin, _family(row)), []).append(row)
@@ -73,7 +73,7 @@ def plot(study: Study) -> tuple[Panel, ...]:
     return (*panels, *_on_reference(study.reference))
 
 
-def _panel(title: str, rows: Sequence[Row]) -> Panel:
+def _panel(title: str, rows: Sequence[ReportRow]) -> Panel:
     timed = [timing for row in rows for timing in _timings(row).values()]
     longest = max(max(timing.p50, timing.p95) for timing in timed) * ROOM or 1.0
     lanes = tuple(Lane(row.target, _variant(row), row.status, _bars(row, longest), row.slower) for row in rows)
@@ -81,34 +81,34 @@ def _panel(title: str, rows: Sequence[Row]) -> Panel:
     return Panel(title, device, lanes, _ticks(longest))
 
 
-def _family(row: Row) -> str:
+def _family(row: ReportRow) -> str:
     """What shares a panel: `wasm-fp32` and `wasm-int8` ran in the same runtime on the same machine."""
     return row.place.partition("-")[0]
 
 
-def _variant(row: Row) -> str:
+def _variant(row: ReportRow) -> str:
     return row.place if row.place != _family(row) else row.precision
 
 
-def _timings(row: Row) -> dict[str, Timing]:
+def _timings(row: ReportRow) -> dict[str, Timing]:
     return row.found.timings if row.found else {}
 
 
-def _bars(row: Row, longest: float) -> tuple[Bar, ...]:
+def _bars(row: ReportRow, longest: float) -> tuple[Bar, ...]:
     order = sorted(_timings(row).items(), key=lambda pair: (pair[0] != CANDIDATE, pair[1].p50, pair[0]))
     return tuple(_bar(row, name, timing, longest) for name, timing in order)
 
 
-def _bar(row: Row, name: str, timing: Timing, longest: float) -> Bar:
+def _bar(row: ReportRow, name: str, timing: Timing, longest: float) -> Bar:
     label = row.target if name == CANDIDATE else name
     parts = (("p50", timing.p50), ("p90", timing.p90), ("p95", timing.p95), ("p99", timing.p99))
-    said = ", ".join(f"{part} {formats.milliseconds(value)}" for part, value in parts)
-    title = f"{label}: {said}; {timing.runs} runs; {timing.device}"
+    times = ", ".join(f"{part} {formats.milliseconds(value)}" for part, value in parts)
+    title = f"{label}: {times}; {timing.runs} runs; {timing.device}"
     p50, p95 = (round(100 * value / longest, 2) for value in (timing.p50, timing.p95))
     return Bar(label, p50, p95, formats.milliseconds(timing.p50), title, name == CANDIDATE)
 
 
-def _on_reference(reference: Reference) -> tuple[Panel, ...]:
+def _on_reference(reference: ReferenceInfo) -> tuple[Panel, ...]:
     if not reference.speeds:
         return ()
     longest = max(speed.p95 or speed.p50 for speed in reference.speeds) * ROOM or 1.0

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import Measure, Result
-from edgekit.report import accuracy_plot, formats, latency_plot, pictures, recipes
-from edgekit.report.rows import EVALUATION, STATUSES, Artifact, Row, Study
+from edgekit.report import accuracy_plot, formats, latency_plot, pictures, trials
+from edgekit.report.rows import STATUSES, ReportedArtifact, ReportRow, Study
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -56,8 +58,8 @@ def render(study: Study) -> str:
         "glyphs": GLYPHS,
         "strip": accuracy_plot.STRIP,
         "slug": slug,
-        "told": told,
-        "unsaid": unsaid,
+        "displayed": displayed,
+        "other_reasons": other_reasons,
     }
     environment.filters["prose"] = prose
     environment.globals |= {
@@ -86,20 +88,20 @@ def context(study: Study) -> dict[str, Any]:
         "anchors": {card.name: card.anchor for card in cards},
         "limits": limits(study.rows),
         "hosts": hosts(study.artifacts),
-        "recipes": [(found.target, recipes.table(found.recipes)) for found in study.artifacts if found.recipes],
+        "trials": [(found.target, trials.table(found.trials)) for found in study.artifacts if found.trials],
     }
 
 
 def lead(study: Study) -> str:
     """What came out, in a sentence."""
     rows, good = len(study.rows), study.count("verified")
-    said = f"{good} of {rows} {'verdict is' if rows == 1 else 'verdicts are'} verified"
+    summary = f"{good} of {rows} {'verdict is' if rows == 1 else 'verdicts are'} verified"
     others = [(status, study.count(status)) for status in STATUSES if status != "verified"]
     rest = [f"{count} {'is' if count == 1 else 'are'} {status}" for status, count in others if count]
-    return f"{said}; {', '.join(rest)}." if rest else f"{said}."
+    return f"{summary}; {', '.join(rest)}." if rest else f"{summary}."
 
 
-def limits(rows: Iterable[Row]) -> tuple[Limit, ...]:
+def limits(rows: Iterable[ReportRow]) -> tuple[Limit, ...]:
     """Every limit that was used, once, with the inputs and the rows that it was used for."""
     users: dict[tuple[Limit, str], dict[str, None]] = {}  # dictionaries of nothing: sets that keep their order
     for row in rows:
@@ -117,7 +119,7 @@ def _limit(measure: Measure) -> Limit:
     return Limit(
         metric=measure.metric,
         output=measure.output,
-        table=formats.threshold(measure.metric, measure.table) if measure.table is not None else "",
+        table=formats.table_limit(measure) if measure.table is not None else "",
         noise=formats.plain(measure.noise) if measure.noise is not None else "",
         used=formats.limit(measure),
         widened=measure.table is not None and measure.limit != measure.table,
@@ -128,12 +130,12 @@ def _kind(batch: str) -> str:
     return batch if batch in (EVALUATION, "stress") else "grid of shapes"
 
 
-def unsaid(row: Row) -> tuple[str, ...]:
-    """The reasons that are not the sentence of a failed number, which the page shows in its own way."""
-    return tuple(reason for reason in row.reasons if not any(reason.startswith(m.metric) for m in row.failed))
+def other_reasons(row: ReportRow) -> tuple[Fact, ...]:
+    """The reasons that are not a failed number, which the page shows in its own way."""
+    return tuple(reason for reason in row.reasons if reason.code is not Code.LIMIT_EXCEEDED)
 
 
-def told(row: Row) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
+def displayed(row: ReportRow) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
     """A row's measures for its table: real and stress inputs whole, of the grid the one nearest its limit a metric."""
     groups: dict[str, list[Measure]] = {}
     for measure in row.measures:
@@ -155,7 +157,7 @@ def _nearest(found: Sequence[Measure]) -> tuple[Measure, ...]:
 def _pressure(measure: Measure) -> float:
     if measure.value is None:
         return math.inf
-    return -measure.value if formats.at_least(measure.metric) else measure.value
+    return metric_info(measure.metric).sign * measure.value
 
 
 def proof(shapes: Sequence[Mapping[str, int]]) -> str:
@@ -167,7 +169,7 @@ def proof(shapes: Sequence[Mapping[str, int]]) -> str:
     return " · ".join(f"{axis} {', '.join(map(str, sorted(sizes)))}" for axis, sizes in axes.items())
 
 
-def hosts(artifacts: Sequence[Artifact]) -> tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]:
+def hosts(artifacts: Sequence[ReportedArtifact]) -> tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]:
     """Each host once, and which artifacts it judged."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for each in artifacts:
@@ -181,13 +183,13 @@ def _judged(result: Result) -> str:
     return f"{result.target} ({', '.join(place.place for place in result.places)})"
 
 
-def prose(text: str) -> Markup:
+def prose(text: object) -> Markup:
     """A sentence with its `commands` set as code, and everything escaped."""
     from markupsafe import Markup, escape
 
-    parts = text.split("`")
+    parts = str(text).split("`")
     if len(parts) % 2 == 0:
-        return escape(text)
+        return escape(str(text))
     return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else escape(p) for i, p in enumerate(parts))
 
 

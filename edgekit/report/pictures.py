@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from edgekit.model.spec import Array
+from edgekit.reference.info import ReferenceInfo
 from edgekit.report import accuracy_plot, formats
-from edgekit.report.reference import Reference
-from edgekit.report.rows import Row, Study
+from edgekit.report.rows import ReportRow, Study
 
 MOST_WORST = 4  # images
 TYPICAL = 2  # images
@@ -35,7 +35,7 @@ LOST = (255, 0, 255, 255)  # not finite
 class Tile:
     """One artifact's answer to one image."""
 
-    row: Row
+    row: ReportRow
     overlay: str
     difference: str
     peak: str
@@ -77,7 +77,7 @@ def cards(study: Study, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
     return tuple(found)
 
 
-def _chosen(rows: Sequence[Row], recorded: Mapping[str, Array]) -> list[tuple[int, tuple[str, ...]]]:
+def _chosen(rows: Sequence[ReportRow], recorded: Mapping[str, Array]) -> list[tuple[int, tuple[str, ...]]]:
     """Indices of images and why each was chosen."""
     table = np.stack([_errors(row, recorded) for row in rows])
     reasons: dict[int, list[str]] = {}
@@ -90,7 +90,7 @@ def _chosen(rows: Sequence[Row], recorded: Mapping[str, Array]) -> list[tuple[in
     return [(index, tuple(why)) for index, why in chosen] + [(index, ("a typical image",)) for index in typical]
 
 
-def _errors(row: Row, recorded: Mapping[str, Array]) -> Array:
+def _errors(row: ReportRow, recorded: Mapping[str, Array]) -> Array:
     values = accuracy_plot.errors(row.scores, recorded)
     return np.asarray(np.nan_to_num(np.asarray(values), nan=np.inf))
 
@@ -98,9 +98,9 @@ def _errors(row: Row, recorded: Mapping[str, Array]) -> Array:
 def _card(
     index: int,
     why: tuple[str, ...],
-    rows: Sequence[Row],
+    rows: Sequence[ReportRow],
     recorded: Mapping[str, Array],
-    reference: Reference,
+    reference: ReferenceInfo,
     tensor: str,
 ) -> Card | None:
     picture = reference.picture(tensor, index)
@@ -117,7 +117,7 @@ def _card(
     shown.sort(key=lambda row: row.status != "rejected")
     tiles = [_tile(row, index, right, output, (low, high), (height, width), why) for row in shown[:MOST_ROWS]]
     values = reference.metric_values
-    metric = f"{reference.metric} {formats.near_one(values[index])}" if index < len(values) else ""
+    metric = f"{reference.metric} {formats.share(values[index])}" if index < len(values) else ""
     return Card(
         f"image-{index}", reference.name(index), reference.caption(index), why, output, _jpeg(picture), width, height,
         _png(_heat(right, low, high)), formats.plain(low), formats.plain(high), tuple(tiles), metric,
@@ -133,7 +133,7 @@ def _grid(height: int, width: int, patches: int) -> tuple[int, int] | None:
 
 
 def _tile(
-    row: Row,
+    row: ReportRow,
     index: int,
     right: Array,
     output: str,

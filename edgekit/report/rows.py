@@ -12,26 +12,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import RESULT, Measure, Place, Ratio, Result, Timing, read_result
+from edgekit.artifact.metric import metric_info
+from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Result, Timing, read_result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
-from edgekit.report import formats, reference
-from edgekit.report.reference import Reference
+from edgekit.reference.info import ReferenceInfo, read_info, tensors
 
-Status = Literal["verified", "rejected", "not verified here", "not judged yet", "unreadable"]
-STATUSES: tuple[Status, ...] = ("verified", "rejected", "not verified here", "not judged yet", "unreadable")
+RowStatus = Literal["verified", "rejected", "not verified here", "not judged yet", "unreadable"]
+STATUSES: tuple[RowStatus, ...] = ("verified", "rejected", "not verified here", "not judged yet", "unreadable")
 
 IMPORTED = "imported"  # folder of results that other devices wrote
-RECIPES = Path("cache"), "recipes.json"  # what a quantizing target tried, in its own cache
+TRIALS = Path("cache"), "trials.json"  # what a quantizing target tried, in its own cache
 CANDIDATE = "candidate"  # name of an artifact's own timing
-EVALUATION = "evaluation"
-SLOWER = "not recommended"  # in the note that the latency protocol leaves
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class ReportRow:
     """One artifact at one precision in one place.
 
     Attributes:
@@ -39,7 +38,7 @@ class Row:
         precision: Of this variant.
         place: Where it ran; empty where it never did.
         status: The verdict, or why there is none.
-        reasons: Why it is not verified, one sentence each.
+        reasons: Why it is not verified.
         found: Everything that was found there.
         size: Bytes of the entry file; None where unknown.
         origin: Folder of an imported result; empty for this host's own.
@@ -49,9 +48,9 @@ class Row:
     target: str
     precision: str
     place: str
-    status: Status
-    reasons: tuple[str, ...] = ()
-    found: Place | None = None
+    status: RowStatus
+    reasons: tuple[Fact, ...] = ()
+    found: PlaceResult | None = None
     size: int | None = None
     origin: str = ""
     scores: Mapping[str, Array] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class Row:
         return self.found.device if self.found else ""
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Fact, ...]:
         """What a reader should know."""
         return self.found.notes if self.found else ()
 
@@ -93,8 +92,8 @@ class Row:
 
     @property
     def slower(self) -> bool:
-        """Whether the latency protocol does not recommend it."""
-        return any(SLOWER in note for note in self.notes)
+        """Whether it was measured to be slower than the artifact it was made from."""
+        return any(note.code is Code.SLOWER for note in self.notes)
 
     def worst(self, *metrics: str) -> Measure | None:
         """The evaluation measure of the first of these metrics that was measured: of scores before other outputs."""
@@ -103,8 +102,8 @@ class Row:
             found = [m for m in self.measures if m.batch == EVALUATION and m.metric == metric]
             found = [m for m in found if m.output in ranked] or found
             if found:
-                sign = 1 if formats.at_least(metric) else -1
-                return min(found, key=lambda m: (m.value is not None, sign * (m.value or 0.0)))
+                sign = metric_info(metric).sign
+                return max(found, key=lambda m: (m.value is None, sign * (m.value or 0.0)))
         return None
 
     @property
@@ -122,14 +121,14 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Artifact:
+class ReportedArtifact:
     """One artifact folder with its rows; the manifest is None where it is damaged."""
 
     target: str
     manifest: Manifest | None
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     results: tuple[Result, ...] = ()
-    recipes: tuple[Mapping[str, Any], ...] = ()
+    trials: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +136,15 @@ class Study:
     """One build folder."""
 
     name: str
-    artifacts: tuple[Artifact, ...]
-    reference: Reference
+    artifacts: tuple[ReportedArtifact, ...]
+    reference: ReferenceInfo
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[ReportRow, ...]:
         """Every row, in order of target, origin and place."""
         return tuple(row for found in self.artifacts for row in found.rows)
 
-    def count(self, status: Status) -> int:
+    def count(self, status: RowStatus) -> int:
         """How many rows have a status."""
         return sum(row.status == status for row in self.rows)
 
@@ -162,99 +161,104 @@ def read_study(folder: Path) -> Study:
     imported = sorted(path.parent for path in folder.glob(f"{IMPORTED}/*/{RESULT}"))
     if not homes and not imported:
         raise UsageError(f"there is no artifact in '{folder}': make one with `edgekit export`")
-    recorded = reference.read(folder / "reference")
+    recorded = read_info(folder / "reference")
     artifacts = [_artifact(home, recorded.sha256) for home in homes]
     return Study(folder.name, tuple(_with_imports(artifacts, imported, recorded.sha256)), recorded)
 
 
-def _artifact(home: Path, recorded: str) -> Artifact:
+def _artifact(home: Path, recorded: str) -> ReportedArtifact:
     try:
         manifest = read_artifact(home)
     except ArtifactError as error:
-        return Artifact(home.name, None, (Row(home.name, "", "", "unreadable", (_local(error, home),)),))
-    recipes = recipes_of(home.parent, home.name)
+        return ReportedArtifact(
+            home.name, None, (ReportRow(home.name, "", "", "unreadable", (_text(_local(error, home)),)),)
+        )
+    trials = trials_of(home.parent, home.name)
     try:
         found = read_result(home)
     except ArtifactError as error:
-        return Artifact(manifest.target, manifest, (_waiting(manifest, (_local(error, home),)),), recipes=recipes)
+        return ReportedArtifact(
+            manifest.target, manifest, (_waiting(manifest, (_text(_local(error, home)),)),), trials=trials
+        )
     why = _stale(manifest, found, recorded, "run `edgekit verify` again") if found else ()
     if found is None or why:
-        return Artifact(manifest.target, manifest, (_waiting(manifest, why),), recipes=recipes)
+        return ReportedArtifact(manifest.target, manifest, (_waiting(manifest, why),), trials=trials)
     rows = tuple(_row(manifest, found, place, home) for place in found.places)
-    return Artifact(manifest.target, manifest, rows or (_waiting(manifest, ()),), (found,), recipes)
+    return ReportedArtifact(manifest.target, manifest, rows or (_waiting(manifest, ()),), (found,), trials)
 
 
-def _stale(manifest: Manifest | None, found: Result, recorded: str, cure: str) -> tuple[str, ...]:
+def _stale(manifest: Manifest | None, found: Result, recorded: str, cure: str) -> tuple[Fact, ...]:
     if manifest is None or found.artifact_sha256 != manifest.sha256:
-        return (f"its result is of other files than are here: {cure}",)
+        return (_text(f"its result is of other files than are here: {cure}"),)
     if recorded and found.reference_sha256 != recorded:
-        return (f"it was judged by another reference than the one that is here: {cure}",)
+        return (_text(f"it was judged by another reference than the one that is here: {cure}"),)
     return ()
 
 
-def _waiting(manifest: Manifest, why: tuple[str, ...]) -> Row:
+def _waiting(manifest: Manifest, why: tuple[Fact, ...]) -> ReportRow:
     size = next((file.size for file in manifest.files if file.path == manifest.entry), None)
-    why = why or ("it was exported but not judged: run `edgekit verify`",)
-    return Row(manifest.target, manifest.precision, "", "not judged yet", why, size=size)
+    why = why or (_text("it was exported but not judged: run `edgekit verify`"),)
+    return ReportRow(manifest.target, manifest.precision, "", "not judged yet", why, size=size)
 
 
-def _row(manifest: Manifest | None, found: Result, place: Place, home: Path, origin: str = "") -> Row:
+def _row(manifest: Manifest | None, found: Result, place: PlaceResult, home: Path, origin: str = "") -> ReportRow:
     variants = manifest.variants if manifest else ()
-    precision = next((v.precision for v in variants if place.place in (v.name, f"wasm-{v.name}")), "")
-    precision = precision or next(
-        (v.precision for v in variants if place.place.endswith(f"-{v.name}")), found.precision
-    )
+    precision = next((v.precision for v in variants if v.name == place.variant), found.precision)
     outputs = [o.name for o in manifest.outputs if o.role == "scores"] if manifest else []
     safe = place.place.replace("/", "-").replace("\0", "-")
-    scores = reference.tensors(home / f"scores-{safe}.safetensors", {name: name for name in outputs})
-    return Row(
+    scores = tensors(home / f"scores-{safe}.safetensors", {name: name for name in outputs})
+    return ReportRow(
         found.target, precision, place.place, place.status, place.reasons, place, found.size, origin, scores=scores
     )
 
 
-def _with_imports(artifacts: list[Artifact], imported: list[Path], recorded: str) -> list[Artifact]:
+def _with_imports(artifacts: list[ReportedArtifact], imported: list[Path], recorded: str) -> list[ReportedArtifact]:
     joined = list(artifacts)
     for home in imported:
         try:
             found = read_result(home)
         except ArtifactError as error:
-            row = Row(home.name, "", "", "unreadable", (_local(error, home),), origin=home.name)
-            joined.append(Artifact(home.name, None, (row,)))
+            row = ReportRow(home.name, "", "", "unreadable", (_text(_local(error, home)),), origin=home.name)
+            joined.append(ReportedArtifact(home.name, None, (row,)))
         else:
             if found is not None:
                 _join(joined, found, home, recorded)
     return sorted(joined, key=lambda each: each.target)
 
 
-def _join(artifacts: list[Artifact], found: Result, home: Path, recorded: str) -> None:
+def _join(artifacts: list[ReportedArtifact], found: Result, home: Path, recorded: str) -> None:
     """Give a result's rows to the artifact that it measured: of its target, and best of its very files."""
     same = [i for i, each in enumerate(artifacts) if each.target == found.target]
     exact = [i for i in same if (m := artifacts[i].manifest) is not None and m.sha256 == found.artifact_sha256]
     where = next(iter(exact or same), None)
-    own = artifacts[where] if where is not None else Artifact(found.target, None, ())
+    own = artifacts[where] if where is not None else ReportedArtifact(found.target, None, ())
     rows = own.rows + tuple(_imported(own.manifest, found, place, home, recorded) for place in found.places)
-    joined = Artifact(own.target, own.manifest, rows, (*own.results, found), own.recipes)
+    joined = ReportedArtifact(own.target, own.manifest, rows, (*own.results, found), own.trials)
     if where is None:
         artifacts.append(joined)
     else:
         artifacts[where] = joined
 
 
-def _imported(manifest: Manifest | None, found: Result, place: Place, home: Path, recorded: str) -> Row:
+def _imported(manifest: Manifest | None, found: Result, place: PlaceResult, home: Path, recorded: str) -> ReportRow:
     why = _stale(manifest, found, recorded, "measure again on that device")
     if not why:
         return _row(manifest, found, place, home, home.name)
-    return Row(found.target, found.precision, place.place, "not verified here", why, origin=home.name)
+    return ReportRow(found.target, found.precision, place.place, "not verified here", why, origin=home.name)
 
 
-def recipes_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:
+def trials_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:
     """What a quantizing target of a build tried; empty where nothing is known."""
-    path = root / RECIPES[0] / target / RECIPES[1]
+    path = root / TRIALS[0] / target / TRIALS[1]
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return ()
     return tuple(item for item in found if isinstance(item, dict)) if isinstance(found, list) else ()
+
+
+def _text(sentence: str) -> Fact:
+    return fact(Code.TEXT, text=sentence)
 
 
 def _local(error: ArtifactError, home: Path) -> str:

@@ -6,15 +6,16 @@ import csv
 import io
 from typing import Any
 
+from edgekit.artifact.fact import Fact
 from edgekit.report import formats
-from edgekit.report.rows import STATUSES, Artifact, Row, Study
+from edgekit.report.rows import STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.files import dump_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 COLUMNS = (
     "model", "target", "precision", "place", "origin", "verdict", "reason", "device", "size_bytes", "max_abs",
     "spearman", "agreement", "task_drop", "worst_image", "p50_ms", "p95_ms", "baseline", "ratio", "ratio_low",
-    "ratio_high", "slower_not_recommended",
+    "ratio_high", "slower",
 )  # fmt: skip
 MARKS = {"verified": "✅", "rejected": "❌", "not verified here": "⚪", "not judged yet": "⚪", "unreadable": "⚠️"}
 
@@ -64,31 +65,31 @@ def to_markdown(study: Study) -> str:
         "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [_summary(row) for row in study.rows]
-    told = [(row, text) for row in study.rows for text in (*row.reasons, *row.notes)]
-    if told:
+    sentences = [(row, text) for row in study.rows for text in (*map(str, row.reasons), *map(str, row.notes))]
+    if sentences:
         lines += ["", "## What to know", ""]
-        lines += [f"- {MARKS[row.status]} **{_text(row.label)}**: {_text(text)}" for row, text in told]
-    said = [(found.target, note) for found in study.artifacts if found.manifest for note in found.manifest.notes]
-    if said:
+        lines += [f"- {MARKS[row.status]} **{_text(row.label)}**: {_text(text)}" for row, text in sentences]
+    exporters = [(found.target, note) for found in study.artifacts if found.manifest for note in found.manifest.notes]
+    if exporters:
         lines += ["", "## What the exporters say", ""]
-        lines += [f"- **{_text(target)}**: {_text(note)}" for target, note in said]
+        lines += [f"- **{_text(target)}**: {_text(note)}" for target, note in exporters]
     noise = [f"{_text(n.output)} {_text(n.between)} {formats.plain(n.value)}" for n in reference.noise]
     if noise:
         lines += ["", f"The reference's own noise, largest absolute difference: {', '.join(noise)}."]
     return "\n".join(lines) + "\n"
 
 
-def _described(found: Artifact) -> dict[str, Any]:
+def _described(found: ReportedArtifact) -> dict[str, Any]:
     return {
         "target": found.target,
         "manifest": found.manifest.model_dump(mode="json") if found.manifest else None,
         "results": [result.model_dump(mode="json") for result in found.results],
-        "recipes": [_finite(recipe) for recipe in found.recipes],
+        "trials": [_finite(trial) for trial in found.trials],
         "rows": [_row(row) for row in found.rows],
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ReportRow) -> dict[str, Any]:
     measures = {"max_abs": row.worst("max abs"), "spearman": row.worst("spearman"), "agreement": row.worst("agreement")}
     return {
         "target": row.target,
@@ -96,8 +97,8 @@ def _row(row: Row) -> dict[str, Any]:
         "place": row.place,
         "origin": row.origin,
         "status": row.status,
-        "reasons": list(row.reasons),
-        "notes": list(row.notes),
+        "reasons": [described(reason) for reason in row.reasons],
+        "notes": [described(note) for note in row.notes],
         "device": row.device,
         "size": row.size,
         **{name: measure.value if measure else None for name, measure in (measures | {"task_drop": row.drop}).items()},
@@ -106,7 +107,12 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def _line(study: Study, row: Row) -> list[object]:
+def described(found: Fact) -> dict[str, Any]:
+    """A fact for machines, with its sentence."""
+    return {**found.model_dump(mode="json"), "sentence": str(found)}
+
+
+def _line(study: Study, row: ReportRow) -> list[object]:
     measures = [row.error, row.worst("spearman"), row.worst("agreement"), row.drop]
     values = ["" if m is None else formats.NOT_FINITE if m.value is None else repr(m.value) for m in measures]
     times = [repr(row.timing.p50), repr(row.timing.p95)] if row.timing else ["", ""]
@@ -114,7 +120,7 @@ def _line(study: Study, row: Row) -> list[object]:
     ratio = [first.baseline, repr(first.value), repr(first.low), repr(first.high)] if first else [""] * 4
     worst = row.failed[0].image if row.failed else row.error.image if row.error else ""
     facts: list[object] = [study.name, row.target, row.precision, row.place, row.origin, row.status]
-    facts += ["; ".join(row.reasons), row.device, row.size if row.size is not None else ""]
+    facts += ["; ".join(map(str, row.reasons)), row.device, row.size if row.size is not None else ""]
     return [*facts, *values, worst, *times, *ratio, "yes" if row.slower else ""]
 
 
@@ -132,7 +138,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _summary(row: Row) -> str:
+def _summary(row: ReportRow) -> str:
     measures = (row.error, row.worst("spearman"), row.worst("agreement"), row.drop)
     against = f"{formats.times(row.ratios[0].value)} {_text(row.ratios[0].baseline)}" if row.ratios else formats.NONE
     cells = [
@@ -143,7 +149,7 @@ def _summary(row: Row) -> str:
         formats.size(row.size),
         *(formats.measured(measure) for measure in measures),
         formats.milliseconds(row.timing.p50 if row.timing else None),
-        against + (" (slower: not recommended)" if row.slower else ""),
+        against + (" (slower)" if row.slower else ""),
     ]
     return f"| {' | '.join(cells)} |"
 

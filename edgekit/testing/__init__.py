@@ -1,7 +1,7 @@
 """The contract suite that every target inherits, and what tests of targets need. Shipped for third parties."""
 
-from edgekit.testing.audience import Silence
 from edgekit.testing.contract import TargetContract
+from edgekit.testing.listener import QuietListener
 from edgekit.testing.models import SMALL, small_model
 
-__all__ = ["SMALL", "Silence", "TargetContract", "small_model"]
+__all__ = ["SMALL", "QuietListener", "TargetContract", "small_model"]

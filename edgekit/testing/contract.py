@@ -10,6 +10,7 @@ It is shipped, so that targets of third parties are held to the same.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -22,10 +23,10 @@ import pytest
 from edgekit import registry
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DependencyError, UsageError
+from edgekit.model.source import resolve_model
 from edgekit.pipeline import run
-from edgekit.pipeline.run import Outcome
-from edgekit.target import Need
-from edgekit.testing.audience import Silence
+from edgekit.pipeline.outcome import Build
+from edgekit.testing.listener import QuietListener
 from edgekit.testing.models import SMALL
 
 if TYPE_CHECKING:
@@ -45,25 +46,26 @@ class TargetContract:
 
     name: str
     statuses: Mapping[str, str] = {}
-    options: Mapping[str, str] = {}
+    options: Mapping[str, object] = {}
 
     @pytest.fixture(scope="class")
     @classmethod
     def builds(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """A folder with the small model's build for this target."""
         if missing := registry.missing(registry.find(cls.name)):
-            pytest.skip(f"needs {missing[0].module}: pip install 'edgekit[{missing[0].extra}]'")
+            pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
         folder = tmp_path_factory.mktemp(cls.name)
         cls._export(folder)
         return folder
 
     def test_is_declared_completely(self) -> None:
-        """Every place has a tolerance, every default is possible, the summary says something."""
+        """Places have names of their own, every default is possible, summary and help say something."""
         target = registry.find(self.name)
         assert target.summary
         assert target.places
-        assert all(place in target.tolerance or "" in target.tolerance for place in target.places)
-        assert all(not option.choices or option.default in option.choices for option in target.options)
+        assert len({place.name for place in target.places}) == len(target.places)
+        assert all(option.help for option in target.options)
+        assert all(option.parse(self.name, option.default) == option.default for option in target.options)
         known = (*registry.BASIC_SOURCES, *registry.available())
         assert target.source in known
 
@@ -77,7 +79,8 @@ class TargetContract:
     def test_is_judged_as_expected(self, builds: Path) -> None:
         """The small model reaches the expected verdict in every place."""
         found = read_artifact(builds / "small" / self.name)
-        expected = dict.fromkeys(registry.find(self.name).places, "verified") | dict(self.statuses)
+        places = [place.name for place in registry.find(self.name).places]
+        expected = dict.fromkeys(places, "verified") | dict(self.statuses)
         assert {v.place: v.status for v in found.verdicts} == expected, [v.reason for v in found.verdicts]
 
     def test_advertises_only_what_was_proved(self, builds: Path) -> None:
@@ -90,8 +93,7 @@ class TargetContract:
 
     def test_unchanged_does_no_work(self, builds: Path) -> None:
         """The second export finds the first."""
-        outcome = self._export(builds)
-        assert next(row for row in outcome.rows if row.target == self.name).reused
+        assert self._export(builds)[self.name].reused
 
     def test_is_byte_identical(self, builds: Path, tmp_path: Path) -> None:
         """Another folder, the same bytes."""
@@ -107,25 +109,25 @@ class TargetContract:
         damaged = bytearray(victim.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         victim.write_bytes(bytes(damaged))
-        rows = {row.target: row for row in run.verify(copy, Silence()).rows}
-        assert rows[self.name].status == "failed"
-        assert "damaged" in rows[self.name].sentences[0]
+        found = run.verify(copy, QuietListener())[self.name]
+        assert found.status == "failed"
+        assert "damaged" in found.error
 
     def test_missing_library_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """A need that is not there gives the sentence that mends it."""
+        """A need that is not there gives the sentence that names the command to install it."""
         needs = registry.find(self.name).needs
         if not needs:
             pytest.skip("needs nothing beyond the core")
-        monkeypatch.setattr(registry, "missing", lambda target: (Need(needs[0].module, needs[0].extra),))
-        with pytest.raises(DependencyError, match=rf"needs {needs[0].module}: pip install 'edgekit\["):
+        monkeypatch.setattr(registry, "missing", lambda target: needs[:1])
+        with pytest.raises(DependencyError, match=re.escape(f"needs {needs[0].module}: {needs[0].install}")):
             self._export(tmp_path)
 
     def test_unknown_option_is_refused(self, tmp_path: Path) -> None:
         """No option is ignored."""
         with pytest.raises(UsageError, match="has no option 'colour'"):
-            run.export(SMALL, (self.name,), tmp_path, {self.name: {"colour": "red"}}, Silence())
+            run.export(resolve_model(SMALL), (self.name,), tmp_path, {self.name: {"colour": "red"}}, QuietListener())
 
     @classmethod
-    def _export(cls, folder: Path) -> Outcome:
+    def _export(cls, folder: Path) -> Build:
         given = {cls.name: dict(cls.options)} if cls.options else {}
-        return run.export(SMALL, (cls.name,), folder, given, Silence())
+        return run.export(resolve_model(SMALL), (cls.name,), folder, given, QuietListener())

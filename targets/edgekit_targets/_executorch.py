@@ -19,13 +19,19 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError
 from edgekit.model.graph import Program, to_tensors
 from edgekit.model.spec import ModelSpec
+from edgekit.target import Option
 
 if TYPE_CHECKING:
     import torch
     from executorch.exir.backend.partitioner import Partitioner
 
-DYNAMIC = {"batch": ("batch",), "none": ()}
-"""Values of the option `dynamic` and the axes that each keeps; "all" keeps every one."""
+DYNAMIC = Option(
+    name="dynamic",
+    default="batch",
+    help="axes that stay dynamic; memory is planned for the largest sizes",
+    choices=("batch", "all", "none"),
+)
+_KEPT = {"batch": ("batch",), "none": ()}  # "all" keeps every one
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 
 
@@ -59,7 +65,7 @@ class Lowered:
 
 def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
     """The axes that stay dynamic for a value of the option `dynamic`."""
-    return tuple(spec.axes) if option == "all" else tuple(a for a in DYNAMIC[option] if a in spec.axes)
+    return tuple(spec.axes) if option == "all" else tuple(a for a in _KEPT[option] if a in spec.axes)
 
 
 def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.export.ExportedProgram:

@@ -10,34 +10,44 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.judge.tolerance import FP16
 from edgekit.model.graph import capture, named_outputs, to_tensors
 from edgekit.model.source import load_model, weights_digest
 from edgekit.model.spec import Input, ModelSpec
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.contract import Derived, entries
-from edgekit.runtime.coreml.runtime import PLACES, load
-from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit.runtime.coreml.runtime import CORE_ML, INTERPRETER, open_package
+from edgekit.target import FP16, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
 HEAD_IN_FP32 = "weights and features are fp16; the scores' own arithmetic is fp32, since sure scores are equal in fp16"
 TOPK_LEAVES = "top-K leaves the accelerator: -O coreml.topk=cut gives the scores alone"
 VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version Xcode shows
+PRECISION = Option(name="precision", default="fp16", help="of weights and arithmetic", choices=("fp16", "fp32"))
+IMAGE_INPUT = Option(
+    name="image_input", default="tensor", help="take MLMultiArray or CVPixelBuffer", choices=("tensor", "image")
+)
+BATCHES = Option(
+    name="batch",
+    default="fixed",
+    help="one size, a range, or a list of sizes (iOS 18)",
+    choices=("fixed", "dynamic", "enumerated"),
+)
+TOPK = Option(name="topk", default="inside", help="counts and top-K in the package or not", choices=("inside", "cut"))
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Model folder -> `Name.mlpackage`."""
-    options, whole = job.options, load_model(job.model)
-    spec, derived = _scores_only(whole) if options["topk"] == "cut" else (whole, ())
+    whole = load_model(job.model)
+    spec, derived = _scores_only(whole) if job.get(TOPK) == "cut" else (whole, ())
     job.progress(0.1, "capturing the graph")
-    wishes = _wishes(options)
+    wishes = _wishes(job)
     flexible = wishes.batch != "fixed"
     captured = capture(_only_batch(spec) if flexible else spec, dynamic=flexible)
     job.progress(0.4, "converting to an ML Program")
@@ -52,15 +62,20 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         precision="fp16" if wishes.half else "fp32",
         entry=entry,
         dynamic=(BATCH,) if flexible else (),
-        notes=tuple(_notes(spec, description, options)),
+        notes=tuple(_notes(spec, description, job)),
     )
 
 
-def _wishes(options: Mapping[str, str]) -> Wishes:
-    batch = options["batch"]
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in the interpreter, or in Core ML itself on macOS."""
+    return open_package(artifact, place.name)
+
+
+def _wishes(job: Job) -> Wishes:
+    batch = job.get(BATCHES)
     return Wishes(
-        half=options["precision"] == "fp16",
-        image=options["image_input"] == "image",
+        half=job.get(PRECISION) == "fp16",
+        image=job.get(IMAGE_INPUT) == "image",
         batch="dynamic" if batch == "dynamic" else "enumerated" if batch == "enumerated" else "fixed",
     )
 
@@ -138,20 +153,20 @@ def _preprocessing(declared: Input) -> str:
     return f"{declared.name}: values in {span}"
 
 
-def _notes(spec: ModelSpec, description: Any, options: Mapping[str, str]) -> Iterator[str]:
-    fixed = {n: a.default for n, a in spec.axes.items() if n != BATCH or options["batch"] == "fixed"}
+def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
+    fixed = {n: a.default for n, a in spec.axes.items() if n != BATCH or job.get(BATCHES) == "fixed"}
     if fixed:
         yield f"static: {', '.join(f'{name} {size}' for name, size in fixed.items())}"
-    if options["batch"] == "dynamic":
+    if job.get(BATCHES) == "dynamic":
         yield "a dynamic batch leaves the Neural Engine: prefer fixed shapes on phones"
-    if options["batch"] == "enumerated":
+    if job.get(BATCHES) == "enumerated":
         yield f"the batch is one of {', '.join(map(str, batches(spec.axes[BATCH])))}; needs iOS 18"
     main = description.mlProgram.functions["main"]
     if any(o.type == "topk" for o in main.block_specializations[main.opset].operations):
         yield TOPK_LEAVES
-    if options["topk"] == "cut":
+    if job.get(TOPK) == "cut":
         yield SCORES_ONLY
-    if options["precision"] == "fp16" and any(o.role in DECIDING for o in spec.outputs):
+    if job.get(PRECISION) == "fp16" and any(o.role in DECIDING for o in spec.outputs):
         yield HEAD_IN_FP32
 
 
@@ -159,22 +174,8 @@ TARGET = Target(
     summary="Core ML ML Program (.mlpackage) for iOS 17 and later",
     export=export,
     load=load,
-    tolerance={"": FP16},
     needs=(Need("coremltools", "coreml"),),
     groups=("mobile",),
-    places=PLACES,
-    options=(
-        Option(name="precision", default="fp16", help="weights and arithmetic", choices=("fp16", "fp32")),
-        Option(
-            name="image_input", default="tensor", help="take MLMultiArray or CVPixelBuffer", choices=("tensor", "image")
-        ),
-        Option(
-            name="batch",
-            default="fixed",
-            help="one size, a range, or a list of sizes (iOS 18)",
-            choices=("fixed", "dynamic", "enumerated"),
-        ),
-        Option(name="topk", default="inside", help="counts and top-K in the package or not", choices=("inside", "cut")),
-    ),
-    timed=False,  # the interpreter's speed says nothing of a phone's
+    places=tuple(Place(name=name, tolerance=FP16, timed=False) for name in (INTERPRETER, CORE_ML)),
+    options=(PRECISION, IMAGE_INPUT, BATCHES, TOPK),
 )

@@ -13,11 +13,10 @@ from typing import Any
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
-from edgekit.judge.tolerance import INT8
 from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.runtime import PLACES, load
+from edgekit.runtime.coreml.runtime import CORE_ML, INTERPRETER, open_package
 from edgekit.runtime.logs import quiet
-from edgekit.target import Exported, Job, Need, Target
+from edgekit.target import INT8, Exported, Job, Need, Place, Runtime, Target
 
 SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing
 
@@ -44,6 +43,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     )
 
 
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in the interpreter, or in Core ML itself on macOS."""
+    return open_package(artifact, place.name)
+
+
 def _quantized(path: Path) -> Any:
     with quiet():
         import coremltools
@@ -63,9 +67,7 @@ TARGET = Target(
     source="coreml",
     export=export,
     load=load,
-    tolerance={"": INT8},
     needs=(Need("coremltools", "coreml"),),
     groups=("mobile",),
-    places=PLACES,
-    timed=False,  # the interpreter's speed says nothing of a phone's
+    places=tuple(Place(name=name, tolerance=INT8, timed=False) for name in (INTERPRETER, CORE_ML)),
 )

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.judge.tolerance import FP32_DELEGATED
 from edgekit.model.graph import load_program
 from edgekit.model.source import load_model
 from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit.target import FP32_DELEGATED, Exported, Job, Need, Place, Runtime, Target
 from edgekit_targets import _executorch
 
 ENTRY = "model.pte"
@@ -25,7 +23,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     spec = load_model(job.model)
-    axes = _executorch.kept(spec, job.options["dynamic"])
+    axes = _executorch.kept(spec, job.get(_executorch.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
     exported = _executorch.fixed(load_program(source), spec, axes)
     job.progress(0.3, "lowering to ExecuTorch and XNNPACK")
@@ -34,7 +32,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="fp32", entry=ENTRY, dynamic=axes, notes=lowered.notes())
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ExecuTorch's own runtime."""
     return ExecutorchRuntime(artifact, ENTRY)
 
@@ -44,15 +42,8 @@ TARGET = Target(
     source="program",
     export=export,
     load=load,
-    tolerance={"": FP32_DELEGATED},
+    places=(Place(name="cpu", tolerance=FP32_DELEGATED),),
     needs=(Need("executorch", "executorch"),),
     groups=("mobile",),
-    options=(
-        Option(
-            name="dynamic",
-            default="batch",
-            help="axes that stay dynamic; memory is planned for the largest sizes",
-            choices=("batch", "all", "none"),
-        ),
-    ),
+    options=(_executorch.DYNAMIC,),
 )

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.judge.tolerance import INT8
 from edgekit.model.graph import load_program, to_tensors
 from edgekit.model.source import load_model
 from edgekit.model.spec import ModelSpec
 from edgekit.quantization import calibration
 from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets import _executorch
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 
 ENTRY = "model.pte"
+FLOAT = Option[tuple[str, ...]](name="float", default=(), help="modules to keep in fp32, by name, separated by commas")
 DECIDING = ("scores", "counts", "ranking")  # outputs whose order matters
 LAYERS = ("aten.linear.default", "aten.conv2d.default")
 SAMPLES = 32
@@ -40,10 +39,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
 
     spec = load_model(job.model)
-    axes = _executorch.kept(spec, job.options["dynamic"])
+    axes = _executorch.kept(spec, job.get(_executorch.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
     exported = _executorch.fixed(load_program(source), spec, axes)
-    float_parts = tuple(name for name in job.options["float"].split(",") if name)
+    float_parts = job.get(FLOAT)
     job.progress(0.3, "calibrating and quantizing")
     graph = exported.module()
     last = _last_layers(spec, graph)
@@ -57,7 +56,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="int8", entry=ENTRY, dynamic=axes, notes=notes)
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ExecuTorch's own runtime."""
     return ExecutorchRuntime(artifact, ENTRY)
 
@@ -152,16 +151,8 @@ TARGET = Target(
     source="program",
     export=export,
     load=load,
-    tolerance={"": INT8},
+    places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("executorch", "executorch"), Need("torchao", "executorch")),
     groups=("mobile",),
-    options=(
-        Option(
-            name="dynamic",
-            default="batch",
-            help="axes that stay dynamic; memory is planned for the largest sizes",
-            choices=("batch", "all", "none"),
-        ),
-        Option(name="float", default="", help="modules to keep in fp32, by name, separated by commas"),
-    ),
+    options=(_executorch.DYNAMIC, FLOAT),
 )

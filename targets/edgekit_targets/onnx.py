@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.judge.tolerance import FP32
 from edgekit.model.graph import Program, load_program
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, gemm, patch_embed, save, split_qkv
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -31,7 +29,9 @@ if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
-OPSET = "20"  # the first with Gelu as one operator
+OPSET = Option(
+    name="opset", default=20, choices=(20, 21, 22, 23), help="ONNX opset version"
+)  # 20 is the first with Gelu
 _SYMBOL = re.compile(r"\bs\d+\b")
 _FX_NAMES = re.compile(r"[^\w.]+")
 
@@ -41,7 +41,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec = load_model(job.model)
     captured = load_program(source)
     job.progress(0.2, "translating the graph to ONNX")
-    graph = _translate(spec, captured, int(job.options["opset"]))
+    graph = _translate(spec, captured, job.get(OPSET))
     job.progress(0.8, "checking the graph")
     _name_axes(graph, spec)
     _name_nodes(graph)
@@ -51,7 +51,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="fp32", entry=ENTRY, dynamic=captured.dynamic)
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
 
@@ -145,8 +145,8 @@ TARGET = Target(
     source="program",
     export=export,
     load=load,
-    tolerance={"": FP32},
+    places=(Place(name="cpu", tolerance=FP32),),
     needs=(Need("onnxscript", "cpu"), Need("onnxruntime", "cpu")),
     groups=("onnx-all",),
-    options=(Option(name="opset", default=OPSET, help="ONNX opset version", choices=("20", "21", "22", "23")),),
+    options=(OPSET,),
 )

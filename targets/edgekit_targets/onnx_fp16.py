@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
-from edgekit.judge.tolerance import FP16
 from edgekit.onnxgraph import save
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Target
+from edgekit.target import FP16, Exported, Job, Need, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -44,17 +41,16 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in fp16."""
     import onnx
 
-    graph = onnx.load(source / ENTRY)
+    graph = onnx.load(job.entry)
     job.progress(0.3, "converting to fp16")
     rounded = _Conversion(graph).run()
     job.progress(0.8, "checking the graph")
     save.save(graph, out / ENTRY)
-    axes = read_artifact(source, check=False).axes
     notes = (f"{rounded} weights lie beyond fp16's range and were clamped to it",) if rounded else ()
-    return Exported(precision="fp16", entry=ENTRY, dynamic=tuple(n for n, a in axes.items() if a.dynamic), notes=notes)
+    return Exported(precision="fp16", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ONNX Runtime, which computes fp16 nodes without a kernel in fp32."""
     return OrtRuntime(artifact / ENTRY)
 
@@ -173,7 +169,7 @@ TARGET = Target(
     source="onnx",
     export=export,
     load=load,
-    tolerance={"": FP16},
+    places=(Place(name="cpu", tolerance=FP16),),
     needs=(Need("onnxruntime", "cpu"),),
     groups=("onnx-all",),
 )

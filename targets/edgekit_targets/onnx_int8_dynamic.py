@@ -9,17 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
-from edgekit.judge.tolerance import INT8
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import dynamic, save
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import vnni
 from edgekit.quantization.calibration import Samples
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -27,26 +24,28 @@ if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
+FLOAT = Option[tuple[str, ...]](
+    name="float", default=(), help="groups of layers that stay in float, separated by commas"
+)
+REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), onnx.load(source / ENTRY)
+    spec, graph = load_model(job.model), onnx.load(job.entry)
     parts = groups(graph)
     if not parts:
         raise ExportError(f"'{spec.name}' has no linear layers with constant weights: INT8 would change nothing")
-    floats = tuple(name for name in job.options["float"].split(",") if name)
+    floats = job.get(FLOAT)
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.3, "rounding the weights")
-    made = dynamic.quantize(graph, floats, reduce_range=job.options["reduce_range"] == "yes")
+    made = dynamic.quantize(graph, floats, reduce_range=job.get(REDUCE_RANGE))
     save.save(made, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
-    axes = read_artifact(source, check=False).axes
-    dynamic_axes = tuple(name for name, axis in axes.items() if axis.dynamic)
-    return Exported(precision="int8", entry=ENTRY, dynamic=dynamic_axes, notes=_elsewhere(spec, graph, made))
+    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=_elsewhere(spec, graph, made))
 
 
 def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -> tuple[str, ...]:
@@ -58,7 +57,7 @@ def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -
     return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
 
@@ -68,11 +67,8 @@ TARGET = Target(
     source="onnx",
     export=export,
     load=load,
-    tolerance={"": INT8},
+    places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("onnxruntime", "cpu"),),
     groups=("onnx-all",),
-    options=(
-        Option(name="float", default="", help="groups that stay in float, by commas"),
-        Option(name="reduce_range", default="no", help="7-bit weights, for CPUs without VNNI", choices=("yes", "no")),
-    ),
+    options=(FLOAT, REDUCE_RANGE),
 )

@@ -8,9 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
-from edgekit.judge.tolerance import INT8
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import qdq, save
 from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig
@@ -20,8 +18,7 @@ from edgekit.quantization.evaluator import STRICTER
 from edgekit.quantization.search import NEEDED, Depth, search
 from edgekit.quantization.trials import TABLE
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -29,20 +26,29 @@ if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
+SEARCH = Option(
+    name="search", default="quick", help="how many configurations are tried", choices=("quick", "full", "none")
+)
+METHOD = Option(name="method", default="auto", help="how activation ranges are made", choices=("auto", *METHODS))
+REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
+CALIBRATION = Option[Path | None](
+    name="calibration",
+    default=None,
+    help="folder of images to calibrate with; default: the model's own calibration set",
+)
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), onnx.load(source / ENTRY)
+    spec, graph = load_model(job.model), onnx.load(job.entry)
     if not qdq.activations(graph):
         raise ExportError(f"'{spec.name}' has no linear layers with constant weights: INT8 would change nothing")
     job.progress(0.0, "making the calibration samples")
-    folder = Path(job.options["calibration"]) if job.options["calibration"] else None
-    samples = calibration.samples(spec, folder, NEEDED.get(job.options["search"], calibration.COUNT))
-    methods = tuple(m for m in METHODS if job.options["method"] in ("auto", m))
-    if job.options["search"] == "none":
+    samples = calibration.samples(spec, job.get(CALIBRATION), NEEDED.get(job.get(SEARCH), calibration.COUNT))
+    methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
+    if job.get(SEARCH) == "none":
         made, notes = _unsearched(graph, samples, methods[0], job)
     else:
         made, notes = _searched(spec, graph, samples, methods, job)
@@ -50,14 +56,13 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
     notes = (*notes, vnni.measure(spec, graph, made, samples).sentence(advice))
-    axes = read_artifact(source, check=False).axes
-    return Exported(precision="int8", entry=ENTRY, dynamic=tuple(n for n, a in axes.items() if a.dynamic), notes=notes)
+    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
 def _unsearched(
     graph: onnx.ModelProto, samples: Samples, method: Method, job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    recipe = QuantConfig(method=method, reduce_range=job.options["reduce_range"] == "yes")
+    recipe = QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE))
 
     (job.cache / TABLE).unlink(missing_ok=True)  # of an earlier search: it did not make this artifact
 
@@ -74,8 +79,8 @@ def _searched(
     def tell(done: float, text: str) -> None:
         job.progress(0.1 + 0.85 * done, text)
 
-    depth: Depth = "full" if job.options["search"] == "full" else "quick"
-    reduced = job.options["reduce_range"] == "yes"
+    depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
+    reduced = job.get(REDUCE_RANGE)
     found = search(spec, graph, samples, depth, job.cache, tell, methods, reduced)
     recipe = found.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
@@ -89,7 +94,7 @@ def _searched(
     return found.graph, tuple(notes)
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
 
@@ -99,13 +104,8 @@ TARGET = Target(
     source="onnx",
     export=export,
     load=load,
-    tolerance={"": INT8},
+    places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("onnxruntime", "cpu"),),
     groups=("onnx-all",),
-    options=(
-        Option(name="search", default="quick", help="how much is tried", choices=("quick", "full", "none")),
-        Option(name="method", default="auto", help="how ranges are made", choices=("auto", *METHODS)),
-        Option(name="reduce_range", default="no", help="7-bit weights, for CPUs without VNNI", choices=("yes", "no")),
-        Option(name="calibration", default="", help="folder of images; default: the model's own set", folder=True),
-    ),
+    options=(SEARCH, METHOD, REDUCE_RANGE, CALIBRATION),
 )

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.judge.tolerance import FP32
 from edgekit.model.source import load_model
 from edgekit.model.spec import ModelSpec
-from edgekit.runtime.protocol import Runtime
 from edgekit.runtime.torchscript import TorchScriptRuntime
-from edgekit.target import Exported, Job, Target
+from edgekit.target import FP32, Exported, Job, Place, Runtime, Target
 from edgekit_targets._torchscript import archive
 from edgekit_targets._torchscript.compile import Compiled, compiled, quiet
 
@@ -59,7 +57,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="fp32", entry=ENTRY, dynamic=made.dynamic, notes=notes)
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in PyTorch's lite interpreter, the one that phones have."""
     archive.require_whole(artifact / ENTRY)
     return TorchScriptRuntime(artifact, ENTRY, lite=True)
@@ -125,6 +123,6 @@ TARGET = Target(
     summary="PyTorch Mobile's lite interpreter, fp32, bytecode 8 and 7",
     export=export,
     load=load,
-    tolerance={"": FP32},
+    places=(Place(name="cpu", tolerance=FP32),),
     groups=("mobile",),
 )

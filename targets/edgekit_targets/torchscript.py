@@ -10,11 +10,9 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.judge.tolerance import FP32
 from edgekit.model.source import load_model
-from edgekit.runtime.protocol import Runtime
 from edgekit.runtime.torchscript import TorchScriptRuntime
-from edgekit.target import Exported, Job, Target
+from edgekit.target import FP32, Exported, Job, Place, Runtime, Target
 from edgekit_targets._torchscript import archive
 from edgekit_targets._torchscript.compile import compiled, quiet
 
@@ -40,7 +38,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="fp32", entry=ENTRY, dynamic=made.dynamic, notes=notes)
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     """Run it in PyTorch's TorchScript interpreter."""
     archive.require_whole(artifact / ENTRY)
     return TorchScriptRuntime(artifact, ENTRY)
@@ -56,5 +54,5 @@ TARGET = Target(
     summary="TorchScript for C++ servers, fp32",
     export=export,
     load=load,
-    tolerance={"": FP32},
+    places=(Place(name="cpu", tolerance=FP32),),
 )

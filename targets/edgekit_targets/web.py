@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 from edgekit.artifact.manifest import Variant
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, UsageError
-from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8
 from edgekit.model.source import load_model
 from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.runtime.protocol import Runtime
 from edgekit.storage.files import digest_file, digest_text, dump_json
-from edgekit.target import Exported, Job, Need, Option, Target
+from edgekit.target import FP16, FP32, FP32_DELEGATED, INT8, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets import _site
 
 if TYPE_CHECKING:
@@ -45,12 +43,28 @@ ASYNCIFY_NOTE = (
     " MiB, and common static hosts refuse more than 25 per file"
 )
 PLACEHOLDER = "EDGEKIT_BUNDLE"
+VARIANTS = Option[tuple[str, ...]](
+    name="variants",
+    default=(),
+    choices=tuple((name,) for name in PATHS),
+    help="models in the bundle, separated by commas; default: all that were proved",
+)
+RUNTIME = Option(
+    name="runtime",
+    default="jspi",
+    help="build of onnxruntime-web; asyncify has WebGPU also where a browser has no JSPI",
+    choices=("jspi", "asyncify"),
+)
+IMAGES = Option(name="images", default="some", help="images judged on WebGPU in software", choices=("some", "all"))
+INT8_SOURCE = Option(
+    name="int8", default="auto", help="INT8 artifact in the bundle", choices=("auto", "static", "dynamic")
+)
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifacts -> a bundle."""
     spec = load_model(job.model)
-    asyncify = job.options["runtime"] == "asyncify"
+    asyncify = job.get(RUNTIME) == "asyncify"
     job.progress(0.05, "building the page")
     _site.copy(_site.find(), out, asyncify)
     chosen = _choose(source, job)
@@ -68,24 +82,21 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     _site.write_headers(out)
     _stamp(out)
     _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
-    axes = read_artifact(source, check=False).axes
-    dynamic = tuple(name for name, axis in axes.items() if axis.dynamic)
     return Exported(
         precision="mixed",
         entry=ENTRY,
-        dynamic=dynamic,
+        dynamic=job.dynamic,
         notes=(*notes, *_sizes(out), *(ASYNCIFY_NOTE,) * asyncify),
         variants=variants,
         golden=path,
     )
 
 
-def load(artifact: Path, place: str) -> Runtime:
-    """Run a variant in Chromium: "wasm-q8" is WASM with the INT8 model, "webgpu-fp32" WebGPU with fp32."""
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run a variant in Chromium, on WASM or WebGPU."""
     from edgekit.runtime.browser import BrowserRuntime
 
-    device, _, dtype = place.partition("-")
-    return BrowserRuntime(artifact, device, dtype)
+    return BrowserRuntime(artifact, place.settings["device"], place.variant)
 
 
 def _choose(source: Path, job: Job) -> dict[str, Path]:
@@ -93,14 +104,13 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
     found = {"fp32": source}
     if "onnx-fp16" in job.artifacts:
         found["fp16"] = job.artifacts["onnx-fp16"]
-    wanted = job.options["int8"]
+    wanted = job.get(INT8_SOURCE)
     for target in INT8_TARGETS:
         if target in job.artifacts and wanted in ("auto", target.removeprefix("onnx-int8-")):
             found.setdefault("q8", job.artifacts[target])
-    asked = [name for name in job.options["variants"].split(",") if name]
-    strange = [name for name in asked if name not in PATHS]
-    if strange or (asked and "fp32" not in asked):
-        raise UsageError(f"the variants '{job.options['variants']}' are not possible: fp32, and fp16 and q8 if wanted")
+    asked = job.get(VARIANTS)
+    if asked and "fp32" not in asked:
+        raise UsageError(f"the variants '{','.join(asked)}' lack fp32, which the others fall back to: add it")
     absent = [name for name in asked if name not in found]
     if absent:
         raise ExportError(
@@ -182,23 +192,22 @@ TARGET = Target(
     export=export,
     load=load,
     source="onnx",
-    also=("onnx-fp16", *INT8_TARGETS),
+    optional_sources=("onnx-fp16", *INT8_TARGETS),
     needs=(Need("playwright", "web"), Need("brotli", "web")),
     content=_site.fingerprint,
-    obstacle=_site.obstacle,
+    unavailable_reason=_site.obstacle,
     groups=("web",),
-    places=("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32"),
-    sampled={"webgpu-fp32": SOFTWARE_IMAGES},
-    tolerance={"wasm-fp32": FP32, "wasm-fp16": FP16, "wasm-q8": INT8, "webgpu-fp32": FP32_DELEGATED},
-    options=(
-        Option(name="variants", default="", help="Comma-separated: fp32, fp16, q8; default all that were proved."),
-        Option(
-            name="runtime",
-            default="jspi",
-            help="asyncify: WebGPU also where a browser has no JSPI.",
-            choices=("jspi", "asyncify"),
+    places=(
+        Place(name="wasm-fp32", tolerance=FP32, variant="fp32", settings={"device": "wasm"}),
+        Place(name="wasm-fp16", tolerance=FP16, variant="fp16", settings={"device": "wasm"}),
+        Place(name="wasm-q8", tolerance=INT8, variant="q8", settings={"device": "wasm"}),
+        Place(
+            name="webgpu-fp32",
+            tolerance=FP32_DELEGATED,
+            variant="fp32",
+            settings={"device": "webgpu"},
+            sample=SOFTWARE_IMAGES,
         ),
-        Option(name="images", default="some", help="Images judged on WebGPU in software.", choices=("some", "all")),
-        Option(name="int8", default="auto", help="Which INT8 artifact.", choices=("auto", "static", "dynamic")),
     ),
+    options=(VARIANTS, RUNTIME, IMAGES, INT8_SOURCE),
 )

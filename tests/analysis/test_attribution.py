@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from edgekit.analysis import attribution
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.model.source import resolve_model
 from edgekit.pipeline import run
 from edgekit.testing import small_model
 from tests.quantization.listening import Silent
@@ -22,7 +23,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("build")
     options = {"onnx-int8-static": {"search": "none"}}
     run.export(
-        "edgekit.testing:small_model", ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"), folder, options, Silent()
+        resolve_model("edgekit.testing:small_model"),
+        ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"),
+        folder,
+        options,
+        Silent(),
     )
     return folder / "small"
 

@@ -28,7 +28,7 @@ from edgekit.cli.console import Screen, table
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.tolerance import INT8
 from edgekit.model.graph import capture, save_program
-from edgekit.model.source import model_digest, save_model
+from edgekit.model.source import model_digest, resolve_model, save_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
@@ -100,7 +100,7 @@ def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str
 def _exported(builds: Path) -> dict[str, Path]:
     """The artifacts that edgekit exports, made where they are not there."""
     with Screen() as screen:
-        outcome = run.export("arr-coc-tiny", OURS, builds, {}, screen)
+        outcome = run.export(resolve_model("arr-coc-tiny"), OURS, builds, {}, screen)
     return {row.target: row.folder / read_artifact(row.folder).entry for row in outcome.rows if row.target in OURS}
 
 

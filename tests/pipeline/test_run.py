@@ -15,14 +15,15 @@ from onnx import numpy_helper
 from edgekit.artifact.result import read_result
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.model.source import resolve_model
 from edgekit.pipeline import process, run, worker
 from edgekit.pipeline.run import Row
 from edgekit.storage.files import staging
-from edgekit.testing import SMALL, Silence
+from edgekit.testing import SMALL, QuietListener
 
 
 def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False) -> dict[str, Row]:
-    return {row.target: row for row in run.export(model, targets, folder, {}, Silence(), fresh).rows}
+    return {row.target: row for row in run.export(model, targets, folder, {}, QuietListener(), fresh).rows}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_nothing_changed_means_no_work(build: Path) -> None:
 
 def test_an_option_makes_a_new_artifact(build: Path) -> None:
     key = read_artifact(build / "onnx").key
-    rows = run.export(SMALL, ("onnx",), build.parent, {"onnx": {"opset": "21"}}, Silence()).rows
+    rows = run.export(resolve_model(SMALL), ("onnx",), build.parent, {"onnx": {"opset": "21"}}, QuietListener()).rows
     assert rows[0].status == "verified"
     assert read_artifact(build / "onnx").key != key
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
@@ -69,7 +70,7 @@ def test_an_option_makes_a_new_artifact(build: Path) -> None:
 
 def test_a_damaged_artifact_is_made_again(build: Path) -> None:
     (build / "onnx" / "model.onnx").write_bytes(b"damaged")
-    verified = {row.target: row for row in run.verify(build, Silence()).rows}
+    verified = {row.target: row for row in run.verify(build, QuietListener()).rows}
     assert verified["onnx"].status == "failed"
     assert "is damaged" in verified["onnx"].sentences[0]
     assert export(build.parent, "onnx")["onnx"].status == "verified"
@@ -84,7 +85,7 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
     with staging(build / "onnx") as staged:
         onnx.save(graph, staged / "model.onnx")
         commit(staged, made)
-    rows = {row.target: row for row in run.verify(build, Silence()).rows}
+    rows = {row.target: row for row in run.verify(build, QuietListener()).rows}
     assert rows["onnx"].status == "rejected"
     assert "max abs of 'relevance' is" in rows["onnx"].sentences[0]
     assert read_artifact(build / "onnx").rejected
@@ -122,7 +123,7 @@ def test_wrong_options_are_refused_before_any_work(
     options: dict[str, dict[str, str]], sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
-        run.export(SMALL, ("onnx",), tmp_path, options, Silence())
+        run.export(resolve_model(SMALL), ("onnx",), tmp_path, options, QuietListener())
     assert not list(tmp_path.iterdir())
 
 
@@ -133,7 +134,7 @@ def test_a_branch_on_values_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_verifying_nothing_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"no artifact in '.*': make one with `edgekit export`"):
-        run.verify(tmp_path, Silence())
+        run.verify(tmp_path, QuietListener())
 
 
 @pytest.mark.parametrize("seconds", [1.0, 3.0, 6.0])

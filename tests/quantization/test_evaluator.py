@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 
+from edgekit.model.source import resolve_model
 from edgekit.onnxgraph import qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.pipeline import run
@@ -13,12 +14,12 @@ from edgekit.quantization import calibration, observers
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Jury
 from edgekit.reference.batches import stress
-from edgekit.testing import SMALL, Silence, small_model
+from edgekit.testing import SMALL, QuietListener, small_model
 
 
 def test_inputs_that_nobody_calibrated_for_are_asked(tmp_path: Path) -> None:
     """Ranges made from pictures do not hold the query of all lowest numbers: the gate would find out at the end."""
-    run.export(SMALL, ("onnx",), tmp_path, {}, Silence())
+    run.export(resolve_model(SMALL), ("onnx",), tmp_path, {}, QuietListener())
     graph = onnx.load(tmp_path / "small" / "onnx" / "model.onnx")
     spec = small_model()
     samples = calibration.samples(spec, None, 128)

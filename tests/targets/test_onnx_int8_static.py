@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgekit.model.source import resolve_model
 from edgekit.pipeline import run
 from edgekit.quantization.calibration import LEAST
 from edgekit.testing import TargetContract
@@ -26,8 +27,8 @@ class TestOnnxInt8Static(TargetContract):
 
 
 def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
-    first = run.export(SMALL, (NAME,), tmp_path, {}, Silent())
-    assert first.rows[-1].status == "verified", first.rows[-1].sentences
+    first = run.export(resolve_model(SMALL), (NAME,), tmp_path, {}, Silent())
+    assert first.outcomes[-1].status == "verified", first.outcomes[-1].sentences
     cache = tmp_path / "small" / "cache" / NAME
     table = json.loads((cache / "recipes.json").read_text())
     assert sum(row["chosen"] for row in table) == 1
@@ -36,13 +37,15 @@ def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
     lines = (cache / "tried.jsonl").read_text().splitlines()
     (cache / "tried.jsonl").write_text("\n".join(lines[:4]) + "\n" + lines[4][:40])  # as a kill leaves it
     again = Silent()
-    second = run.export(SMALL, (NAME,), tmp_path, {}, again, fresh=True)
+    second = run.export(resolve_model(SMALL), (NAME,), tmp_path, {}, again, fresh=True)
     assert json.loads((cache / "recipes.json").read_text())[0]["name"] == table[0]["name"]
-    assert (second.rows[-1].folder / "model.onnx").read_bytes() == (first.rows[-1].folder / "model.onnx").read_bytes()
+    assert (second.outcomes[-1].folder / "model.onnx").read_bytes() == (
+        first.outcomes[-1].folder / "model.onnx"
+    ).read_bytes()
     assert not any(text.startswith(("recipe 1:", "recipe 4:")) for text in again.texts)
     assert any(text.startswith("recipe 5:") for text in again.texts)
     third = Silent()
-    run.export(SMALL, (NAME,), tmp_path, {}, third, fresh=True)
+    run.export(resolve_model(SMALL), (NAME,), tmp_path, {}, third, fresh=True)
     assert not any(text.startswith("recipe ") for text in third.texts)  # the line that was cut off is whole again
     report = first.report.read_text()
     assert "Quantization recipes" in report
@@ -57,11 +60,11 @@ def test_other_photographs_make_another_artifact(tmp_path: Path) -> None:
         pixels = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(photographs / f"{number:03}.png")
     options = {NAME: {"search": "none", "calibration": str(photographs)}}
-    first = run.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1]
+    first = run.export(resolve_model(SMALL), (NAME,), tmp_path, options, Silent()).outcomes[-1]
     assert str(tmp_path) not in (first.folder / "manifest.json").read_text()
-    assert run.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
+    assert run.export(resolve_model(SMALL), (NAME,), tmp_path, options, Silent()).outcomes[-1].reused
     Image.fromarray(pixels // 2).save(photographs / "000.png")
-    assert not run.export(SMALL, (NAME,), tmp_path, options, Silent()).rows[-1].reused
+    assert not run.export(resolve_model(SMALL), (NAME,), tmp_path, options, Silent()).outcomes[-1].reused
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from edgekit.pipeline import run
 from edgekit.pipeline.run import Row
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.proto import parse
-from edgekit.testing import Silence
+from edgekit.testing import QuietListener
 
 SIX = ("coreml", "coreml-int8", "torch-mobile", "torchscript", "executorch", "executorch-int8")
 MODEL = Path("Data/com.apple.CoreML/model.mlmodel")
@@ -34,7 +34,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def exported(name: str, targets: tuple[str, ...], builds: Path) -> dict[str, Row]:
-    done = run.export(f"tests.targets.phone_models:{name}", targets, builds, {}, Silence())
+    done = run.export(f"tests.targets.phone_models:{name}", targets, builds, {}, QuietListener())
     return {row.target: row for row in done.rows}
 
 
@@ -99,7 +99,7 @@ def test_a_package_changed_after_conversion_is_rejected(
         shutil.copytree(builds / "vit" / part, root / part)
     damage(package.find(root / "coreml"))
     signed_again(root / "coreml")
-    (row,) = run.verify(root, Silence()).rows
+    (row,) = run.verify(root, QuietListener()).rows
     assert row.status == "rejected"
     assert any("interpreter: " in sentence and "'logits'" in sentence for sentence in row.sentences)
 

@@ -7,10 +7,11 @@ import pytest
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ExportError, NotVerifiedHere
+from edgekit.model.source import resolve_model
 from edgekit.pipeline import process, run, worker
 from edgekit.reference import golden
 from edgekit.serving import static
-from edgekit.testing import SMALL, Silence, TargetContract
+from edgekit.testing import SMALL, QuietListener, TargetContract
 from edgekit_targets import _site, web
 
 PAGE = Path(__file__).parents[2] / "web" / "index.html"
@@ -60,7 +61,11 @@ class TestWeb(TargetContract):
         wanted = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic", "web")
         recipe = {"onnx-int8-static": {"search": "none", "method": "percentile"}}  # it passes the gate
         first, again = (
-            {row.target: row for row in run.export(SMALL, wanted, tmp_path, recipe, Silence()).rows} for _ in range(2)
+            {
+                row.target: row
+                for row in run.export(resolve_model(SMALL), wanted, tmp_path, recipe, QuietListener()).rows
+            }
+            for _ in range(2)
         )
         folder = tmp_path / "small" / "web"
         made = read_artifact(folder)

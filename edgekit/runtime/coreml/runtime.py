@@ -24,11 +24,10 @@ from edgekit.runtime.protocol import Runtime
 
 INTERPRETER = "interpreter"
 CORE_ML = "coreml"
-PLACES = (INTERPRETER, CORE_ML)
 _CHANNELS = {"RGB": 3, "GRAYSCALE": 1}
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def open_package(artifact: Path, place: str) -> Runtime:
     """Open the package in an artifact's folder.
 
     Args:
@@ -46,7 +45,7 @@ def load(artifact: Path, place: str) -> Runtime:
         if not _on_macos():
             raise NotVerifiedHere("Core ML itself runs on macOS only: verify this artifact on a Mac or in the iOS app")
         return CoreMLRuntime(path)
-    raise UsageError(f"a Core ML package has no place '{place}': choose one of {', '.join(PLACES)}")
+    raise UsageError(f"a Core ML package has no place '{place}': choose one of {INTERPRETER}, {CORE_ML}")
 
 
 class InterpreterRuntime:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.errors import CaptureError, EdgekitError
+from edgekit.errors import CaptureError, EdgekitError, ExportError
 from edgekit.model.graph import to_tensors
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, ModelSpec
@@ -79,10 +79,16 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
     """Script or trace a module, finish it by a target's passes, and prove the outcome against the module.
 
     Raises:
+        ExportError: If only the module's captured program is here, which TorchScript cannot take.
         CaptureError: If the module draws random numbers or is in training mode, or can be neither scripted nor traced
             without baking a decision in.
     """
-    determinism.refuse_chance(spec)
+    if not spec.factory:
+        raise ExportError(
+            f"TorchScript needs the code of '{spec.name}', which is defined in a notebook or in __main__: put the "
+            "module into a file, with a function that returns its ModelSpec, and export 'package.module:function'"
+        )
+    determinism.check_deterministic(spec)
     proof = Proof(spec)
     scripted, why = _scripted(spec, finish, proof)
     if scripted is not None:

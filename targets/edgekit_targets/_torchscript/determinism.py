@@ -15,7 +15,7 @@ SAME = 1e-5  # of the peak: the most that two runs of the same operators may dif
 SAME_COUNTS = 0.02  # share of integers that may flip where a score sits on a boundary
 
 
-def refuse_chance(spec: ModelSpec) -> None:
+def check_deterministic(spec: ModelSpec) -> None:
     """Refuse a module whose answer depends on more than its inputs and weights.
 
     Raises:

@@ -1,24 +1,27 @@
-"""What a quantizing target tried: a table out of `recipes.json`, read with patience since options differ."""
+"""What a quantizing target tried: a table out of `trials.json`, read tolerantly since options differ."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from edgekit.artifact.metric import metric_info
 from edgekit.report import formats
+from edgekit.report.rows import trials_of
 
 KNOWN = {"name", "p50_ms", "size", "measures", "passed", "chosen", "float_groups"}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrialRow:
     """One way of quantizing and what came of it, as text.
 
     Attributes:
         name: What it is called.
-        options: All else that was said of it.
+        options: All else that is known of it.
         p50: Latency.
         size: Of the file.
         measures: Its numbers.
@@ -44,45 +47,50 @@ class Recipe:
         return "passed" if self.passed else "failed"
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> tuple[Recipe, ...]:
-    """Recipes as the report lists them: the chosen first, then those that passed, fastest first."""
+def read(build: Path, target: str) -> tuple[TrialRow, ...]:
+    """What a quantizing target of a build tried, as the report lists it."""
+    return table(trials_of(build, target))
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> tuple[TrialRow, ...]:
+    """Trials as the report lists them: the chosen first, then those that passed, fastest first."""
     order = sorted(
         found, key=lambda r: (not r.get("chosen"), not r.get("passed"), _number(r.get("p50_ms")) or math.inf)
     )
-    return tuple(_recipe(recipe) for recipe in order)
+    return tuple(_trial(found) for found in order)
 
 
-def _recipe(found: Mapping[str, Any]) -> Recipe:
+def _trial(found: Mapping[str, Any]) -> TrialRow:
     measures = found.get("measures")
     size = _number(found.get("size"))
-    return Recipe(
+    return TrialRow(
         name=str(found.get("name", "unnamed")),
-        options=", ".join(f"{name} {_said(value)}" for name, value in found.items() if name not in KNOWN),
+        options=", ".join(f"{name} {_shown(value)}" for name, value in found.items() if name not in KNOWN),
         p50=formats.milliseconds(_number(found.get("p50_ms"))),
         size=formats.size(int(size) if size is not None else None),
         measures=", ".join(_measures(measures)) or formats.NONE,
         passed=found.get("passed") is True,
         chosen=found.get("chosen") is True,
-        float_groups=_said(found.get("float_groups", "")),
+        float_groups=_shown(found.get("float_groups", "")),
     )
 
 
 def _measures(found: object) -> list[str]:
     """Numbers by name, or a list of what `result.Measure` holds."""
     if isinstance(found, dict):
-        return [f"{name} {formats.by_metric(str(name), _number(value))}" for name, value in found.items()]
+        return [f"{name} {metric_info(str(name)).format(_number(value))}" for name, value in found.items()]
     listed = [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
     return [
-        f"{item.get('metric')} {formats.by_metric(str(item.get('metric')), _number(item.get('value')))}"
+        f"{item.get('metric')} {metric_info(str(item.get('metric'))).format(_number(item.get('value')))}"
         for item in listed
     ]
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(_said(item) for item in value)
+        return ", ".join(_shown(item) for item in value)
     return str(value)
 
 

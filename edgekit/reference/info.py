@@ -1,21 +1,19 @@
-"""What the report needs of a recorded reference. Everything may be missing: a report is written all the same."""
+"""What reference.json says, read tolerantly: a report is written whatever is missing; a judge asks for `missing`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from edgekit.model.spec import Array
 
-FACTS = "reference.json"
-INPUTS = "inputs.safetensors"
-OUTPUTS = "outputs.safetensors"
-EVALUATION = "evaluation/"  # prefix of the tensors that belong to the evaluation set
+INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
+_PREFIX = "evaluation/"  # of the tensors that belong to the evaluation set
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,18 @@ class Speed:
     p95: float | None = None
 
 
+@dataclass(frozen=True)
+class BatchInfo:
+    """One batch of a reference: its name, the sizes of its axes where it is a shape of the grid, a name a row."""
+
+    name: str
+    sizes: Mapping[str, int]
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
-class Reference:
-    """A reference folder, read with patience.
+class ReferenceInfo:
+    """What a reference folder says of itself.
 
     Attributes:
         folder: Where it is.
@@ -55,6 +62,11 @@ class Reference:
         metric: Name of the task metric.
         metric_mean: Its mean over the evaluation set.
         metric_values: Its value for each image.
+        batches: What was asked, in order.
+        weights_sha256: Of the model that was recorded.
+        inputs_sha256: Of all that was asked.
+        outputs_sha256: Of outputs.safetensors.
+        raw: All of reference.json.
     """
 
     folder: Path
@@ -70,16 +82,21 @@ class Reference:
     metric: str = ""
     metric_mean: float | None = None
     metric_values: tuple[float, ...] = ()
+    batches: tuple[BatchInfo, ...] = ()
+    weights_sha256: str = ""
+    inputs_sha256: str = ""
+    outputs_sha256: str = ""
+    raw: Mapping[str, Any] = field(default_factory=dict)
 
     def outputs(self, names: Sequence[str]) -> dict[str, Array]:
         """The recorded evaluation outputs of some names, [n, ...] each; what is not there is left out."""
-        return tensors(self.folder / OUTPUTS, {name: EVALUATION + name for name in names})
+        return tensors(self.folder / OUTPUTS, {name: _PREFIX + name for name in names})
 
     def image_input(self) -> str:
         """Name of the tensor of images in the inputs [n, 3, H, W]; empty where there is none."""
         shapes = _shapes(self.folder / INPUTS)
         images = [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] == 3]
-        return next((name for name in sorted(images) if name.startswith(EVALUATION)), "")
+        return next((name for name in sorted(images) if name.startswith(_PREFIX)), "")
 
     def picture(self, tensor: str, index: int) -> Array | None:
         """One evaluation image as uint8 [H, W, 3]; None where it cannot be read."""
@@ -103,24 +120,24 @@ class Reference:
         return self.captions[index] if index < len(self.captions) else ""
 
 
-def read(folder: Path) -> Reference:
-    """Read what there is of a reference folder."""
+def read_info(folder: Path) -> ReferenceInfo:
+    """Read what there is of a reference folder's reference.json."""
     try:
-        data = (folder / FACTS).read_bytes()
+        data = (folder / INFO).read_bytes()
         found = json.loads(data)
     except FileNotFoundError:
-        return Reference(folder, missing="no reference is recorded in this build")
+        return ReferenceInfo(folder, missing="no reference is recorded in this build")
     except (OSError, ValueError, RecursionError):
-        return Reference(folder, missing="the reference of this build is damaged")
+        return ReferenceInfo(folder, missing="the reference of this build is damaged")
     if not isinstance(found, dict):
-        return Reference(folder, missing="the reference of this build is damaged")
+        return ReferenceInfo(folder, missing="the reference of this build is damaged")
     metric = _table(found, "metric")
     mean = metric.get("mean")
     values = next((value for value in metric.values() if isinstance(value, list)), [])
     facts = {"driver": str(found["driver"])} if found.get("driver") else {}
     for group in ("versions", "flags"):
-        facts |= {str(name): _said(value) for name, value in sorted(_table(found, group).items())}
-    return Reference(
+        facts |= {str(name): _shown(value) for name, value in sorted(_table(found, group).items())}
+    return ReferenceInfo(
         folder,
         sha256=hashlib.sha256(data).hexdigest(),
         device=str(found.get("device") or "unknown device"),
@@ -133,6 +150,9 @@ def read(folder: Path) -> Reference:
         metric=str(metric.get("name") or ""),
         metric_mean=float(mean) if _is_number(mean) else None,
         metric_values=tuple(float(value) if _is_number(value) else math.nan for value in values),
+        batches=tuple(_batches(found.get("batches"))),
+        **{name: str(found.get(name) or "") for name in ("weights_sha256", "inputs_sha256", "outputs_sha256")},
+        raw=found,
     )
 
 
@@ -186,12 +206,18 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 
+def _batches(batches: object) -> Iterator[BatchInfo]:
+    for batch in batches if isinstance(batches, list) else ():
+        if isinstance(batch, dict):
+            sizes = {str(axis): int(size) for axis, size in _table(batch, "sizes").items() if _is_number(size)}
+            yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")))
+
+
 def _names(batches: object) -> tuple[str, ...]:
-    found = [batch for batch in batches if isinstance(batch, dict)] if isinstance(batches, list) else []
-    return next((_texts(batch.get("names")) for batch in found if batch.get("name") == EVALUATION[:-1]), ())
+    return next((batch.names for batch in _batches(batches) if batch.name == _PREFIX[:-1]), ())
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 

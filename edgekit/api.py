@@ -1,0 +1,318 @@
+"""edgekit from Python: what a notebook calls, and what the command line calls too.
+
+import edgekit
+
+build = edgekit.export(net, example=(x,), targets=["onnx", "onnx-fp16"])
+build["onnx"].path, build["onnx"].verdict, build["onnx"].latency
+build.raise_for_verdict()
+edgekit.load(build["onnx"].path).run({"x": x.numpy()})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from edgekit import registry
+from edgekit.analysis import attribution
+from edgekit.analysis.attribution import Attribution
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import UsageError
+from edgekit.model.module import Axes, spec_of_module
+from edgekit.model.source import factory_of, resolve_model
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.pipeline import run
+from edgekit.pipeline.context import REFERENCE
+from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.pipeline.progress import Style, shown
+from edgekit.reference.record import record_reference
+from edgekit.runtime.protocol import Runtime
+
+if TYPE_CHECKING:
+    import torch
+
+    Model = str | Path | ModelSpec | Callable[[], ModelSpec] | torch.nn.Module
+
+BUILDS = Path("build")
+DEFAULT_MODEL = "arr-coc-tiny"
+INT8 = "onnx-int8-static"
+
+
+def export(
+    model: Model = DEFAULT_MODEL,
+    *,
+    example: Any = None,
+    axes: Axes | None = None,
+    targets: Iterable[str] = (),
+    evaluation: Evaluation | Callable[[], Evaluation] | None = None,
+    calibration: Callable[[int], Evaluation] | None = None,
+    output: str | Path = BUILDS,
+    options: Mapping[str, Mapping[str, object]] | None = None,
+    reference: str | Path | None = None,
+    name: str | None = None,
+    fresh: bool = False,
+    progress: Style = "auto",
+) -> Build:
+    """Export a model, prove each artifact against the reference, and write the report.
+
+    Args:
+        model: A preset's name, a checkpoint's path, `package.module:factory`, a factory, a `ModelSpec`, or a module. A
+            module defined in a notebook or in `__main__` is captured here and travels as its program.
+        example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name.
+        axes: For a module: which dimensions vary, by input; None lets the first dimension of each be the batch.
+        targets: Names and groups; empty means every target whose libraries are installed.
+        evaluation: Real inputs to judge on, or a function that makes them; in place of the model's own.
+        calibration: A function that makes n samples for INT8; in place of the model's own.
+        output: The folder of builds; the build lies in it under the model's name.
+        options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
+        reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
+        name: Of the model, in place of its own.
+        fresh: Whether to export and judge again although nothing changed.
+        progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
+
+    Returns:
+        What became of each target, as a mapping by name.
+
+    Raises:
+        EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
+    """
+    spec = _spec(model, example, axes, evaluation, calibration, reference, name)
+    with shown(progress) as listener:
+        return run.export(spec, _names(targets), Path(output), options or {}, listener, fresh)
+
+
+def quantize(
+    model: Model = DEFAULT_MODEL,
+    *,
+    search: str = "quick",
+    method: str = "auto",
+    calibration: str | Path | None = None,
+    reduce_range: bool = False,
+    example: Any = None,
+    output: str | Path = BUILDS,
+    fresh: bool = False,
+    progress: Style = "auto",
+) -> Build:
+    """Search for a static INT8 recipe and prove the result: `export` with the target "onnx-int8-static".
+
+    Args:
+        model: As for `export`.
+        search: "quick", "full", or "none" (one recipe, all in INT8).
+        method: How ranges are made: "auto", "minmax", "entropy" or "percentile".
+        calibration: Folder of images to calibrate with; None for the model's own calibration set.
+        reduce_range: Whether weights have 7 bits, for x86 without VNNI.
+        example: As for `export`.
+        output: As for `export`.
+        fresh: As for `export`.
+        progress: As for `export`.
+    """
+    chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
+    given = {INT8: chosen}
+    return export(model, example=example, targets=(INT8,), output=output, options=given, fresh=fresh, progress=progress)
+
+
+def verify(build: str | Path, *, progress: Style = "auto") -> Build:
+    """Check every artifact's files, run each again, and judge it again.
+
+    Args:
+        build: A model's build folder, for example `build/arr-coc-tiny`.
+        progress: As for `export`.
+    """
+    with shown(progress) as listener:
+        return run.verify(Path(build), listener)
+
+
+def record(
+    model: Model = DEFAULT_MODEL,
+    *,
+    device: str = "cpu",
+    example: Any = None,
+    output: str | Path | None = None,
+    progress: Style = "auto",
+) -> Path:
+    """Record what the model itself says on a device: outputs, noise floor, latency.
+
+    Args:
+        model: As for `export`.
+        device: "cpu" or "cuda".
+        example: As for `export`.
+        output: Where to write, without the inputs; None writes into the model's build folder, with them.
+        progress: As for `export`.
+
+    Returns:
+        The reference's folder.
+    """
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"no device '{device}': possible are cpu, cuda")
+    spec = _spec(model, example, None, None, None, None, None)
+    folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
+    with shown(progress) as listener:
+        record_reference(
+            spec, folder, device, output is None, lambda done, text: listener.progress(REFERENCE, done, text)
+        )
+        listener.done(REFERENCE)
+    return folder
+
+
+def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
+    """Tell in which modules an fp16 or INT8 ONNX artifact's error starts, and where it grows.
+
+    Args:
+        artifact: The artifact's folder in its build.
+        images: Evaluation images to run.
+    """
+    return attribution.explain(Path(artifact), images)
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """What there is to know of a target.
+
+    Attributes:
+        name: As `-t` takes it.
+        summary: What it makes.
+        source: What it is made from.
+        groups: Names that select it besides its own.
+        places: Where it is judged.
+        missing: The commands that install what it lacks here.
+        options: JSON schema of its options.
+    """
+
+    name: str
+    summary: str
+    source: str
+    groups: tuple[str, ...]
+    places: tuple[str, ...]
+    missing: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
+def targets() -> dict[str, TargetInfo]:
+    """Every target that can be imported, by name."""
+    rows, _ = registry.described()
+    return {
+        row["name"]: TargetInfo(
+            row["name"],
+            row["summary"],
+            row["source"],
+            tuple(row["groups"]),
+            tuple(row["places"]),
+            tuple(row["missing"]),
+            row["options"],
+        )
+        for row in rows
+    }
+
+
+class LoadedArtifact:
+    """An artifact that answers; a context manager that frees it at its end."""
+
+    def __init__(self, manifest: Manifest, runtime: Runtime) -> None:
+        self.manifest = manifest
+        self._runtime = runtime
+
+    @property
+    def device(self) -> str:
+        """What runs it, in words."""
+        return self._runtime.device
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch: arrays by input name in, arrays by output name out.
+
+        Raises:
+            UsageError: If an input is missing or unknown.
+        """
+        declared = [tensor.name for tensor in self.manifest.inputs]
+        if wrong := sorted({*declared} ^ {*inputs}):
+            word = "lacks" if wrong[0] in declared else "has no"
+            names = ", ".join(declared)
+            raise UsageError(f"'{self.manifest.name}' {word} the input '{wrong[0]}': it takes {names}")
+        return self._runtime.run(inputs)
+
+    def close(self) -> None:
+        """Free everything."""
+        self._runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def load(artifact: str | Path, *, place: str = "") -> LoadedArtifact:
+    """Open an artifact in this process, after its files were checked.
+
+    Args:
+        artifact: The artifact's folder, for example `build/arr-coc-tiny/onnx`.
+        place: One of its target's places; the first where none is named.
+
+    Raises:
+        ArtifactError: If it is missing or damaged.
+        NotVerifiedHere: If this host cannot run it.
+    """
+    folder = Path(artifact)
+    manifest = read_artifact(folder)
+    target = registry.find(manifest.target)
+    registry.require(manifest.target, target)
+    places = {one.name: one for one in target.places}
+    if place and place not in places:
+        raise UsageError(f"'{manifest.target}' has no place '{place}': possible are {', '.join(places)}")
+    return LoadedArtifact(manifest, target.load(folder, places.get(place, target.places[0])))
+
+
+def _names(targets: Iterable[str]) -> tuple[str, ...]:
+    return (targets,) if isinstance(targets, str) else tuple(targets)
+
+
+def _spec(
+    model: Model,
+    example: Any,
+    axes: Axes | None,
+    evaluation: Evaluation | Callable[[], Evaluation] | None,
+    calibration: Callable[[int], Evaluation] | None,
+    reference: str | Path | None,
+    name: str | None,
+) -> ModelSpec:
+    """The model that was given, in whatever form, with what was given beside it."""
+    spec = _given(model, example, axes)
+    if evaluation is not None:
+        spec = replace(spec, evaluation=evaluation if callable(evaluation) else lambda: evaluation)
+    if calibration is not None:
+        spec = replace(spec, calibration=calibration)
+    if reference is not None:
+        spec = replace(spec, reference=Path(reference))
+    return replace(spec, name=name) if name is not None else spec
+
+
+def _given(model: Model, example: Any, axes: Axes | None) -> ModelSpec:
+    import torch
+
+    if isinstance(model, str | Path):
+        return resolve_model(str(model))
+    if isinstance(model, ModelSpec):
+        return model
+    if not isinstance(model, torch.nn.Module):
+        return factory_of(model)
+    if example is None:
+        raise UsageError(f"'{type(model).__name__}' needs an example of its inputs: export(net, example=(x,))")
+    return spec_of_module(model, example, axes=axes)
+
+
+__all__ = [
+    "Build",
+    "LoadedArtifact",
+    "TargetInfo",
+    "TargetOutcome",
+    "explain",
+    "export",
+    "load",
+    "quantize",
+    "record",
+    "targets",
+    "verify",
+]

@@ -1,0 +1,173 @@
+"""What was found, as records: a code, the numbers, the limit and where. One place turns them into sentences.
+
+Verdicts carry facts as reasons and notes; `result.json` holds them so for machines, and `str(fact)` is the sentence for
+people. A program that wants to know whether an artifact is slower asks for the code, never for words of a sentence.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from edgekit.artifact.metric import metric_info, plain
+
+EVALUATION = "evaluation"
+
+
+class Code(StrEnum):
+    """What kind of fact it is."""
+
+    # Reasons: why an artifact is not verified.
+    LIMIT_EXCEEDED = "limit exceeded"
+    NOT_FINITE = "not finite"
+    WRONG_DTYPE = "wrong dtype"
+    WRONG_SHAPE = "wrong shape"
+    OUTPUT_MISSING = "output missing"
+    BAD_COUNTS = "bad counts"
+    BAD_RANKING = "bad ranking"
+    BASE_MISSING = "base missing"
+    NO_ANSWER = "no answer"
+    TASK_METRIC_NOT_FINITE = "task metric not finite"
+    REFERENCE_NOISE = "reference noise"
+    NOTHING_COMPARED = "nothing compared"
+    REAL_INPUTS_NEEDED = "real inputs needed"
+    NO_LIMIT_APPLIES = "no limit applies"
+    RUNTIME_MISSING = "runtime missing"
+    RUNTIME_FAILED = "runtime failed"
+    # Notes: what a reader should know of an artifact, whatever its verdict.
+    COUNTS_ROUNDED = "counts rounded"
+    TIES_AT_K = "ties at K"
+    TIES_WITHIN_K = "ties within K"
+    LIMIT_WIDENED = "limit widened"
+    NO_EVALUATION_SET = "no evaluation set"
+    NO_TASK_METRIC = "no task metric"
+    SAMPLED = "sampled"
+    SLOWER = "slower"
+    VARIANT_REPLACED = "variant replaced"
+    TEXT = "text"
+
+
+class Fact(BaseModel):
+    """One fact of a verdict.
+
+    Attributes:
+        code: What kind of fact it is.
+        batch: Where: "evaluation", "stress" or the sizes of a grid shape; empty where it concerns all.
+        output: Name of the output, or empty.
+        metric: Name of the metric, or empty.
+        value: What was measured; None where there is no number or it is not finite.
+        limit: What it was held against.
+        image: The worst image, or empty.
+        patch: The worst patch, row-major; -1 where that means nothing.
+        details: Further numbers and words, by name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: Code
+    batch: str = ""
+    output: str = ""
+    metric: str = ""
+    value: float | None = None
+    limit: float | None = None
+    image: str = ""
+    patch: int = -1
+    details: dict[str, str | int | float] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, given: Any) -> Any:
+        """Phones write their reasons as sentences."""
+        return {"code": Code.TEXT, "details": {"text": given}} if isinstance(given, str) else given
+
+    def __str__(self) -> str:
+        return _SENTENCES[self.code].format_map(_Words(self)) + self._where
+
+    @property
+    def _where(self) -> str:
+        shown = self.code in _BY_BATCH and self.batch not in ("", EVALUATION)
+        return f" ({self.batch})" if shown else ""
+
+
+def fact(code: Code, **details: str | int | float) -> Fact:
+    """A fact that has no numbers but its details."""
+    return Fact(code=code, details=details)
+
+
+class _Words(dict[str, Any]):
+    """What the sentences' placeholders stand for."""
+
+    def __init__(self, told: Fact) -> None:
+        info = metric_info(told.metric)
+        super().__init__(told.details)
+        self.update(
+            output=told.output,
+            metric=told.metric,
+            value=info.format(told.value),
+            limit=info.format_limit(told.limit) if told.limit is not None else "",
+            tolerance=plain(told.limit, 2),
+            error=plain(told.value, 2),
+            what=f"{told.metric} of '{told.output}'" if told.output else told.metric,
+            place=_place(told),
+            bound="at least" if info.better == "higher" else "at most",
+        )
+
+
+def _place(told: Fact) -> str:
+    """Which image and patch; a task metric's mean has none, and names the image that lost most."""
+    if not told.image:
+        return ""
+    image = f" in image '{told.image}'" if told.output else f", most in image '{told.image}'"
+    return image + (f", patch {told.patch}" if told.patch >= 0 else "")
+
+
+_BY_BATCH = {
+    Code.LIMIT_EXCEEDED,
+    Code.NOT_FINITE,
+    Code.WRONG_DTYPE,
+    Code.WRONG_SHAPE,
+    Code.OUTPUT_MISSING,
+    Code.BAD_COUNTS,
+    Code.BAD_RANKING,
+    Code.BASE_MISSING,
+    Code.TASK_METRIC_NOT_FINITE,
+}
+_SENTENCES = {
+    Code.LIMIT_EXCEEDED: "{what} is {value}{place}, must be {bound} {limit}",
+    Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
+    "first{place}",
+    Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",
+    Code.WRONG_SHAPE: "output '{output}' of the {side} has the shape {shape}, not {expected}",
+    Code.OUTPUT_MISSING: "output '{output}' of the {side} is missing",
+    Code.BAD_COUNTS: "output '{output}' of the {side} is no whole number in [{low:g}, {high:g}] in {wrong} of {all} "
+    "values, first{place}",
+    Code.BAD_RANKING: "output '{output}' of the {side} names a patch twice or one that is not among {patches} in "
+    "{wrong} of {all} values, first{place}",
+    Code.BASE_MISSING: "output '{output}' is derived from '{base}', which is no output with the role '{role}'",
+    Code.NO_ANSWER: "the artifact gave no answer on the {where} inputs: {error_text}",
+    Code.TASK_METRIC_NOT_FINITE: "the task metric is not finite",
+    Code.REFERENCE_NOISE: "the reference's own noise of '{output}' is '{noise}': record the reference again",
+    Code.NOTHING_COMPARED: "nothing was compared",
+    Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set",
+    Code.NO_LIMIT_APPLIES: "no limit of '{tolerance_name}' applies to output '{output}'",
+    Code.RUNTIME_MISSING: "{text}",
+    Code.RUNTIME_FAILED: "{text}",
+    Code.COUNTS_ROUNDED: "counts in '{output}' differ by rounding only (score error at most {error}, tolerance "
+    "{tolerance})",
+    Code.TIES_AT_K: "the top K of '{output}' differ only in patches whose scores are equal within {error} (tolerance "
+    "{tolerance})",
+    Code.TIES_WITHIN_K: "the order of '{output}' differs only where scores are equal within {error} (tolerance "
+    "{tolerance})",
+    Code.LIMIT_WIDENED: "the limit on {metric} of '{output}' is {limit} instead of {table}: {multiple:g} times the "
+    "reference's own noise",
+    Code.NO_EVALUATION_SET: "judged on random and extreme inputs only: the model has no evaluation set",
+    Code.NO_TASK_METRIC: "no task metric was judged: the evaluation set has no metric or no truth",
+    Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
+    "shapes: `-O {target}.images=all` judges on all",
+    Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
+    Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",
+    Code.TEXT: "{text}",
+}
+"""A sentence for each code. Placeholders are the fact's fields, its details, and what `_Words` adds."""

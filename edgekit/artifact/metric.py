@@ -1,0 +1,126 @@
+"""The metrics that results hold: name, direction, unit and format, once for the judge, the command line and reports.
+
+How each is computed stands in `edgekit.judge.metrics`, which limits apply in `edgekit.judge.tolerance` and
+`edgekit.judge.verdict`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+NOT_FINITE = "not finite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricInfo:
+    """What there is to know of a metric.
+
+    Attributes:
+        name: As results hold it and tables print it.
+        meaning: In a few words.
+        better: Whether a lower or a higher value is better; a limit is the largest or the smallest allowed value.
+        unit: "score" (units of a score), "dB", "share" (of 1), "peak" (the reference's largest magnitude), "" (none).
+        style: How a value is printed: "plain", or "share" for what is 1 at best and matters by its distance from 1.
+        widened: Whether the reference's own noise can widen its limit.
+        relative: Whether it says nothing where the difference lies within the reference's own noise.
+    """
+
+    name: str
+    meaning: str
+    better: Literal["lower", "higher"] = "lower"
+    unit: str = ""
+    style: Literal["plain", "share"] = "plain"
+    widened: bool = False
+    relative: bool = False
+
+    @property
+    def sign(self) -> float:
+        """Times a value: the larger the product, the worse."""
+        return -1.0 if self.better == "higher" else 1.0
+
+    def format(self, value: float | None) -> str:
+        """A value, by the custom of the metric."""
+        text = share(value) if self.style == "share" else plain(value)
+        return f"{text} dB" if self.unit == "dB" and text != NOT_FINITE else text
+
+    def format_limit(self, limit: float) -> str:
+        """A limit: a round number, written without zeros at its end."""
+        mantissa, _, exponent = f"{limit:.2e}".partition("e")
+        text = f"{float(mantissa):g}e{int(exponent)}" if 0 < abs(limit) < 1e-3 else f"{limit:.4g}"
+        return f"{text} dB" if self.unit == "dB" else text
+
+
+def _table() -> dict[str, MetricInfo]:
+    rows = (
+        MetricInfo(name="max abs", meaning="largest absolute difference", unit="score", widened=True),
+        MetricInfo(name="mean abs", meaning="mean absolute difference", unit="score"),
+        MetricInfo(name="unexplained", meaning="root mean square difference over the map's spread", relative=True),
+        MetricInfo(
+            name="cosine", meaning="cosine similarity of an image", better="higher", style="share", relative=True
+        ),
+        MetricInfo(name="cosine whole", meaning="cosine similarity of all images", better="higher", style="share"),
+        MetricInfo(
+            name="row cosine", meaning="smallest cosine of a row", better="higher", style="share", relative=True
+        ),
+        MetricInfo(name="snr", meaning="signal-to-noise ratio", better="higher", unit="dB", relative=True),
+        MetricInfo(
+            name="spearman",
+            meaning="rank correlation of a map, differences below the resolution ignored",
+            better="higher",
+            style="share",
+            relative=True,
+        ),
+        MetricInfo(name="spearman raw", meaning="rank correlation of a map", better="higher", style="share"),
+        MetricInfo(name="count excess", meaning="score error that explains the counts", unit="score", widened=True),
+        MetricInfo(name="own count excess", meaning="counts against the artifact's own scores", unit="score"),
+        MetricInfo(name="count l1", meaning="mean absolute difference of counts", unit="counts"),
+        MetricInfo(name="count total", meaning="relative difference of the total", unit="share"),
+        MetricInfo(name="equal", meaning="share of equal counts", better="higher", style="share"),
+        MetricInfo(name="swap gap", meaning="score gap of patches that changed places", unit="score", widened=True),
+        MetricInfo(name="order gap", meaning="score gap of a changed order", unit="score", widened=True),
+        MetricInfo(name="own gap", meaning="ranking against the artifact's own scores", unit="score"),
+        MetricInfo(name="order faults", meaning="places of the ranking in another order"),
+        MetricInfo(name="jaccard", meaning="overlap of the top K", better="higher", style="share"),
+        MetricInfo(name="agreement", meaning="overlap of the top K, ties ignored", better="higher", style="share"),
+        MetricInfo(name="lost mass", meaning="share of the best sum of K scores that is lost", relative=True),
+        MetricInfo(name="relative", meaning="largest difference over the peak", unit="peak", widened=True),
+        MetricInfo(name="matched", meaning="share of rows that both sides chose", better="higher", style="share"),
+    )
+    return {row.name: row for row in rows}
+
+
+METRICS = _table()
+"""Every metric but the drop of the task metric, whose name the model gives."""
+
+
+def metric_info(name: str) -> MetricInfo:
+    """The row of a metric; of a name that is not in the table (a task metric's drop, a phone's own) less is better."""
+    meaning = "drop of the task metric" if "drop" in name else name
+    return METRICS.get(name.lower()) or MetricInfo(name=name, meaning=meaning)
+
+
+def plain(value: float | None, digits: int = 3) -> str:
+    """A number with a few significant digits: `0.0123`, `1.2e-6`, `1234`."""
+    if value is None or not math.isfinite(value):
+        return NOT_FINITE
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-3 or abs(value) >= 1e6:
+        mantissa, _, exponent = f"{value:.{digits - 2}e}".partition("e")
+        return f"{mantissa}e{int(exponent)}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def share(value: float | None) -> str:
+    """A correlation or a share: enough decimals to see how far from 1 it is, and never rounded up to 1."""
+    if value is None or not math.isfinite(value):
+        return NOT_FINITE
+    if value == 1:
+        return "1"
+    if abs(1 - value) < 1e-5:
+        return ">0.99999" if value < 1 else plain(value, 6)
+    decimals = 3 if abs(1 - value) > 1e-2 else 5
+    return f"{value:.{decimals}f}"

@@ -1,0 +1,147 @@
+"""An option of a target: declared once with its type; parsed, refused and described here and nowhere else.
+
+On the command line an option is text (`-O onnx.opset=21`), in Python a value (`options={"onnx": {"opset": 21}}`). Both
+go through `Option.parse`, so that a target only ever sees values of the declared type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from edgekit.errors import UsageError
+
+OptionValue = bool | int | float | str | Path | tuple[str, ...] | None
+T_co = TypeVar("T_co", bound=OptionValue, covariant=True)
+
+_FLAGS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+_KINDS: dict[type, str] = {
+    bool: "flag",
+    int: "integer",
+    float: "number",
+    str: "text",
+    tuple: "list",
+    type(None): "folder",
+}
+_SCHEMAS: dict[str, dict[str, object]] = {
+    "flag": {"type": "boolean"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "text": {"type": "string"},
+    "list": {"type": "array", "items": {"type": "string"}},
+    "folder": {"type": ["string", "null"], "format": "path"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option(Generic[T_co]):
+    """An option of a target: `-O TARGET.NAME=VALUE` on the command line.
+
+    Attributes:
+        name: As the user types it.
+        default: The value where the user says nothing. Its type is the option's: bool (yes or no), int, float, str,
+            tuple (a list of words, separated by commas) or None (a folder, whose content goes into the artifact's key
+            and whose path does not).
+        help: One line.
+        choices: The possible values; empty for all of the type.
+        minimum: Smallest number.
+        maximum: Largest number.
+        unit: Of a number, for example "ms" or "images".
+    """
+
+    name: str
+    default: T_co
+    help: str
+    choices: tuple[T_co, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    unit: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its type in a word: flag, integer, number, text, list or folder."""
+        return _KINDS[type(self.default)]
+
+    @property
+    def possible(self) -> str:
+        """The possible values, as an error names them."""
+        if self.choices:
+            return ", ".join(as_text(choice) for choice in self.choices)
+        bounds = [f"at least {self.minimum:g}"] if self.minimum is not None else []
+        bounds += [f"at most {self.maximum:g}"] if self.maximum is not None else []
+        kinds = {
+            "flag": "yes, no",
+            "integer": "whole numbers",
+            "number": "numbers",
+            "list": "words with commas between",
+        }
+        return " ".join([kinds.get(self.kind, f"a {self.kind}"), *([" and ".join(bounds)] if bounds else [])])
+
+    def parse(self, target: str, given: object) -> OptionValue:
+        """A user's text or value as a value of the option's type.
+
+        Args:
+            target: The target's name, for the error.
+            given: Text of the command line, or a value from Python.
+
+        Raises:
+            UsageError: Naming the option, the value and what is possible.
+        """
+        value = self._converted(given)
+        inside = not isinstance(value, int | float) or (
+            (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+        )
+        members = value if isinstance(value, tuple) else (value,)
+        allowed = not self.choices or all(member in _members(self.choices) for member in members)
+        if isinstance(value, _Wrong) or not inside or not allowed:
+            raise UsageError(
+                f"option '{target}.{self.name}' cannot be '{as_text(given)}': possible are {self.possible}"
+            )
+        return value
+
+    def schema(self) -> dict[str, object]:
+        """Its JSON schema (draft 2020-12)."""
+        found = {**_SCHEMAS[self.kind], "description": self.help, "default": _plain(self.default)}
+        if self.choices:
+            found["enum"] = [_plain(choice) for choice in self.choices]
+        bounds = {"minimum": self.minimum, "maximum": self.maximum, "x-unit": self.unit or None}
+        return found | {name: bound for name, bound in bounds.items() if bound is not None}
+
+    def _converted(self, given: object) -> OptionValue | _Wrong:
+        if self.kind == "flag":
+            return given if isinstance(given, bool) else _FLAGS.get(str(given).lower(), _Wrong())
+        if self.kind in ("integer", "number"):
+            try:
+                return int(str(given)) if self.kind == "integer" else float(str(given))
+            except ValueError:
+                return _Wrong()
+        if self.kind == "list":
+            words = given.split(",") if isinstance(given, str) else given
+            return tuple(str(word) for word in words if word) if isinstance(words, list | tuple) else _Wrong()
+        if self.kind == "folder":
+            return Path(str(given)) if given else None
+        return str(given)
+
+
+class _Wrong:
+    """What is no value of the type."""
+
+
+def as_text(value: object) -> str:
+    """A value as the command line and the manifest write it: yes and no, words with commas, "" for no folder."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple | list):
+        return ",".join(str(word) for word in value)
+    return str(value)
+
+
+def _members(choices: tuple[object, ...]) -> set[object]:
+    return {member for choice in choices for member in (choice if isinstance(choice, tuple) else (choice,))}
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value

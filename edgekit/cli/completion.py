@@ -1,0 +1,39 @@
+"""What the shell completes: names of models, targets and groups, options and their values."""
+
+from __future__ import annotations
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Presets; paths are the shell's own."""
+    from edgekit.model.source import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
+def target_names(incomplete: str) -> list[str]:
+    """Names of targets."""
+    from edgekit import registry
+
+    return [name for name in registry.available() if name.startswith(incomplete)]
+
+
+def selections(incomplete: str) -> list[str]:
+    """Names of targets and of groups."""
+    from edgekit import registry
+
+    targets, _ = registry.loadable()
+    return [name for name in dict.fromkeys((*targets, *registry.groups(targets))) if name.startswith(incomplete)]
+
+
+def option_values(incomplete: str) -> list[str]:
+    """`TARGET.NAME=VALUE`, as far as it can be known."""
+    from edgekit import registry
+    from edgekit.artifact.option import as_text
+
+    targets, _ = registry.loadable()
+    found = []
+    for name, target in targets.items():
+        for option in target.options:
+            values = ("yes", "no") if option.kind == "flag" else tuple(as_text(choice) for choice in option.choices)
+            found += [f"{name}.{option.name}={value}" for value in values or ("",)]
+    return [one for one in found if one.startswith(incomplete)]

@@ -1,0 +1,107 @@
+"""A model without a factory (a module from a notebook or from `__main__`) travels as its captured program.
+
+No worker could import such a module. So its model folder holds `module.pt2`, the graph captured in the process that has
+the module, and the evaluation and calibration inputs as arrays; a worker opens these instead. The task metric is a
+function and does not travel: it is computed where the module is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.model.graph import PROGRAM, capture, load_program, save_program
+from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.storage.files import digest_text
+
+if TYPE_CHECKING:
+    import torch
+
+GRAPH = "module"  # folder of the captured program
+SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
+CALIBRATION = 300  # samples that travel: what a full search asks for
+
+
+def write_captured(spec: ModelSpec, folder: Path) -> dict[str, Any]:
+    """Write what stands for the module's code; returns what config.json says of it.
+
+    The graph's text identifies it: two captures of one module differ in their bytes.
+
+    Raises:
+        CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
+    """
+    program = capture(spec)
+    save_program(program, folder / GRAPH, "")
+    sets = {
+        "evaluation": spec.evaluation() if spec.evaluation is not None else None,
+        "calibration": spec.calibration(CALIBRATION) if spec.calibration is not None else None,
+    }
+    for name, found in sets.items():
+        if found is not None:
+            _write_set(found, folder / SETS[name])
+    return {
+        "graph_sha256": digest_text(program.exported.graph_module.print_readable(print_output=False)),
+        "sets": {name: _described(found) for name, found in sets.items() if found is not None},
+    }
+
+
+def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
+    """The model of a folder that `write_captured` wrote."""
+    sets = {name: _reader(folder / SETS[name], described) for name, described in config["captured"]["sets"].items()}
+    calibration = sets.get("calibration")
+    return ModelSpec(
+        name=config["name"],
+        module=_module(folder),
+        inputs=tuple(Input(**{**i, "shape": tuple(i["shape"])}) for i in config["inputs"]),
+        outputs=tuple(Output(**o) for o in config["outputs"]),
+        axes={name: Axis(**axis) for name, axis in config["axes"].items()},
+        evaluation=sets.get("evaluation"),
+        calibration=None if calibration is None else lambda n: _first(calibration(), n),
+        licence=config["licence"],
+        author=config["author"],
+        description=config["description"],
+    )
+
+
+def _module(folder: Path) -> torch.nn.Module:
+    return load_program(folder / GRAPH).exported.module()
+
+
+def _write_set(found: Evaluation, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in found.inputs.items()}
+    if found.truth is not None:
+        arrays["truth"] = np.ascontiguousarray(found.truth)
+    save_file(arrays, path)
+
+
+def _described(found: Evaluation) -> dict[str, Any]:
+    return {"names": list(found.names), "captions": list(found.captions), "metric_name": found.metric_name}
+
+
+def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation]:
+    def read() -> Evaluation:
+        from safetensors.numpy import load_file
+
+        arrays: dict[str, Array] = load_file(path)
+        return Evaluation(
+            inputs={n.removeprefix("inputs/"): a for n, a in arrays.items() if n.startswith("inputs/")},
+            names=tuple(described["names"]),
+            captions=tuple(described["captions"]),
+            truth=arrays.get("truth"),
+            metric_name=described["metric_name"],
+        )
+
+    return read
+
+
+def _first(found: Evaluation, count: int) -> Evaluation:
+    inputs = {name: array[:count] for name, array in found.inputs.items()}
+    return Evaluation(inputs, found.names[:count], found.captions[:count])
+
+
+__all__ = ["GRAPH", "PROGRAM", "SETS", "read_captured", "write_captured"]

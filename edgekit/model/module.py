@@ -1,0 +1,134 @@
+"""An `nn.Module` in memory and an example -> ModelSpec, for models that no factory makes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import ModelError
+from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH = "batch"
+MOST_IMAGES = 8  # of a batch, where the user says nothing
+Axes = Mapping[str, Mapping[int, str | tuple[str, Axis]]]
+"""For each input by name, dimension -> the name of its axis, with its range where it is not the batch."""
+
+
+def spec_of_module(
+    module: torch.nn.Module,
+    example: Any,
+    *,
+    axes: Axes | None = None,
+) -> ModelSpec:
+    """Describe a module by an example of its inputs; it is named after its class, in lower case with dashes.
+
+    Args:
+        module: In eval mode; it is run once.
+        example: One tensor, a sequence of tensors in the order of `forward`, or tensors by the names of its parameters.
+        axes: Which dimensions vary; None lets the first dimension of every input be the batch, of 1 to 8. The example's
+            size is the default size of every other axis.
+
+    Raises:
+        ModelError: If the module does not take the example, or the axes do not fit it.
+    """
+    import torch
+
+    if module.training:
+        raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
+    tensors = _named_example(module, example)
+    declared, shapes = _axes(tensors, axes)
+    inputs = tuple(_input(n, tensor, shapes[n]) for n, tensor in tensors.items())
+    try:
+        with torch.no_grad():
+            answer = module(*tensors.values())
+    except Exception as error:
+        first = str(error).strip().splitlines()[:1]
+        raise ModelError(f"'{type(module).__name__}' does not take the example: {' '.join(first)}") from error
+    values = list(answer) if isinstance(answer, tuple | list) else [answer]
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        kinds = ", ".join(type(value).__name__ for value in values)
+        raise ModelError(f"'{type(module).__name__}' returned {kinds}: it must return a tensor or a tuple of tensors")
+    names = ("output",) if len(values) == 1 else tuple(f"output_{number}" for number in range(len(values)))
+    return ModelSpec(
+        name=_dashed(type(module).__name__),
+        module=module,
+        inputs=inputs,
+        outputs=tuple(Output(n, dtype=_dtype(value)) for n, value in zip(names, values, strict=True)),
+        axes=declared,
+    )
+
+
+def _named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Tensor]:
+    import torch
+
+    parameters = [
+        parameter.name
+        for parameter in inspect.signature(module.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if isinstance(example, Mapping):
+        unknown = [name for name in example if name not in parameters]
+        if unknown:
+            known = ", ".join(parameters)
+            raise ModelError(f"the example names '{unknown[0]}', which forward() does not take: possible are {known}")
+        tensors = {name: example[name] for name in parameters if name in example}
+    else:
+        given = (example,) if isinstance(example, torch.Tensor) else tuple(example)
+        names = [*parameters, *(f"input_{number}" for number in range(len(parameters), len(given)))]
+        tensors = dict(zip(names, given, strict=False))
+    wrong = [name for name, tensor in tensors.items() if not isinstance(tensor, torch.Tensor)]
+    if wrong or not tensors:
+        what = f"'{wrong[0]}' is {type(tensors[wrong[0]]).__name__}" if wrong else "it is empty"
+        raise ModelError(f"the example must hold tensors, and {what}")
+    return tensors
+
+
+def _axes(
+    tensors: Mapping[str, torch.Tensor], axes: Axes | None
+) -> tuple[dict[str, Axis], dict[str, tuple[int | str, ...]]]:
+    """The declared axes, and the shape of each input with their names in it."""
+    if axes is None:
+        axes = {name: {0: BATCH} for name, tensor in tensors.items() if tensor.dim() > 0}
+    if unknown := [name for name in axes if name not in tensors]:
+        raise ModelError(f"axes name the input '{unknown[0]}': possible are {', '.join(tensors)}")
+    declared: dict[str, Axis] = {}
+    shapes: dict[str, tuple[int | str, ...]] = {}
+    for name, tensor in tensors.items():
+        shape: list[int | str] = list(tensor.shape)
+        for dimension, given in axes.get(name, {}).items():
+            if not 0 <= dimension < tensor.dim():
+                raise ModelError(f"axes name dimension {dimension} of '{name}', which has {tensor.dim()}")
+            axis, size = given if isinstance(given, tuple) else (given, None)
+            if size is None and axis not in declared:
+                if axis != BATCH:
+                    raise ModelError(f"axis '{axis}' has no range: write ('{axis}', Axis(default, minimum, maximum))")
+                size = Axis(1, 1, max(MOST_IMAGES, int(tensor.shape[dimension])))
+            if size is not None:
+                declared[axis] = size
+            shape[dimension] = axis
+        shapes[name] = tuple(shape)
+    return declared, shapes
+
+
+def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...]) -> Input:
+    values = tensor.detach().cpu().numpy()
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+    return Input(name, shape, dtype=_dtype(tensor), low=low, high=high if high > low else low + 1.0)
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    array: Array = tensor.detach().cpu().numpy()
+    return str(np.dtype(array.dtype))
+
+
+def _dashed(name: str) -> str:
+    """A class's name as a model's: MyNet -> my-net."""
+    words: Sequence[str] = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    return "-".join(word.lower() for word in words) or "model"

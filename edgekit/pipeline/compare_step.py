@@ -1,0 +1,112 @@
+"""An artifact's answers in one place -> its verdict there: compared batch by batch with what the reference recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.manifest import Manifest
+from edgekit.judge import metrics, verdict
+from edgekit.judge.metrics import Comparison
+from edgekit.judge.verdict import Verdict
+from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
+from edgekit.reference.batches import STRESS, Batch, applicable_batches, arrays_of
+from edgekit.reference.store import Reference
+from edgekit.target import Place
+
+
+def judged(
+    spec: ModelSpec,
+    recorded: Reference,
+    made: Manifest,
+    place: Place,
+    answers: Mapping[str, Array],
+    failures: Mapping[str, str],
+) -> Verdict:
+    """Compare and judge.
+
+    Args:
+        spec: The model.
+        recorded: Its reference.
+        made: The artifact.
+        place: Where it ran.
+        answers: Arrays by `<batch>/<output>`.
+        failures: What the runtime said of each batch that it could not answer.
+    """
+    real = spec.evaluation() if spec.evaluation is not None else None
+    limit = verdict.score_tolerance(place.tolerance, max(recorded.noise.values(), default=0.0))
+    images = sample_of(made, place)
+    batches = applicable_batches(recorded.batches, made.axes, images)
+    found: dict[str, list[Comparison]] = {}
+    for batch in batches:
+        if batch.name in failures:
+            found[batch.name] = [metrics.failed(batch.names, _unanswered(batch, failures[batch.name]))]
+        else:
+            task = real if batch.name == EVALUATION else None
+            found[batch.name] = _compared(spec.outputs, batch, arrays_of(batch.name, answers), limit, task)
+    passed = verdict.judge(
+        place.tolerance,
+        recorded.noise,
+        evaluation=found.get(EVALUATION, []),
+        stress=found.get(STRESS, []),
+        grid=[(batch.sizes, one) for batch in batches if batch.sizes for one in found[batch.name]],
+        metric_name=real.metric_name if real is not None else "task metric",
+    )
+    if images is None:
+        return passed
+    return replace(passed, notes=(sampled(made, batches, recorded), *passed.notes))
+
+
+def sample_of(made: Manifest, place: Place) -> int | None:
+    """How many evaluation images are judged in a place; None for all."""
+    return None if made.options.get("images") == "all" or not place.sample else place.sample
+
+
+def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Reference) -> Fact:
+    """What was judged of what there is."""
+
+    def count(batches: tuple[Batch, ...]) -> tuple[int, int]:
+        images = sum(len(b.names) for b in batches if b.name == EVALUATION)
+        return images, sum(bool(b.sizes) for b in batches)
+
+    images, shapes = count(judged_batches)
+    all_images, all_shapes = count(applicable_batches(recorded.batches, made.axes))
+    counts = {"images": images, "all_images": all_images, "shapes": shapes, "all_shapes": all_shapes}
+    return fact(Code.SAMPLED, target=made.target, **counts)
+
+
+def _unanswered(batch: Batch, error: str) -> Fact:
+    return fact(Code.NO_ANSWER, where=batch.name, error_text=error)
+
+
+def _compared(
+    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], limit: float, task: Evaluation | None
+) -> list[Comparison]:
+    """All rows without the outputs that were recorded for the first rows only, and those rows with them."""
+    rows = len(batch.names)
+    partly = {o.name for o in outputs if o.name in batch.outputs and len(batch.outputs[o.name]) < rows}
+    whole = _one(tuple(o for o in outputs if o.name not in partly), batch, answers, limit, task)
+    if not partly:
+        return [whole]
+    first = min(len(batch.outputs[name]) for name in partly)
+    return [whole, _one(outputs, batch.first(first), {n: a[:first] for n, a in answers.items()}, limit, None)]
+
+
+def _one(
+    outputs: tuple[Output, ...],
+    batch: Batch,
+    answers: Mapping[str, Array],
+    limit: float,
+    task: Evaluation | None,
+) -> Comparison:
+    rows = len(batch.names)
+    return metrics.compare(
+        outputs,
+        batch.outputs,
+        answers,
+        batch.names,
+        score_tolerance=limit,
+        metric=task.metric if task is not None else None,
+        truth=task.truth[:rows] if task is not None and task.truth is not None else None,
+    )

@@ -1,0 +1,202 @@
+"""What became of a run: a record a target, and all of them as a mapping with the report."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.artifact.fact import Code, Fact
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import Measure, PlaceResult, Result, Timing
+from edgekit.errors import VerdictError
+from edgekit.pipeline.worker import CANDIDATE
+
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True)
+class PlacedFact:
+    """A fact and the place where it was found."""
+
+    place: str
+    fact: Fact
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.fact}"
+
+
+@dataclass(frozen=True)
+class TargetVerdict:
+    """What is known of one artifact.
+
+    Attributes:
+        status: "verified", "rejected" or "not verified here", the worst of its places; "failed" where it could not be
+            made, "skipped" where its source was not made.
+        reasons: Why it is not verified.
+        notes: What a reader should know, whatever the status.
+        error: Why it failed or was skipped, in a sentence.
+    """
+
+    status: str
+    reasons: tuple[PlacedFact, ...] = ()
+    notes: tuple[PlacedFact, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        return self.status
+
+
+@dataclass(frozen=True)
+class TargetOutcome:
+    """What became of one target.
+
+    Attributes:
+        target: Its name.
+        path: The artifact's folder.
+        status: As in `TargetVerdict`.
+        error: Why it failed or was skipped, in a sentence.
+        manifest: The artifact's; None where there is none.
+        result: What was measured; None where there is none.
+        reused: Whether nothing had to be done.
+    """
+
+    target: str
+    path: Path
+    status: str
+    error: str = ""
+    manifest: Manifest | None = None
+    result: Result | None = None
+    reused: bool = False
+
+    @property
+    def places(self) -> tuple[PlaceResult, ...]:
+        """What was found in each place."""
+        return self.result.places if self.result is not None else ()
+
+    @property
+    def verdict(self) -> TargetVerdict:
+        """The verdict with its reasons."""
+        reasons = tuple(PlacedFact(p.place, fact) for p in self.places for fact in p.reasons)
+        notes = tuple(PlacedFact(p.place, fact) for p in self.places for fact in p.notes)
+        return TargetVerdict(self.status, reasons, notes, self.error)
+
+    @property
+    def metrics(self) -> tuple[Measure, ...]:
+        """Every number that was judged or shown, place by place."""
+        return tuple(measure for place in self.places for measure in place.measures)
+
+    @property
+    def latency(self) -> Mapping[str, Timing]:
+        """Its own latency in milliseconds, by place; places where it means nothing are left out."""
+        return {place.place: place.timings[CANDIDATE] for place in self.places if CANDIDATE in place.timings}
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the entry file or folder; None where there is no artifact."""
+        return self.result.size if self.result is not None else None
+
+    @property
+    def slower(self) -> bool:
+        """Whether it was measured to be slower than the artifact it was made from."""
+        return any(note.fact.code is Code.SLOWER for note in self.verdict.notes)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What to tell of it: the error, the reasons, then the notes; of several places also which are verified."""
+        verdict = self.verdict
+        verified = [p for p in self.places if p.status == "verified"] if len(self.places) > 1 else []
+        told = [f"{place.place}: verified ({place.device})" for place in verified]
+        return (*([self.error] if self.error else []), *told, *map(str, (*verdict.reasons, *verdict.notes)))
+
+    def as_record(self) -> dict[str, object]:
+        """For machines: what `--json` prints of one target."""
+        verdict = self.verdict
+        return {
+            "target": self.target,
+            "status": self.status,
+            "path": str(self.path),
+            "error": self.error,
+            "reused": self.reused,
+            "size": self.size,
+            "reasons": [_described(reason) for reason in verdict.reasons],
+            "notes": [_described(note) for note in verdict.notes],
+            "exporter_notes": list(self.manifest.notes) if self.manifest is not None else [],
+            "latency_ms": {place: timing.model_dump(mode="json") for place, timing in self.latency.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Build(Mapping[str, TargetOutcome]):
+    """What became of all targets: a mapping by the target's name.
+
+    Attributes:
+        outcomes: One a target, in the order of the run.
+        path: The model's build folder.
+        reference: The device that made the reference, in words.
+    """
+
+    outcomes: tuple[TargetOutcome, ...]
+    path: Path
+    reference: str
+
+    def __getitem__(self, target: str) -> TargetOutcome:
+        return next((one for one in self.outcomes if one.target == target), None) or self._refuse(target)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(outcome.target for outcome in self.outcomes)
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    @property
+    def report(self) -> Path:
+        """The page: report.html, with report.json, .md and .csv beside it."""
+        return self.path / "report.html"
+
+    @property
+    def ok(self) -> bool:
+        """Whether no artifact was rejected and none failed or was skipped."""
+        return not any(o.status in ("rejected", "failed", "skipped") for o in self.outcomes)
+
+    def raise_for_verdict(self) -> None:
+        """See that nothing was rejected and nothing failed.
+
+        Raises:
+            VerdictError: Naming each artifact that was, with its first reason.
+        """
+        bad = [o for o in self.outcomes if o.status in ("rejected", "failed", "skipped")]
+        if bad:
+            told = (f"'{o.target}' is {o.status}" + "".join(f" ({s})" for s in o.sentences[:1]) for o in bad)
+            raise VerdictError("; ".join(told))
+
+    def as_record(self) -> dict[str, object]:
+        """For machines: what `--json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "artifacts": [outcome.as_record() for outcome in self.outcomes],
+            "path": str(self.path),
+            "report": str(self.report),
+            "reference": self.reference,
+        }
+
+    def _refuse(self, target: str) -> TargetOutcome:
+        raise KeyError(target)
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        heads = ("target", "verdict", "size", "p50", "why")
+        lines = ["".join(f"<th style='text-align:left'>{head}</th>" for head in heads)]
+        for outcome in self.outcomes:
+            p50 = next((f"{timing.p50:.2f} ms" for timing in outcome.latency.values()), "")
+            size = f"{outcome.size / 1e6:.2f} MB" if outcome.size is not None else ""
+            why = next(iter(outcome.sentences), "") if outcome.status != "verified" else ""
+            cells = (outcome.target, outcome.status, size, p50, why)
+            lines.append("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells))
+        caption = f"<caption>reference: {html.escape(self.reference)}</caption>"
+        return f"<table>{caption}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _described(placed: PlacedFact) -> dict[str, object]:
+    return {"place": placed.place, **placed.fact.model_dump(mode="json"), "sentence": str(placed.fact)}

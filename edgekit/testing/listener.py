@@ -1,0 +1,17 @@
+"""A listener for tests: it remembers how each target ended and shows nothing."""
+
+from __future__ import annotations
+
+from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.pipeline.progress import Silent
+
+
+class QuietListener(Silent):
+    """Remembers outcomes."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[TargetOutcome] = []
+
+    def finished(self, outcome: TargetOutcome) -> None:
+        """Remembered."""
+        self.outcomes.append(outcome)
