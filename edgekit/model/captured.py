@@ -67,7 +67,10 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
 
 
 def _module(folder: Path) -> torch.nn.Module:
-    return load_program(folder / GRAPH).exported.module()
+    module = load_program(folder / GRAPH).exported.module()
+    for part in module.modules():
+        part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`
+    return module
 
 
 def _write_set(found: Evaluation, path: Path) -> None:

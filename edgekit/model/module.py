@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,14 @@ def _axes(
 def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...]) -> Input:
     values = tensor.detach().cpu().numpy()
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+    if values.dtype.kind == "f":  # another example of the same data gives the same range
+        low, high = -_power(-low), _power(high)
     return Input(name, shape, dtype=_dtype(tensor), low=low, high=high if high > low else low + 1.0)
+
+
+def _power(value: float) -> float:
+    """The power of two at or above a value; 0 for what is not positive or not finite."""
+    return 2.0 ** math.ceil(math.log2(value)) if 0 < value < math.inf else 0.0
 
 
 def _dtype(tensor: torch.Tensor) -> str:

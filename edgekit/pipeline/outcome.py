@@ -48,7 +48,7 @@ class TargetVerdict:
         return self.status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TargetOutcome:
     """What became of one target.
 
@@ -69,6 +69,9 @@ class TargetOutcome:
     manifest: Manifest | None = None
     result: Result | None = None
     reused: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{self.target}: {self.status} in {self.path}>"
 
     @property
     def places(self) -> tuple[PlaceResult, ...]:
@@ -127,7 +130,7 @@ class TargetOutcome:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Build(Mapping[str, TargetOutcome]):
     """What became of all targets: a mapping by the target's name.
 
@@ -149,6 +152,9 @@ class Build(Mapping[str, TargetOutcome]):
 
     def __len__(self) -> int:
         return len(self.outcomes)
+
+    def __repr__(self) -> str:
+        return f"<Build {self.path}: {', '.join(f'{o.target} {o.status}' for o in self.outcomes)}>"
 
     @property
     def report(self) -> Path:
