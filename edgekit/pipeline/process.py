@@ -134,7 +134,7 @@ def _end(worker: subprocess.Popen[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    while sys.stdin.read(1):
+    while os.read(0, 1):  # not sys.stdin: its lock would be held for good in what a library forks
         pass
     os._exit(1)
 

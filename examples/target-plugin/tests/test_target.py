@@ -1,0 +1,5 @@
+from edgekit.testing import TargetContract
+
+
+class TestOpenvino(TargetContract):
+    name = "openvino-example"
