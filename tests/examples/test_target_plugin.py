@@ -1,0 +1,116 @@
+"""The example package is built as a wheel and used beside edgekit's wheel, in an environment of its own.
+
+The environment holds the two wheels and nothing else of this checkout; the libraries that both need are those that are
+installed here, since installing PyTorch again takes minutes and shows nothing of a plug-in.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+from edgekit_targets import _site
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "examples" / "target-plugin"
+NAME = "openvino-example"
+
+pytestmark = [
+    pytest.mark.skipif(util.find_spec("openvino") is None, reason="needs openvino: pip install 'edgekit[test]'"),
+    pytest.mark.skipif(bool(_site.obstacle()), reason=f"a wheel of edgekit holds the page: {_site.obstacle()}"),
+]
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    for package in (ROOT, PLUGIN):
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            str(folder),
+            str(package),
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    files = sorted(str(path) for path in wheels.glob("*.whl"))
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*command, *files], check=True, capture_output=True)
+    # A folder named in a .pth is searched after the environment's own, and the .pth files in it are not read: the
+    # editable installation of this checkout is not there.
+    own = next((folder / "lib").glob("python*/site-packages"))
+    (own / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return folder
+
+
+def edgekit(environment: Path, folder: Path, *arguments: str, **variables: str) -> str:
+    """Standard output of the installed command, run where nothing of the checkout lies."""
+    command = [str(environment / "bin" / "edgekit"), *arguments]
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=settings, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_both_come_from_their_wheels(environment: Path, tmp_path: Path) -> None:
+    code = "import edgekit, edgekit_openvino; print(edgekit.__file__, edgekit_openvino.__file__)"
+    found = subprocess.run(
+        [environment / "bin" / "python", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert all(path.startswith(str(environment)) for path in found.stdout.split())
+
+
+def test_it_is_listed_with_its_option(environment: Path, tmp_path: Path) -> None:
+    assert f"{NAME}\tOpenVINO IR" in edgekit(environment, tmp_path, "targets")
+    described = json.loads(edgekit(environment, tmp_path, "targets", NAME, "--json"))
+    assert described["options"]["properties"]["weights"]["enum"] == ["fp32", "fp16"]
+    assert described["groups"] == ["intel"]
+    assert json.loads(edgekit(environment, tmp_path, "doctor", "--json"))["targets"][NAME] == "installed"
+
+
+def test_the_shell_completes_it(environment: Path, tmp_path: Path) -> None:
+    told = edgekit(
+        environment, tmp_path, _EDGEKIT_COMPLETE="complete_bash", COMP_WORDS="edgekit export -t openv", COMP_CWORD="3"
+    )
+    assert NAME in told.split()
+    told = edgekit(
+        environment, tmp_path, _EDGEKIT_COMPLETE="complete_bash", COMP_WORDS=f"edgekit export -O {NAME}", COMP_CWORD="3"
+    )
+    assert f"{NAME}.weights=fp16" in told.split()
+
+
+def test_it_is_exported_judged_and_reported(environment: Path, tmp_path: Path) -> None:
+    told = edgekit(environment, tmp_path, "export", "edgekit.testing:small_model", "-t", NAME, "-o", "b", "--json")
+    outcome = {one["target"]: one for one in json.loads(told)["artifacts"]}[NAME]
+    assert outcome["status"] == "verified", outcome["reasons"]
+    report = json.loads((tmp_path / "b" / "small" / "report.json").read_text())
+    assert {"target": NAME, "status": "verified"}.items() <= {
+        row["target"]: row for found in report["artifacts"] for row in found["rows"]
+    }[NAME].items()
+
+
+def test_its_own_tests_pass_there(environment: Path, tmp_path: Path) -> None:
+    """The contract suite, inherited in two lines."""
+    command = [environment / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN / "tests")]
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=settings, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "skipped" not in done.stdout.splitlines()[-1]
