@@ -1,17 +1,17 @@
 /**
- * QueryEncoder: words -> rows of the embedding table -> their mean.
+ * QueryEncoder: a query's vector is the mean of its words' rows in the embedding table.
  *
- * `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` holds one row a word, float32, little-endian.
- * Text is lower-cased and cut at everything that is no letter and no digit (edgekit/arrcoc/queries.py has the same rule for
- * words that can be known).
+ * `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` has one float32 row per word, little-endian.
+ * Text is converted to lower case and split at every character that is neither a letter nor a digit, as in
+ * edgekit/arrcoc/queries.py.
  */
 import type { Bundle } from "./bundle";
 import { ManifestError, QueryError } from "./errors";
 
-/** The files of a bundle that hold its words and their vectors. */
-export const WORDS = ["vocabulary.json", "embeddings.bin"] as const;
+/** The files of a bundle with its words and their vectors. */
+export const VOCABULARY_FILES = ["vocabulary.json", "embeddings.bin"] as const;
 
-export interface Encoded {
+export interface EncodedQuery {
   readonly vector: Float32Array<ArrayBuffer>;
   readonly known: readonly string[];
   readonly unknown: readonly string[];
@@ -29,38 +29,38 @@ export class QueryEncoder {
   }
 
   /**
-   * The encoder of a bundle, or undefined where its model takes no words.
+   * The encoder of a bundle, or undefined where the bundle has no vocabulary.
    *
-   * @throws AssetError or HashError if a file does not arrive, ManifestError if the table does not fit the vocabulary.
+   * @throws AssetError or HashError if a file cannot be fetched, ManifestError if the table does not match the vocabulary.
    */
   static async fetch(bundle: Bundle, signal?: AbortSignal): Promise<QueryEncoder | undefined> {
-    const [vocabulary, embeddings] = WORDS;
+    const [vocabulary, embeddings] = VOCABULARY_FILES;
     if (!bundle.file(vocabulary) || !bundle.file(embeddings)) return undefined;
     const [words, table] = await Promise.all([bundle.fetch(vocabulary, { signal }), bundle.fetch(embeddings, { signal })]);
-    return QueryEncoder.from(words, table, bundle.at(embeddings));
+    return QueryEncoder.from(words, table, bundle.urlOf(embeddings));
   }
 
-  /** @throws ManifestError if the table does not fit the vocabulary. */
+  /** @throws ManifestError if the table does not match the vocabulary. */
   static from(vocabulary: Uint8Array, embeddings: Uint8Array<ArrayBuffer>, url: string): QueryEncoder {
     const { dim, words } = JSON.parse(new TextDecoder().decode(vocabulary)) as { dim: number; words: string[] };
     if (embeddings.byteLength !== 4 * dim * words.length) {
       throw new ManifestError(
-        `the embedding table of ${url} has ${String(embeddings.byteLength)} bytes, and ${String(words.length)} words of ${String(dim)} float32 need ${String(4 * dim * words.length)}`,
+        `the embedding table ${url} has ${String(embeddings.byteLength)} bytes, but ${String(words.length)} words with ${String(dim)} float32 values each need ${String(4 * dim * words.length)}`,
       );
     }
     return new QueryEncoder(words, dim, floats(embeddings));
   }
 
   /**
-   * Encode a text, or words.
+   * Encode a text, or a list of words.
    *
-   * @throws QueryError if no word of it is known.
+   * @throws QueryError if no word is known.
    */
-  encode(query: string | readonly string[]): Encoded {
+  encode(query: string | readonly string[]): EncodedQuery {
     const words = typeof query === "string" ? split(query) : query.flatMap(split);
     const known = words.filter((w) => this.rows.has(w));
     const unknown = words.filter((w) => !this.rows.has(w));
-    if (words.length === 0) throw new QueryError("the query is empty: type a word, for example " + this.examples());
+    if (words.length === 0) throw new QueryError(`the query is empty: type a word, for example ${this.examples()}`);
     if (known.length === 0) {
       const named = unknown.map((w) => `"${w}"`).join(", ");
       const near = unknown.flatMap((w) => this.nearest(w) ?? []);
@@ -76,20 +76,20 @@ export class QueryEncoder {
     return { vector, known, unknown };
   }
 
-  /** Known words that begin with a text, in the vocabulary's order. */
-  complete(start: string, most = 8): readonly string[] {
+  /** Known words that start with a text, in the vocabulary's order. */
+  complete(start: string, limit = 8): readonly string[] {
     const low = start.toLowerCase();
-    return low === "" ? [] : this.words.filter((w) => w.startsWith(low)).slice(0, most);
+    return low === "" ? [] : this.words.filter((w) => w.startsWith(low)).slice(0, limit);
   }
 
-  /** The known word that a mistyped one is nearest to: at most two letters off, and fewer than half of them. */
+  /** The known word closest to a mistyped one: at most two edits, and fewer than half of its letters. */
   nearest(word: string): string | undefined {
-    const most = Math.min(2, Math.floor((word.length - 1) / 2));
+    const maxEdits = Math.min(2, Math.floor((word.length - 1) / 2));
     let best: string | undefined;
-    let least = most + 1;
+    let fewest = maxEdits + 1;
     for (const known of this.words) {
-      const off = distance(word, known);
-      if (off < least) [best, least] = [known, off];
+      const edits = editDistance(word, known);
+      if (edits < fewest) [best, fewest] = [known, edits];
     }
     return best;
   }
@@ -107,7 +107,7 @@ function split(text: string): string[] {
 }
 
 /** Levenshtein distance: insertions, deletions and replacements of letters. */
-function distance(a: string, b: string): number {
+function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {
     const next = [i];

@@ -1,11 +1,11 @@
 /**
- * Preprocess: anything that shows a picture -> RGB bytes of the model's size -> float32 [3, H, W].
+ * Preprocessing: any image source -> RGB bytes of the model's size -> float32 [3, H, W].
  *
- * The picture is scaled (both sides on their own, nothing is cropped, so that every part of it gets a score), laid on
- * white where it is transparent, and turned as its EXIF orientation says.
+ * The image is resized without cropping (each side on its own, so that every part gets a score), composited on white where
+ * it is transparent, and rotated according to its EXIF orientation.
  */
 import { ImageError, ShapeError, UsageError } from "./errors";
-import { MOST_BYTES, recognise } from "./format";
+import { MAX_BYTES, detectFormat } from "./image_format";
 
 /** RGB bytes, row by row. */
 export interface Pixels {
@@ -14,7 +14,7 @@ export interface Pixels {
   readonly width: number;
 }
 
-/** A ready input: float32 [3, height, width] in the range that the manifest names. */
+/** An input without preprocessing: float32 [3, height, width] in the range that the manifest declares. */
 export interface ImageTensor {
   readonly data: Float32Array<ArrayBuffer>;
   readonly height: number;
@@ -23,19 +23,19 @@ export interface ImageTensor {
 
 export type ImageSource = Blob | ImageBitmap | ImageData | HTMLImageElement | HTMLCanvasElement | HTMLVideoElement | OffscreenCanvas | VideoFrame | ImageTensor;
 
-/** What can cross to the worker. */
-export type Sendable = Blob | ImageBitmap | ImageData | ImageTensor;
+/** The image types that can be sent to a worker. */
+export type TransferableImage = Blob | ImageBitmap | ImageData | ImageTensor;
 
-/** Turn what only the page can read into what the worker can read. The caller's object stays usable. */
-export async function sendable(image: ImageSource): Promise<Sendable> {
+/** Convert an image that only the page can read into one for the worker. The caller's object stays usable. */
+export async function toTransferable(image: ImageSource): Promise<TransferableImage> {
   if (image instanceof Blob || image instanceof ImageData || image instanceof ImageBitmap || isTensor(image)) return image;
   if (typeof image !== "object" || (image as unknown) === null) {
-    throw new UsageError(`an image is needed, not ${JSON.stringify(image)}: a Blob, ImageBitmap, ImageData, element or tensor`);
+    throw new UsageError(`the image must be a Blob, ImageBitmap, ImageData, element or tensor, not ${JSON.stringify(image)}`);
   }
   try {
     return await createImageBitmap(image);
   } catch (error) {
-    throw new ImageError(`the picture cannot be read (${String(error)}): is it loaded, and from this site?`);
+    throw new ImageError(`the image cannot be read (${String(error)}): it must be loaded completely, and come from this site`);
   }
 }
 
@@ -44,17 +44,17 @@ export function isTensor(image: unknown): image is ImageTensor {
 }
 
 /**
- * Decode a file after looking at it, scaled down so that no side is longer than `longest` pixels.
+ * Check and decode a file, scaled down so that no side is longer than `longest` pixels.
  *
- * @throws ImageError with a sentence for whatever is no readable picture.
+ * @throws ImageError if it is not an image that can be decoded.
  */
 export async function decode(file: Blob, longest: number, name = "this file"): Promise<ImageBitmap> {
-  if (file.size > MOST_BYTES) throw new ImageError(`${name} has ${String(Math.round(file.size / 1e6))} MB, which is too large: at most ${String(MOST_BYTES >> 20)} MB`);
-  const { type, width, height } = recognise(new Uint8Array(await file.arrayBuffer()), name);
+  if (file.size > MAX_BYTES) throw new ImageError(`${name} has ${String(Math.round(file.size / 1e6))} MB, which is too large: the limit is ${String(MAX_BYTES >> 20)} MB`);
+  const { type, width, height } = detectFormat(new Uint8Array(await file.arrayBuffer()), name);
   const scale = Math.min(1, longest / Math.max(width, height, 1));
-  const typed = file.slice(0, file.size, `image/${type}`); // what it is, not what its name says
+  const typed = file.slice(0, file.size, `image/${type}`); // the detected type, whatever the file name says
   try {
-    // Only the longer side is given: which one that is after the EXIF turn, the decoder knows and we do not.
+    // Which side is the longer one is known only after the decoder has applied the EXIF orientation.
     const whole = await createImageBitmap(typed);
     if (scale === 1 && Math.max(whole.width, whole.height) <= longest) return whole;
     const part = longest / Math.max(whole.width, whole.height);
@@ -64,39 +64,39 @@ export async function decode(file: Blob, longest: number, name = "this file"): P
     whole.close();
     return small;
   } catch {
-    throw new ImageError(`${name} begins as a ${type.toUpperCase()} picture, and this browser cannot decode it: it may be damaged`);
+    throw new ImageError(`this browser cannot decode ${name}: its header is that of a ${type.toUpperCase()} image, but the file may be damaged`);
   }
 }
 
-/** RGB bytes of a picture in the model's size. */
-export async function pixels(image: Blob | ImageBitmap | ImageData, height: number, width: number): Promise<Pixels> {
-  if (image instanceof ImageData && image.width === width && image.height === height) return opaque(image);
+/** RGB bytes of an image in the model's size. */
+export async function toPixels(image: Blob | ImageBitmap | ImageData, height: number, width: number): Promise<Pixels> {
+  if (image instanceof ImageData && image.width === width && image.height === height) return onWhite(image);
   const bitmap = image instanceof Blob ? await decode(image, 4096) : image;
   const scaled = await createImageBitmap(bitmap, { resizeWidth: width, resizeHeight: height, resizeQuality: "high" });
   const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
-  if (!context) throw new ImageError("this browser gives no canvas to a worker, and pictures cannot be read without one");
+  if (!context) throw new ImageError("this browser provides no 2D canvas in workers, which is needed to read images");
   context.fillStyle = "#fff";
   context.fillRect(0, 0, width, height);
   context.drawImage(scaled, 0, 0);
   scaled.close();
   if (bitmap !== image && bitmap instanceof ImageBitmap) bitmap.close();
-  return opaque(context.getImageData(0, 0, width, height));
+  return onWhite(context.getImageData(0, 0, width, height));
 }
 
 /**
- * Whether this browser gives back the pixels that were drawn: a privacy setting can answer with noise.
+ * Check that the canvas returns the pixels that were drawn: fingerprinting protection can replace them with noise.
  *
- * @throws ImageError naming the setting.
+ * @throws ImageError naming that setting.
  */
-export function checkCanvas(): void {
+export function checkCanvasReadback(): void {
   const context = new OffscreenCanvas(16, 16).getContext("2d", { willReadFrequently: true });
-  if (!context) throw new ImageError("this browser gives no canvas to a worker, and pictures cannot be read without one");
+  if (!context) throw new ImageError("this browser provides no 2D canvas in workers, which is needed to read images");
   context.fillStyle = "rgb(200 100 50)";
   context.fillRect(0, 0, 16, 16);
-  const seen = context.getImageData(0, 0, 16, 16).data;
-  const off = seen.reduce((sum, value, i) => sum + Math.abs(value - ([200, 100, 50, 255][i % 4] ?? 0)), 0) / seen.length;
-  if (off > 4) {
-    throw new ImageError("this browser hides the pixels of pictures from pages (a protection against fingerprinting): allow canvas access for this site");
+  const pixels = context.getImageData(0, 0, 16, 16).data;
+  const meanError = pixels.reduce((sum, value, i) => sum + Math.abs(value - ([200, 100, 50, 255][i % 4] ?? 0)), 0) / pixels.length;
+  if (meanError > 4) {
+    throw new ImageError("this browser changes the pixels that a page reads from a canvas (fingerprinting protection): allow canvas access for this site");
   }
 }
 
@@ -114,16 +114,16 @@ export function normalise(image: Pixels, low: number, high: number): Float32Arra
   return tensor;
 }
 
-/** @throws ShapeError unless the tensor holds three planes of its size. */
+/** @throws ShapeError unless the tensor has three planes of its size. */
 export function checkTensor(image: ImageTensor): void {
   if (image.data.length !== 3 * image.height * image.width) {
     throw new ShapeError(
-      `the image tensor has ${String(image.data.length)} values, and 3 x ${String(image.height)} x ${String(image.width)} need ${String(3 * image.height * image.width)}`,
+      `the image tensor has ${String(image.data.length)} values, but 3 x ${String(image.height)} x ${String(image.width)} needs ${String(3 * image.height * image.width)}`,
     );
   }
 }
 
-function opaque(image: ImageData): Pixels {
+function onWhite(image: ImageData): Pixels {
   const { data, width, height } = image;
   const rgb = new Uint8Array(3 * width * height);
   for (let from = 0, to = 0; from < data.length; from += 4) {

@@ -1,12 +1,14 @@
 /**
- * The messages between the page and one worker. Every request is answered once, by `id`, a download with its progress
- * before; "lost" comes unasked.
+ * Protocol: the messages between the page and one worker.
+ *
+ * Each request gets one response with the same `id`; a download reports its progress first. "deviceLost" is the only
+ * message that belongs to no request.
  */
-import type { Wanted } from "./download";
-import type { Told } from "./errors";
+import type { FileRequest } from "./download";
+import type { SerializedError } from "./errors";
 import type { Expected, SelfTestReport } from "./golden";
 import type { Tensor } from "./manifest";
-import type { Sendable } from "./picture";
+import type { TransferableImage } from "./preprocessing";
 
 /** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too, "asyncify" for browsers without JSPI. */
 export type Build = "wasm" | "jspi" | "asyncify";
@@ -21,21 +23,21 @@ export interface StartRequest {
   readonly threads: number;
 }
 
-/** Fetch the model, beside whatever else goes on: its bytes never pass through the page's thread. */
+/** Fetch the model, in parallel with other requests: its bytes never pass through the page's thread. */
 export interface FetchRequest {
   readonly op: "fetch";
-  readonly wanted: Wanted;
+  readonly model: FileRequest;
 }
 
-/** Fetch a model and what goes with it for a later visit; opens nothing. */
-export interface KeepRequest {
-  readonly op: "keep";
-  readonly wanted: Wanted;
-  /** Addresses of the other files. */
-  readonly others: readonly string[];
+/** Fetch and store a model and its other files for a later visit, without opening a session. */
+export interface PreloadRequest {
+  readonly op: "preload";
+  readonly model: FileRequest;
+  /** URLs of the other files, which go into the HTTP cache. */
+  readonly otherUrls: readonly string[];
 }
 
-/** Open the model that was fetched. */
+/** Open a session with the model that was fetched. */
 export interface OpenRequest {
   readonly op: "open";
   readonly inputs: readonly Tensor[];
@@ -44,7 +46,7 @@ export interface OpenRequest {
 
 export interface RunRequest {
   readonly op: "run";
-  readonly image: Sendable;
+  readonly image: TransferableImage;
   readonly query: Float32Array<ArrayBuffer> | null;
   readonly height: number;
   readonly width: number;
@@ -64,9 +66,9 @@ export interface SelfTestRequest {
   readonly url: string;
 }
 
-export type Request = StartRequest | FetchRequest | KeepRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
+export type Request = StartRequest | FetchRequest | PreloadRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
 
-/** A tensor in plain form; int64 is carried as BigInt64Array. */
+/** A tensor without preprocessing; int64 values are a BigInt64Array. */
 export interface RawTensor {
   readonly dtype: string;
   readonly shape: readonly number[];
@@ -85,7 +87,7 @@ export interface Started {
   readonly version: string;
 }
 
-export interface Answer extends Expected {
+export interface ModelOutput extends Expected {
   readonly rows: number;
   readonly columns: number;
   readonly tokens: { readonly data: Float32Array; readonly shape: readonly number[] } | null;
@@ -96,20 +98,20 @@ export interface Answer extends Expected {
   readonly inference: number;
 }
 
-export interface Answers {
+export interface Responses {
   start: Started;
   fetch: null;
-  keep: null;
+  preload: null;
   open: null;
-  run: Answer;
+  run: ModelOutput;
   feed: Readonly<Record<string, RawTensor>>;
   selfTest: Omit<SelfTestReport, "device" | "dtype">;
 }
 
-export type Message = { readonly id: number } & Request;
+export type WorkerRequest = { readonly id: number } & Request;
 
-export type Reply =
+export type WorkerReply =
   | { readonly id: number; readonly loaded: number; readonly fromCache: boolean }
-  | { readonly id: number; readonly answer: Answers[keyof Answers] }
-  | { readonly id: number; readonly error: Told }
-  | { readonly lost: string };
+  | { readonly id: number; readonly response: Responses[keyof Responses] }
+  | { readonly id: number; readonly error: SerializedError }
+  | { readonly deviceLost: string };

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { ManifestError, QueryError } from "../src/errors";
-import { QueryEncoder } from "../src/query";
+import { QueryEncoder } from "../src/query_encoder";
 import { bytes } from "./bundle";
 
 const words = ["red", "circle", "striped", "square"];

@@ -1,7 +1,7 @@
 import { deflateSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { ImageError } from "../src/errors";
-import { recognise } from "../src/format";
+import { detectFormat } from "../src/image_format";
 import { bytes } from "./bundle";
 
 const join = (...parts: (Uint8Array | number[])[]): Uint8Array => Uint8Array.from(parts.flatMap((p) => [...p]));
@@ -22,28 +22,28 @@ function jpeg(): Uint8Array {
 }
 
 test("sizes are read from headers", () => {
-  expect(recognise(png(30, 20))).toEqual({ type: "png", width: 30, height: 20 });
-  expect(recognise(jpeg())).toEqual({ type: "jpeg", width: 80, height: 60 });
-  expect(recognise(join(bytes("GIF89a"), [5, 0, 7, 0, 0, 0, 0x3b]))).toEqual({ type: "gif", width: 5, height: 7 });
+  expect(detectFormat(png(30, 20))).toEqual({ type: "png", width: 30, height: 20 });
+  expect(detectFormat(jpeg())).toEqual({ type: "jpeg", width: 80, height: 60 });
+  expect(detectFormat(join(bytes("GIF89a"), [5, 0, 7, 0, 0, 0, 0x3b]))).toEqual({ type: "gif", width: 5, height: 7 });
 });
 
 test("a picture bomb is refused by its header", () => {
-  expect(() => recognise(png(30000, 30000).subarray(0, 60), "bomb.png")).toThrow("bomb.png is 30000 x 30000 pixels (900 million)");
-  expect(() => recognise(png(40000, 10))).toThrow("too large");
+  expect(() => detectFormat(png(30000, 30000).subarray(0, 60), "bomb.png")).toThrow("bomb.png is 30000 x 30000 pixels (900 million)");
+  expect(() => detectFormat(png(40000, 10))).toThrow("too large");
 });
 
 test.each([
-  ["a truncated PNG", png(30, 20).subarray(0, 50), "cut off"],
-  ["a truncated JPEG", jpeg().subarray(0, -2), "cut off"],
-  ["a JPEG cut in its header", jpeg().subarray(0, 16), "cut off"],
+  ["a truncated PNG", png(30, 20).subarray(0, 50), "truncated"],
+  ["a truncated JPEG", jpeg().subarray(0, -2), "truncated"],
+  ["a JPEG cut in its header", jpeg().subarray(0, 16), "truncated"],
   ["an SVG", bytes('<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>'), "SVG drawing"],
   ["a text", bytes("Dear Sir or Madam"), "is a text file"],
   ["a PDF", bytes("%PDF-1.7"), "PDF document"],
   ["a HEIC photo", join([0, 0, 0, 24], bytes("ftypheic")), "HEIC photo"],
   ["a TIFF", join(bytes("II*\0"), [8, 0, 0, 0]), "TIFF"],
-  ["noise", Uint8Array.of(1, 2, 3, 200, 0, 9), "no picture that is known"],
+  ["noise", Uint8Array.of(1, 2, 3, 200, 0, 9), "not an image of a supported format"],
   ["nothing", new Uint8Array(), "is empty"],
 ])("%s is refused with a sentence", (_, data, sentence) => {
-  expect(() => recognise(data, "x.png")).toThrow(ImageError);
-  expect(() => recognise(data, "x.png")).toThrow(sentence);
+  expect(() => detectFormat(data, "x.png")).toThrow(ImageError);
+  expect(() => detectFormat(data, "x.png")).toThrow(sentence);
 });
