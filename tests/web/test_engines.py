@@ -28,13 +28,13 @@ const text = (id) => document.querySelector(id).textContent;
 const tell = (found) => fetch("./told?" + encodeURIComponent(JSON.stringify(found)));
 const watch = setInterval(() => {
   const notice = document.querySelector("#notice");
-  if (!text("#saved").includes("%") && notice.hidden) return;
+  if (!text("#savings").includes("%") && notice.hidden) return;
   clearInterval(watch);
   void tell({
-    pill: text("#pill-text"), saved: text("#saved"), notice: notice.hidden ? "" : notice.textContent,
-    passed: document.querySelectorAll('#check [data-pass="true"]').length,
+    pill: text("#status-text"), saved: text("#savings"), notice: notice.hidden ? "" : notice.textContent,
+    passed: document.querySelectorAll('#self-test [data-pass="true"]').length,
     fallbacks: [...document.querySelectorAll("#fallbacks li")].map((li) => li.textContent),
-    facts: text("#facts"), jspi: "Suspending" in WebAssembly, shared: typeof SharedArrayBuffer !== "undefined",
+    facts: text("#backend-info"), jspi: "Suspending" in WebAssembly, shared: typeof SharedArrayBuffer !== "undefined",
     agent: navigator.userAgent,
   });
 }, 200);

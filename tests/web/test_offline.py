@@ -22,9 +22,9 @@ def visit(context: BrowserContext, url: str) -> str:
     page.set_default_timeout(PATIENCE)
     page.goto(url)
     page.wait_for_function(
-        "() => document.querySelector('#saved').textContent.includes('%') || !document.querySelector('#notice').hidden"
+        "() => document.querySelector('#savings').textContent.includes('%') || !document.querySelector('#notice').hidden"
     )
-    said = page.inner_text("#pill-text")
+    said = page.inner_text("#status-text")
     page.locator("#offline", has_text="offline").wait_for()
     page.close()
     return said

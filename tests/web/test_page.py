@@ -23,12 +23,12 @@ SLOW = 2  # how much slower than itself a shared machine may be
 
 def ready(page: Page) -> None:
     """Wait for the first answer."""
-    page.locator("#saved", has_text="%").wait_for()
+    page.locator("#savings", has_text="%").wait_for()
 
 
 def answered(page: Page, query: str) -> None:
     """Wait until the map is that of a query."""
-    page.locator(f'#stage-a canvas[aria-label*="“{query}”"]').wait_for()
+    page.locator(f'#map-a canvas[aria-label*="“{query}”"]').wait_for()
 
 
 def focused(page: Page) -> str:
@@ -45,9 +45,9 @@ def test_the_first_sample_is_answered(open_page: Opener, device: dict[str, Any])
     page = open_page(**device)
     ready(page)
     answered(page, "red circle")
-    assert re.fullmatch(r"WASM · int8 · [\d.]+ ms", page.inner_text("#pill-text"))
-    assert page.locator('#check [data-pass="true"]').count() == 2
-    assert page.locator("#best button").count() == 8
+    assert re.fullmatch(r"WASM · int8 · [\d.]+ ms", page.inner_text("#status-text"))
+    assert page.locator('#self-test [data-pass="true"]').count() == 2
+    assert page.locator("#top-patches button").count() == 8
     assert page.locator("#notice").is_hidden()
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), (
         "the page is wider than the screen"
@@ -95,7 +95,7 @@ def test_an_unknown_word_is_named_and_mended(open_page: Opener, device: dict[str
     ready(page)
     page.fill("#query", "red sqare elephant")
     answered(page, "red sqare elephant")
-    assert page.inner_text("#heard").startswith("The model does not know “sqare”, “elephant”: did you mean square")
+    assert page.inner_text("#query-status").startswith("The model does not know “sqare”, “elephant”: did you mean square")
     page.get_by_role("button", name="square").click()
     answered(page, "red square elephant")
     page.fill("#query", "xyzzy")
@@ -108,23 +108,23 @@ def test_device_and_precision_are_switched(open_page: Opener, device: dict[str, 
     page = open_page(**device)
     ready(page)
     page.locator("#dtype label", has_text="fp32").click()
-    page.locator("#pill-text", has_text="WASM · fp32 ·").wait_for()
+    page.locator("#status-text", has_text="WASM · fp32 ·").wait_for()
     assert "dtype=fp32" in page.url
     if device is PHONE:
         return  # a GPU in software takes its time: once is enough
     page.locator("#device label", has_text="WebGPU").click()
-    page.locator("#pill-text", has_text="WebGPU · fp32 ·").wait_for()
+    page.locator("#status-text", has_text="WebGPU · fp32 ·").wait_for()
     assert "device=webgpu" in page.url
-    assert page.locator('#check [data-pass="true"]').count() == 2
+    assert page.locator('#self-test [data-pass="true"]').count() == 2
 
 
 def test_two_precisions_side_by_side(open_page: Opener) -> None:
     page = open_page("?compare=fp32", **DESKTOP)
     page.locator("#difference", has_text="int8 and fp32: largest difference of a score").wait_for()
-    boxes = [page.locator(f"#stage-{side}").bounding_box() for side in "ab"]
+    boxes = [page.locator(f"#map-{side}").bounding_box() for side in "ab"]
     assert boxes[0] and boxes[1] and boxes[0]["y"] == boxes[1]["y"]  # noqa: PT018 - one fact
     page.locator("#compare label", has_text="Nothing").click()
-    assert page.locator("#stage-b").is_hidden()
+    assert page.locator("#map-b").is_hidden()
 
 
 def test_a_shared_link_shows_the_same(open_page: Opener) -> None:
@@ -132,7 +132,7 @@ def test_a_shared_link_shows_the_same(open_page: Opener) -> None:
     answered(page, "yellow ring")
     assert page.locator('[data-sample="004"]').get_attribute("aria-pressed") == "true"
     assert page.locator('input[value="tokens"]').is_checked()
-    page.locator("#pill-text", has_text="fp32").wait_for()
+    page.locator("#status-text", has_text="fp32").wait_for()
 
 
 def test_it_works_offline(open_page: Opener) -> None:
@@ -142,7 +142,7 @@ def test_it_works_offline(open_page: Opener) -> None:
     page.context.set_offline(True)
     page.reload()
     ready(page)
-    assert page.locator("#facts", has_text="kept on this device").count() == 1
+    assert page.locator("#backend-info", has_text="kept on this device").count() == 1
     assert page.locator("#notice").is_hidden()
 
 
@@ -161,9 +161,9 @@ def test_by_keyboard_only(open_page: Opener) -> None:
     answered(page, "striped")
     for _ in range(12):
         page.keyboard.press("Tab")
-        if focused(page) == "stage-a":
+        if focused(page) == "map-a":
             break
-    assert focused(page) == "stage-a"
+    assert focused(page) == "map-a"
     page.keyboard.press("Home")
     best = page.inner_text("#patch-live") or page.text_content("#patch-live") or ""
     assert "rank 1 of 196" in best
@@ -192,7 +192,7 @@ def test_ten_quick_queries_never_show_a_stale_answer(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
     page.evaluate(
-        """() => { globalThis.seen = []; const canvas = document.querySelector("#stage-a canvas");
+        """() => { globalThis.seen = []; const canvas = document.querySelector("#map-a canvas");
           new MutationObserver(() => seen.push(canvas.getAttribute("aria-label")))
             .observe(canvas, { attributeFilter: ["aria-label"] }); }"""
     )
@@ -249,7 +249,7 @@ def test_a_browser_without_webassembly_gets_a_sentence(open_page: Opener, url: s
     page.context.add_init_script("delete globalThis.WebAssembly")
     page.goto(url)
     page.locator("#notice", has_text="This browser has no WebAssembly").wait_for()
-    assert page.inner_text("#pill-text") == "Not running"
+    assert page.inner_text("#status-text") == "Not running"
 
 
 def test_a_damaged_bundle_gets_a_sentence(open_page: Opener, url: str) -> None:
@@ -268,7 +268,7 @@ def test_the_camera_takes_a_picture(open_page: Opener, url: str) -> None:
     )
     page.goto(url)
     ready(page)
-    page.click("#shoot")
+    page.click("#take-photo")
     page.get_by_role("button", name="Take picture").click()
     page.locator('.tile[aria-pressed="true"]').wait_for(state="detached")
     assert page.locator("#notice").is_hidden()

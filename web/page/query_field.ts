@@ -1,36 +1,36 @@
-/** Ask: the query field, with completion from the words that the model knows (the combobox pattern of WAI-ARIA). */
+/** QueryField: the text field for the query, which completes words of the vocabulary (WAI-ARIA combobox pattern). */
 import type { QueryEncoder } from "../src/index";
-import { element, make } from "./element";
+import { createElement, element } from "./dom";
 
-const MOST_EXAMPLES = 5;
-const PAUSE = 140; // ms without a key before a half-typed query is asked
+const MAX_EXAMPLES = 5;
+const DEBOUNCE = 140; // ms without a key press before an unfinished query is submitted
 
-export class Ask {
+export class QueryField {
   private readonly input = element("#query", HTMLInputElement);
   private readonly list = element("#completions", HTMLUListElement);
-  private readonly heard = element("#heard", HTMLElement);
+  private readonly status = element("#query-status", HTMLElement);
   private encoder: QueryEncoder | undefined;
   private options: readonly string[] = [];
   private examples: readonly string[] = [];
-  private active = -1;
+  private activeOption = -1;
   private timer = 0;
 
   constructor(private readonly onquery: (query: string) => void) {
     this.input.addEventListener("input", () => {
-      this.suggest();
-      this.later();
+      this.updateCompletions();
+      this.submitLater();
     });
     this.input.addEventListener("keydown", (event) => {
-      this.key(event);
+      this.onKeydown(event);
     });
     this.input.addEventListener("blur", () => {
-      this.close();
+      this.hideList();
     });
     this.input.addEventListener("focus", () => {
       this.input.select();
     });
     this.list.addEventListener("pointerdown", (event) => {
-      event.preventDefault(); // the field keeps the focus
+      event.preventDefault(); // keeps the focus in the field
       const option = event.target instanceof Element ? event.target.closest("li") : null;
       if (option) this.complete(Number(option.dataset.at));
     });
@@ -42,24 +42,24 @@ export class Ask {
 
   set text(query: string) {
     this.input.value = query;
-    this.say();
+    this.updateStatus();
   }
 
-  know(encoder: QueryEncoder): void {
+  setEncoder(encoder: QueryEncoder): void {
     this.encoder = encoder;
-    this.say();
+    this.updateStatus();
   }
 
-  /** The model takes no words: say so, once. */
-  mute(why: string): void {
+  /** Disable the field, for a model that takes no words. */
+  disable(reason: string): void {
     this.input.disabled = true;
-    this.heard.textContent = why;
+    this.status.textContent = reason;
   }
 
-  /** Name the words that the model does not know; where it knows all, show what else could be asked. */
-  say(): void {
+  /** List the unknown words with corrections; where all words are known, list example queries. */
+  updateStatus(): void {
     if (!this.encoder) return;
-    this.heard.replaceChildren();
+    this.status.replaceChildren();
     let unknown: readonly string[] = [];
     try {
       unknown = this.encoder.encode(this.text).unknown;
@@ -67,26 +67,26 @@ export class Ask {
       unknown = this.text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
     }
     if (unknown.length === 0) {
-      const others = this.examples.filter((e) => e !== this.text).slice(0, MOST_EXAMPLES);
-      if (others.length > 0) this.heard.append("Or ", ...others.map((query) => this.example(query)));
+      const others = this.examples.filter((e) => e !== this.text).slice(0, MAX_EXAMPLES);
+      if (others.length > 0) this.status.append("Examples: ", ...others.map((query) => this.exampleButton(query)));
       return;
     }
     const named = unknown.map((w) => `“${w}”`).join(", ");
-    this.heard.append(`The model does not know ${named}`);
+    this.status.append(`The model does not know ${named}`);
     const near = new Map(unknown.map((wrong) => [this.encoder?.nearest(wrong), wrong]));
     near.delete(undefined);
     if (near.size === 0) return;
-    this.heard.append(": did you mean ", ...[...near].map(([right, wrong]) => this.correction(wrong, right ?? "")), "?");
+    this.status.append(": did you mean ", ...[...near].map(([right, wrong]) => this.correctionButton(wrong, right ?? "")), "?");
   }
 
-  /** Queries to offer: those of the samples. */
-  offer(queries: readonly string[]): void {
+  /** Set the example queries: those of the samples. */
+  setExamples(queries: readonly string[]): void {
     this.examples = [...new Set(queries)].filter(Boolean);
-    this.say();
+    this.updateStatus();
   }
 
-  private example(query: string): HTMLElement {
-    const button = make("button", query, { type: "button" });
+  private exampleButton(query: string): HTMLElement {
+    const button = createElement("button", query, { type: "button" });
     button.addEventListener("click", () => {
       this.text = query;
       this.onquery(query);
@@ -94,8 +94,8 @@ export class Ask {
     return button;
   }
 
-  private correction(wrong: string, right: string): HTMLElement {
-    const button = make("button", right, { type: "button" });
+  private correctionButton(wrong: string, right: string): HTMLElement {
+    const button = createElement("button", right, { type: "button" });
     button.addEventListener("click", () => {
       this.text = this.input.value.toLowerCase().replace(new RegExp(`(?<![\\p{L}\\p{N}])${wrong}(?![\\p{L}\\p{N}])`, "u"), right);
       this.onquery(this.text);
@@ -104,40 +104,40 @@ export class Ask {
     return button;
   }
 
-  private suggest(): void {
+  private updateCompletions(): void {
     const word = /[\p{L}\p{N}]+$/u.exec(this.input.value.slice(0, this.input.selectionStart ?? undefined))?.[0] ?? "";
     const found = this.encoder?.complete(word, 6) ?? [];
     this.options = found.length === 1 && found[0] === word.toLowerCase() ? [] : found;
-    this.active = -1;
+    this.activeOption = -1;
     this.list.replaceChildren(
       ...this.options.map((option, i) => {
-        const rest = make("span", option.slice(word.length));
-        return make("li", [make("b", option.slice(0, word.length)), rest], { role: "option", id: `option-${String(i)}`, "data-at": String(i), "aria-selected": "false" });
+        const rest = createElement("span", option.slice(word.length));
+        return createElement("li", [createElement("b", option.slice(0, word.length)), rest], { role: "option", id: `option-${String(i)}`, "data-at": String(i), "aria-selected": "false" });
       }),
     );
-    this.open(this.options.length > 0);
+    this.showList(this.options.length > 0);
   }
 
-  private key(event: KeyboardEvent): void {
+  private onKeydown(event: KeyboardEvent): void {
     const open = !this.list.hidden;
     if ((event.key === "ArrowDown" || event.key === "ArrowUp") && open) {
       event.preventDefault();
       const step = event.key === "ArrowDown" ? 1 : -1;
-      this.mark((this.active + step + this.options.length) % this.options.length);
+      this.highlight((this.activeOption + step + this.options.length) % this.options.length);
     } else if (event.key === "Enter") {
       event.preventDefault();
-      if (open && this.active >= 0) this.complete(this.active);
-      else this.now();
-    } else if (event.key === "Tab" && open && this.active >= 0) {
+      if (open && this.activeOption >= 0) this.complete(this.activeOption);
+      else this.submit();
+    } else if (event.key === "Tab" && open && this.activeOption >= 0) {
       event.preventDefault();
-      this.complete(this.active);
+      this.complete(this.activeOption);
     } else if (event.key === "Escape") {
-      this.close();
+      this.hideList();
     }
   }
 
-  private mark(at: number): void {
-    this.active = at;
+  private highlight(at: number): void {
+    this.activeOption = at;
     [...this.list.children].forEach((option, i) => {
       option.setAttribute("aria-selected", String(i === at));
     });
@@ -150,32 +150,32 @@ export class Ask {
     const after = this.input.value.slice(caret);
     this.input.value = before + (after === "" || after.startsWith(" ") ? after : ` ${after}`);
     this.input.setSelectionRange(before.length, before.length);
-    this.now();
+    this.submit();
   }
 
-  private later(): void {
+  private submitLater(): void {
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
-      this.say();
+      this.updateStatus();
       if (this.text !== "") this.onquery(this.text);
-    }, PAUSE);
+    }, DEBOUNCE);
   }
 
-  private now(): void {
+  private submit(): void {
     clearTimeout(this.timer);
-    this.close();
-    this.say();
+    this.hideList();
+    this.updateStatus();
     if (this.text !== "") this.onquery(this.text);
   }
 
-  private open(show: boolean): void {
+  private showList(show: boolean): void {
     this.list.hidden = !show;
     this.input.setAttribute("aria-expanded", String(show));
     this.input.removeAttribute("aria-activedescendant");
   }
 
-  private close(): void {
-    this.active = -1;
-    this.open(false);
+  private hideList(): void {
+    this.activeOption = -1;
+    this.showList(false);
   }
 }

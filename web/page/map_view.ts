@@ -1,30 +1,30 @@
-/** Stage: a picture with its map, a cursor that goes from patch to patch, and a bar while things load. */
+/** MapView: a picture with its relevance map, a cursor for patches, and a progress bar while loading. */
 import type { Result } from "../src/index";
-import { element } from "./element";
-import { type Box, type Map2D, type View, fit, frame, paint } from "./paint";
+import { element } from "./dom";
+import { type Box, type RelevanceMap, type View, fitBox, drawPatchFrame, renderMap } from "./map_renderer";
 
-const FADE = 240; // ms from one map to the next
-const SHARPEST = 2; // device pixels a CSS pixel; more cost time and are not seen
+const FADE_TIME = 240; // ms of the transition between two maps
+const MAX_PIXEL_RATIO = 2; // device pixels per CSS pixel; more need time without a visible effect
 
-export class Stage {
+export class MapView {
   readonly canvas: HTMLCanvasElement;
   private readonly caption: HTMLElement;
   private readonly progress: HTMLElement;
   private picture: ImageBitmap | undefined;
-  private map: Map2D | undefined;
+  private map: RelevanceMap | undefined;
   private shown: Float32Array | undefined;
   private view: View = "heat";
   private cursor: number | undefined;
   private fading = 0;
-  private readonly unanswered: string;
+  private readonly emptyLabel: string;
 
-  /** @param onpatch - Told which patch is looked at, or undefined when none is. */
+  /** @param onpatch - Called with the patch under the pointer or the cursor, or undefined. */
   constructor(
     private readonly figure: HTMLElement,
     private readonly onpatch: (patch: number | undefined) => void,
   ) {
     this.canvas = element("canvas", HTMLCanvasElement, figure);
-    this.unanswered = this.canvas.getAttribute("aria-label") ?? "";
+    this.emptyLabel = this.canvas.getAttribute("aria-label") ?? "";
     this.caption = element("figcaption", HTMLElement, figure);
     this.progress = element(".progress", HTMLElement, figure);
     new ResizeObserver(() => {
@@ -33,21 +33,21 @@ export class Stage {
     this.listen();
   }
 
-  show(picture: ImageBitmap): void {
+  showPicture(picture: ImageBitmap): void {
     this.picture = picture;
     this.map = this.shown = undefined;
-    this.canvas.setAttribute("aria-label", this.unanswered);
+    this.canvas.setAttribute("aria-label", this.emptyLabel);
     this.draw();
   }
 
-  /** A new result: the old map fades into it. */
-  answer(result: Result, label: string): void {
+  /** Show a result; the map fades from the previous one. */
+  showResult(result: Result, label: string): void {
     const from = this.shown;
     this.map = { rows: result.rows, columns: result.columns, relevance: result.relevance, budgets: result.budgets, top: result.indices };
     this.canvas.setAttribute("aria-label", label);
     cancelAnimationFrame(this.fading);
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (still || from?.length !== result.relevance.length) this.settle(result.relevance);
+    const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (reducedMotion || from?.length !== result.relevance.length) this.setRelevance(result.relevance);
     else this.fade(from, result.relevance, performance.now());
   }
 
@@ -76,13 +76,13 @@ export class Stage {
   }
 
   private fade(from: Float32Array, to: Float32Array, start: number): void {
-    const share = Math.min(1, (performance.now() - start) / FADE);
+    const share = Math.min(1, (performance.now() - start) / FADE_TIME);
     const eased = 1 - (1 - share) ** 3;
-    this.settle(to.map((value, i) => (from[i] ?? 0) + (value - (from[i] ?? 0)) * eased));
+    this.setRelevance(to.map((value, i) => (from[i] ?? 0) + (value - (from[i] ?? 0)) * eased));
     if (share < 1) this.fading = requestAnimationFrame(() => { this.fade(from, to, start); });
   }
 
-  private settle(relevance: Float32Array): void {
+  private setRelevance(relevance: Float32Array): void {
     this.shown = relevance;
     this.draw();
   }
@@ -90,12 +90,12 @@ export class Stage {
   private draw(): void {
     const { clientWidth, clientHeight } = this.canvas;
     if (!this.picture || clientWidth === 0) return;
-    const sharp = Math.min(SHARPEST, devicePixelRatio);
+    const sharp = Math.min(MAX_PIXEL_RATIO, devicePixelRatio);
     const [width, height] = [Math.round(clientWidth * sharp), Math.round(clientHeight * sharp)];
     if (this.canvas.width !== width || this.canvas.height !== height) [this.canvas.width, this.canvas.height] = [width, height];
     const map = this.map && { ...this.map, relevance: this.shown ?? this.map.relevance };
-    const box = paint(this.canvas, this.picture, map, this.view);
-    if (map && this.cursor !== undefined) frame(this.canvas, map, box, this.cursor);
+    const box = renderMap(this.canvas, this.picture, map, this.view);
+    if (map && this.cursor !== undefined) drawPatchFrame(this.canvas, map, box, this.cursor);
   }
 
   private listen(): void {
@@ -115,14 +115,14 @@ export class Stage {
         this.onpatch(undefined);
         return;
       }
-      const next = this.step(event.key, this.map);
+      const next = this.patchForKey(event.key, this.map);
       if (next === undefined) return;
       event.preventDefault();
       this.onpatch(next);
     });
   }
 
-  private step(key: string, map: Map2D): number | undefined {
+  private patchForKey(key: string, map: RelevanceMap): number | undefined {
     const { rows, columns, relevance, top } = map;
     const now = this.cursor ?? top[0] ?? 0;
     const [row, column] = [Math.floor(now / columns), now % columns];
@@ -147,7 +147,7 @@ export class Stage {
   private patchAt(event: PointerEvent): number | undefined {
     if (!this.map || !this.picture) return undefined;
     const bounds = this.canvas.getBoundingClientRect();
-    const box: Box = fit(this.picture, bounds);
+    const box: Box = fitBox(this.picture, bounds);
     const column = Math.floor(((event.clientX - bounds.left - box.x) / box.width) * this.map.columns);
     const row = Math.floor(((event.clientY - bounds.top - box.y) / box.height) * this.map.rows);
     const inside = column >= 0 && row >= 0 && column < this.map.columns && row < this.map.rows;

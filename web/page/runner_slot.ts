@@ -1,32 +1,32 @@
 /**
- * Lane: one runner with its questions. At most one run is under way and one waits, the newest, so that ten quick changes
- * cost two runs and an old answer is never shown.
+ * RunnerSlot: one runner and its requests. At most one request runs and one waits, the newest: ten quick changes need two
+ * runs, and an outdated result is never shown.
  */
 import { DeviceLostError, type DeviceOption, type DtypeOption, type Result, type Runner, TimeOutError, load } from "../src/index";
 
-export interface Question {
+export interface InferenceRequest {
   readonly image: ImageBitmap;
-  /** Empty for a model that takes none. */
+  /** Empty for a model without queries. */
   readonly query: string;
 }
 
-export interface Answered {
-  readonly question: Question;
+export interface InferenceResult {
+  readonly request: InferenceRequest;
   readonly result: Result;
 }
 
 interface Hooks {
   readonly onload: (runner: Runner) => void;
   readonly onprogress: (share: number | undefined, text: string) => void;
-  readonly onanswer: (answered: Answered) => void;
+  readonly onresult: (result: InferenceResult) => void;
   readonly onerror: (error: unknown) => void;
 }
 
-export class Lane {
+export class RunnerSlot {
   runner: Runner | undefined;
   private loading: AbortController | undefined;
-  private asked: Question | undefined;
-  private wanted: Question | undefined;
+  private latest: InferenceRequest | undefined;
+  private waiting: InferenceRequest | undefined;
   private busy = false;
 
   constructor(
@@ -35,9 +35,10 @@ export class Lane {
   ) {}
 
   /**
-   * Load another device or precision. The old runner answers until the new one stands, which answers anew what was asked.
+   * Load another device or precision. The current runner stays in use until the new one is loaded, which then runs the latest
+   * request again.
    *
-   * @returns Whether it stands; undefined if another load came in between.
+   * @returns Whether it was loaded; undefined if another load replaced this one.
    */
   async load(device: DeviceOption, dtype: DtypeOption): Promise<boolean | undefined> {
     this.loading?.abort();
@@ -56,9 +57,9 @@ export class Lane {
       void this.runner?.dispose();
       this.runner = runner;
       this.hooks.onprogress(undefined, "");
-      this.wanted = this.asked;
+      this.waiting = this.latest;
       this.hooks.onload(runner);
-      this.advance();
+      this.runNext();
       return true;
     } catch (error) {
       if (control.signal.aborted) return undefined;
@@ -68,49 +69,49 @@ export class Lane {
     }
   }
 
-  /** Ask; only the newest question gets an answer. */
-  ask(question: Question): void {
-    this.wanted = this.asked = question;
-    this.advance();
+  /** Submit a request; it replaces one that waits. */
+  submit(request: InferenceRequest): void {
+    this.waiting = this.latest = request;
+    this.runNext();
   }
 
-  /** Forget what was asked. */
-  drop(): void {
-    this.wanted = this.asked = undefined;
+  /** Drop the requests. */
+  clearRequests(): void {
+    this.waiting = this.latest = undefined;
   }
 
   close(): void {
     this.loading?.abort();
     void this.runner?.dispose();
     this.runner = undefined;
-    this.drop();
+    this.clearRequests();
   }
 
-  private advance(): void {
-    if (this.busy || !this.wanted || !this.runner) return;
-    const [question, runner] = [this.wanted, this.runner];
-    this.wanted = undefined;
+  private runNext(): void {
+    if (this.busy || !this.waiting || !this.runner) return;
+    const [request, runner] = [this.waiting, this.runner];
+    this.waiting = undefined;
     this.busy = true;
-    void this.answer(question, runner).finally(() => {
+    void this.execute(request, runner).finally(() => {
       this.busy = false;
-      this.advance();
+      this.runNext();
     });
   }
 
-  private async answer(question: Question, runner: Runner): Promise<void> {
-    const stale = (): boolean => this.wanted !== undefined || this.runner !== runner;
+  private async execute(request: InferenceRequest, runner: Runner): Promise<void> {
+    const stale = (): boolean => this.waiting !== undefined || this.runner !== runner;
     try {
-      const result = await attempt(runner, question);
-      if (!stale()) this.hooks.onanswer({ question, result });
+      const result = await runWithRetry(runner, request);
+      if (!stale()) this.hooks.onresult({ request, result });
     } catch (error) {
       if (!stale()) this.hooks.onerror(error);
-      else if (this.runner !== runner) this.wanted ??= question; // the runner was replaced under it
+      else if (this.runner !== runner) this.waiting ??= request; // the runner was replaced during the run
     }
   }
 }
 
-/** A lost GPU or a hang is tried once more: the runner starts its backend anew, or the next one. */
-async function attempt(runner: Runner, { image, query }: Question): Promise<Result> {
+/** After a lost GPU device or a time-out, run once more: the runner starts its backend again, or falls back. */
+async function runWithRetry(runner: Runner, { image, query }: InferenceRequest): Promise<Result> {
   const input = query === "" ? { image } : { image, query };
   try {
     return await runner.run(input);
@@ -122,5 +123,5 @@ async function attempt(runner: Runner, { image, query }: Question): Promise<Resu
 
 function progressText(loaded: number, total: number): string {
   const mb = (bytes: number): string => (bytes / 1e6).toFixed(1);
-  return loaded < total ? `Loading ${mb(loaded)} of ${mb(total)} MB` : "Checking this device";
+  return loaded < total ? `Loading ${mb(loaded)} of ${mb(total)} MB` : "Running the self-test";
 }

@@ -1,10 +1,10 @@
-/** Paint: one picture with one map of relevance, in one of four views. Drawing alone; what is kept is only faster. */
-import { context2d } from "./element";
-import { RAMP } from "./ramp";
+/** MapRenderer: draws a picture with its relevance map, in one of four views. It has no state except a cache. */
+import { context2d } from "./dom";
+import { COLORMAP } from "./colormap";
 
 export type View = "heat" | "focus" | "tokens" | "picture";
 
-export interface Map2D {
+export interface RelevanceMap {
   readonly rows: number;
   readonly columns: number;
   /** [rows x columns] in [0, 1]. */
@@ -20,33 +20,33 @@ export interface Box {
   readonly height: number;
 }
 
-/** Where a picture lies in a canvas when all of it is shown. */
-export function fit(picture: { width: number; height: number }, canvas: { width: number; height: number }): Box {
+/** The position of a picture that is fitted into a canvas. */
+export function fitBox(picture: { width: number; height: number }, canvas: { width: number; height: number }): Box {
   const scale = Math.min(canvas.width / picture.width, canvas.height / picture.height);
   const width = Math.round(picture.width * scale);
   const height = Math.round(picture.height * scale);
   return { x: Math.floor((canvas.width - width) / 2), y: Math.floor((canvas.height - height) / 2), width, height };
 }
 
-export function paint(canvas: HTMLCanvasElement, picture: ImageBitmap, map: Map2D | undefined, view: View): Box {
+export function renderMap(canvas: HTMLCanvasElement, picture: ImageBitmap, map: RelevanceMap | undefined, view: View): Box {
   const context = context2d(canvas);
-  const box = fit(picture, canvas);
+  const box = fitBox(picture, canvas);
   context.clearRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
-  if (map && view === "tokens" && map.budgets.length > 0) mosaic(context, picture, map, box);
-  else if (map && view === "heat") context.drawImage(grey(picture, box), box.x, box.y);
+  if (map && view === "tokens" && map.budgets.length > 0) drawTokenMosaic(context, picture, map, box);
+  else if (map && view === "heat") context.drawImage(grayscale(picture, box), box.x, box.y);
   else context.drawImage(picture, box.x, box.y, box.width, box.height);
   if (!map) return box;
-  if (view === "heat") heat(context, map, box);
-  if (view === "focus") focus(context, map, box);
-  if (view !== "picture") contour(context, map, box);
+  if (view === "heat") drawHeatmap(context, map, box);
+  if (view === "focus") drawFocus(context, map, box);
+  if (view !== "picture") drawSelectionOutline(context, map, box);
   return box;
 }
 
-/** A frame around one patch. */
-export function frame(canvas: HTMLCanvasElement, map: Map2D, box: Box, patch: number): void {
+/** Draw a frame around one patch. */
+export function drawPatchFrame(canvas: HTMLCanvasElement, map: RelevanceMap, box: Box, patch: number): void {
   const context = context2d(canvas);
-  const { x, y, width, height } = cell(map, box, patch);
+  const { x, y, width, height } = patchBox(map, box, patch);
   const line = Math.max(2, canvas.width / 300);
   context.lineJoin = "round";
   context.strokeStyle = "rgb(0 0 0 / 70%)";
@@ -57,19 +57,19 @@ export function frame(canvas: HTMLCanvasElement, map: Map2D, box: Box, patch: nu
   context.strokeRect(x, y, width, height);
 }
 
-export function cell(map: Pick<Map2D, "rows" | "columns">, box: Box, patch: number): Box {
+export function patchBox(map: Pick<RelevanceMap, "rows" | "columns">, box: Box, patch: number): Box {
   const [row, column] = [Math.floor(patch / map.columns), patch % map.columns];
   const [width, height] = [box.width / map.columns, box.height / map.rows];
   return { x: box.x + column * width, y: box.y + row * height, width, height };
 }
 
-/** What is under a map in colours, kept: greying a picture takes most of a frame, and a fade has fifteen. */
-const greys = new WeakMap<ImageBitmap, OffscreenCanvas>();
+/** The desaturated pictures under heatmaps: desaturating takes most of a frame, and a fade has fifteen frames. */
+const grayscaleCache = new WeakMap<ImageBitmap, OffscreenCanvas>();
 
-/** A picture in the size of its box, nearly without its colours. */
-function grey(picture: ImageBitmap, { width, height }: Box): OffscreenCanvas {
-  const kept = greys.get(picture);
-  if (kept?.width === width && kept.height === height) return kept;
+/** A picture in the size of its box, mostly desaturated. */
+function grayscale(picture: ImageBitmap, { width, height }: Box): OffscreenCanvas {
+  const cached = grayscaleCache.get(picture);
+  if (cached?.width === width && cached.height === height) return cached;
   const made = new OffscreenCanvas(Math.max(1, width), Math.max(1, height));
   const inner = made.getContext("2d");
   if (inner) {
@@ -79,30 +79,30 @@ function grey(picture: ImageBitmap, { width, height }: Box): OffscreenCanvas {
     inner.fillStyle = "rgb(128 128 128 / 75%)";
     inner.fillRect(0, 0, width, height);
   }
-  greys.set(picture, made);
+  grayscaleCache.set(picture, made);
   return made;
 }
 
-/** The map over the picture: the more relevant, the less of the picture is covered by dark. */
-function heat(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
-  overlay(context, map, box, (share) => {
+/** Draw the colours of the relevance over the picture. */
+function drawHeatmap(context: CanvasRenderingContext2D, map: RelevanceMap, box: Box): void {
+  drawOverlay(context, map, box, (share) => {
     const at = 3 * Math.round(255 * share);
-    return [RAMP[at] ?? 0, RAMP[at + 1] ?? 0, RAMP[at + 2] ?? 0, 0.4 + 0.4 * share];
+    return [COLORMAP[at] ?? 0, COLORMAP[at + 1] ?? 0, COLORMAP[at + 2] ?? 0, 0.4 + 0.4 * share];
   });
 }
 
-/** Everything in the dark but what is relevant. */
-function focus(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
-  overlay(context, map, box, (share) => [10, 8, 18, 0.9 * (1 - share) ** 1.5]);
+/** Darken areas of low relevance. */
+function drawFocus(context: CanvasRenderingContext2D, map: RelevanceMap, box: Box): void {
+  drawOverlay(context, map, box, (share) => [10, 8, 18, 0.9 * (1 - share) ** 1.5]);
 }
 
-function overlay(context: CanvasRenderingContext2D, map: Map2D, box: Box, of: (share: number) => readonly number[]): void {
+function drawOverlay(context: CanvasRenderingContext2D, map: RelevanceMap, box: Box, of: (share: number) => readonly number[]): void {
   const image = new ImageData(map.columns, map.rows);
   map.relevance.forEach((share, i) => {
     const [r = 0, g = 0, b = 0, alpha = 0] = of(Math.min(1, Math.max(0, share)));
     image.data.set([r, g, b, Math.round(255 * alpha)], 4 * i);
   });
-  // Clamped edges: without a border of its own, smoothing would fade towards transparent at the rim.
+  // The border repeats the edge values: otherwise smoothing would fade to transparent at the edges.
   const small = new OffscreenCanvas(map.columns + 2, map.rows + 2);
   const inner = small.getContext("2d");
   if (!inner) return;
@@ -113,8 +113,8 @@ function overlay(context: CanvasRenderingContext2D, map: Map2D, box: Box, of: (s
   context.drawImage(small, 1, 1, map.columns, map.rows, box.x, box.y, box.width, box.height);
 }
 
-/** Each patch drawn with as many dots as it has tokens: what is left of the picture if one token were one dot. */
-function mosaic(context: CanvasRenderingContext2D, picture: ImageBitmap, map: Map2D, box: Box): void {
+/** Draw each patch with as many dots as it has tokens. */
+function drawTokenMosaic(context: CanvasRenderingContext2D, picture: ImageBitmap, map: RelevanceMap, box: Box): void {
   const scaled = new Map<number, OffscreenCanvas>();
   const at = (side: number): OffscreenCanvas => {
     let made = scaled.get(side);
@@ -133,7 +133,7 @@ function mosaic(context: CanvasRenderingContext2D, picture: ImageBitmap, map: Ma
   context.imageSmoothingEnabled = false;
   map.budgets.forEach((budget, patch) => {
     const side = Math.max(1, Math.round(Math.sqrt(budget)));
-    const { x, y, width, height } = cell(map, box, patch);
+    const { x, y, width, height } = patchBox(map, box, patch);
     const [row, column] = [Math.floor(patch / map.columns), patch % map.columns];
     const [left, right] = [Math.round(x), Math.round(x + width)];
     const [top, bottom] = [Math.round(y), Math.round(y + height)];
@@ -142,15 +142,15 @@ function mosaic(context: CanvasRenderingContext2D, picture: ImageBitmap, map: Ma
   context.restore();
 }
 
-/** The outline of the chosen patches. */
-function contour(context: CanvasRenderingContext2D, map: Map2D, box: Box): void {
-  const chosen = new Set(map.top);
+/** Draw the outline of the selected patches. */
+function drawSelectionOutline(context: CanvasRenderingContext2D, map: RelevanceMap, box: Box): void {
+  const selected = new Set(map.top);
   const path = new Path2D();
-  for (const patch of chosen) {
-    const { x, y, width, height } = cell(map, box, patch);
+  for (const patch of selected) {
+    const { x, y, width, height } = patchBox(map, box, patch);
     const column = patch % map.columns;
     const edge = (neighbour: number, inside: boolean, from: readonly [number, number], to: readonly [number, number]): void => {
-      if (inside && chosen.has(neighbour)) return;
+      if (inside && selected.has(neighbour)) return;
       path.moveTo(...from);
       path.lineTo(...to);
     };
