@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from tests.web.conftest import DESKTOP, Opener
 from tests.web.pictures import png
-from tests.web.test_page import ready
+from tests.web.test_page import answered, ready
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
+
+
+# Counts decoded pictures, each after the page has used it.
+DECODED = """globalThis.decoded = 0; const decode = globalThis.createImageBitmap.bind(globalThis);
+globalThis.createImageBitmap = async (...source) => {
+  const picture = await decode(...source);
+  setTimeout(() => { globalThis.decoded++; });
+  return picture;
+};"""
 
 
 def choose(page: Page, group: str, name: str) -> None:
@@ -37,17 +46,17 @@ def test_only_answers_to_one_query_are_compared(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
     choose(page, "compare", "fp32")
-    page.locator("#difference", has_text="largest difference").wait_for()
+    page.locator("#difference", has_text="largest score difference").wait_for()
     page.evaluate(
         """() => { globalThis.seen = []; const line = document.querySelector("#difference");
-          const query = (stage) => /“(.*)”/.exec(document.querySelector(`${stage} canvas`).ariaLabel)?.[1];
+          const query = (view) => /“(.*)”/.exec(document.querySelector(`${view} canvas`).ariaLabel)?.[1];
           new MutationObserver(() => seen.push([line.textContent, query("#map-a"), query("#map-b")]))
             .observe(line, { childList: true }); }"""
     )
     for word in ("blue", "star", "ring"):
         ask(page, word)
         page.locator(f'#map-b canvas[aria-label*="“{word}”"]').wait_for()
-        page.locator("#difference", has_text="largest difference").wait_for()
+        page.locator("#difference", has_text="largest score difference").wait_for()
     said = [(a, b) for text, a, b in page.evaluate("() => seen") if "largest" in text]
     assert len(said) >= 3
     assert all(a == b for a, b in said)
@@ -55,6 +64,7 @@ def test_only_answers_to_one_query_are_compared(open_page: Opener) -> None:
 
 def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.add_init_script(DECODED)
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -73,9 +83,10 @@ def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: 
     later.click()
     page.locator('[data-sample][aria-pressed="true"]').nth(0).wait_for()
     assert held
+    decoded = page.evaluate("() => globalThis.decoded")
     for route in held:
         route.continue_()
-    page.wait_for_timeout(500)
+    page.wait_for_function("(before) => globalThis.decoded > before", arg=decoded)
     assert later.get_attribute("aria-pressed") == "true"
     assert slow.get_attribute("aria-pressed") == "false"
 
@@ -89,9 +100,8 @@ def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str)
     page.route("**/*.onnx", lambda route: route.abort())
     choose(page, "dtype", "fp32")
     page.locator("#notice", has_text="cannot be fetched").wait_for()
-    page.wait_for_timeout(500)
+    page.locator('#dtype input[value="auto"]:checked').wait_for(state="attached")
     assert page.is_visible("#notice")
-    assert page.is_checked('#dtype input[value="auto"]')
     assert "dtype" not in page.url
     assert "int8" in page.inner_text("#status-text")
 
@@ -114,8 +124,12 @@ def test_the_patch_under_the_cursor_stays_described(open_page: Opener) -> None:
     page.keyboard.press("End")
     named = page.inner_text("#patch-name")
     assert named.startswith("Row ")
-    page.locator("#query-status button").first.click()
-    page.wait_for_timeout(1000)
+    example = page.locator("#query-status button").first
+    query = example.inner_text()
+    page.evaluate("() => { document.querySelector('#top-patches li').dataset.old = ''; }")
+    example.click()
+    answered(page, query)
+    page.locator("#top-patches [data-old]").wait_for(state="detached")
     assert page.inner_text("#patch-name") == named
 
 
@@ -141,6 +155,6 @@ def test_models_without_counts_or_words(open_page: Opener, url: str, bundle: Pat
     assert "NaN" not in page.inner_text("body")
     plain["files"] = [f for f in plain["files"] if f["path"] != "embeddings.bin"]
     page.goto(url)
-    page.locator("#query-status", has_text="takes queries as vectors").wait_for()
+    page.locator("#query-status", has_text="needs a query vector").wait_for()
     assert page.is_disabled("#query")
     assert not page.is_visible("#notice")

@@ -31,7 +31,7 @@ const watch = setInterval(() => {
   if (!text("#savings").includes("%") && notice.hidden) return;
   clearInterval(watch);
   void tell({
-    pill: text("#status-text"), saved: text("#savings"), notice: notice.hidden ? "" : notice.textContent,
+    status: text("#status-text"), saved: text("#savings"), notice: notice.hidden ? "" : notice.textContent,
     passed: document.querySelectorAll('#self-test [data-pass="true"]').length,
     fallbacks: [...document.querySelectorAll("#fallbacks li")].map((li) => li.textContent),
     facts: text("#backend-info"), jspi: "Suspending" in WebAssembly, shared: typeof SharedArrayBuffer !== "undefined",
@@ -130,14 +130,14 @@ def test_firefox_runs_the_page(bundle: Path, tmp_path: Path) -> None:
     told = ask(bundle, firefox(tmp_path), tmp_path)
     assert told.get("notice") == "", told
     assert "Firefox" in told["agent"]
-    assert told["pill"].startswith("WASM · int8 · ")
+    assert told["status"].startswith("WASM · int8 · ")
     assert (told["passed"], told["fallbacks"]) == (2, [])
 
 
 def test_firefox_without_a_gpu_says_so(bundle: Path, tmp_path: Path) -> None:
     told = ask(bundle, firefox(tmp_path), tmp_path, "?device=webgpu&dtype=fp32")
-    assert told["pill"].startswith("WASM · fp32 · ")
-    assert "this browser gives no GPU adapter" in told["fallbacks"][0]
+    assert told["status"].startswith("WASM · fp32 · ")
+    assert "this browser provides no GPU adapter" in told["fallbacks"][0]
 
 
 def test_webkit_runs_the_page_without_what_it_lacks(bundle: Path, tmp_path: Path) -> None:
@@ -146,5 +146,5 @@ def test_webkit_runs_the_page_without_what_it_lacks(bundle: Path, tmp_path: Path
     assert "AppleWebKit" in told["agent"]
     assert "Chrome" not in told["agent"]
     assert not told["jspi"]
-    assert told["pill"].startswith("WASM · int8 · ")
+    assert told["status"].startswith("WASM · int8 · ")
     assert (told["passed"], told["fallbacks"]) == (2, [])

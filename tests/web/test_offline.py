@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def visit(context: BrowserContext, url: str) -> str:
-    """Open the page, wait for its first answer and for the service worker; returns what the pill says."""
+    """Open the page, wait for its first answer and for the service worker; returns what the status says."""
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     page.goto(url)
     page.wait_for_function(
-        "() => document.querySelector('#savings').textContent.includes('%') || !document.querySelector('#notice').hidden"
+        "() => document.querySelector('#savings').textContent.includes('%') ||"
+        " !document.querySelector('#notice').hidden"
     )
     said = page.inner_text("#status-text")
     page.locator("#offline", has_text="offline").wait_for()
@@ -65,7 +66,7 @@ def test_another_document_is_not_kept_as_the_page(browser: Browser, bundle: Path
         assert "MIT License" in page.inner_text("body")
         context.set_offline(True)
         page.goto(host.url)
-        assert page.title() == "Where it looks · edgekit"
+        assert page.title() == "Where the model looks · edgekit"
         context.close()
 
 
