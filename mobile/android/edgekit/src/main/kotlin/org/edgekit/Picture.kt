@@ -5,16 +5,16 @@ import kotlin.math.floor
 import kotlin.math.max
 
 /**
- * RGB bytes, row by row; what any bitmap becomes before it becomes a tensor.
+ * RGB bytes, row by row: the form of every image before it is converted to a tensor.
  *
- * The steps and the filter are those of edgekit's tests/golden/README.md, on every platform.
+ * edgekit's tests/golden/README.md defines the steps and the filter for all platforms.
  */
 class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     init {
-        require(rgb.size == 3 * height * width) { "${rgb.size} bytes do not fill $height x $width" }
+        require(rgb.size == 3 * height * width) { "${rgb.size} bytes do not match a size of $height x $width" }
     }
 
-    /** Scaled, each side on its own, by a triangle filter that widens where it shrinks. */
+    /** Resized, each side on its own, by a triangle filter, which is wider when the image shrinks. */
     fun resized(height: Int, width: Int): Picture {
         if (height == this.height && width == this.width) return this
         val rows = weights(this.height, height)
@@ -50,7 +50,7 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     }
 
     companion object {
-        /** Lay pixels on white. `argb` is what `android.graphics.Bitmap.getPixels` gives: not premultiplied. */
+        /** Composite pixels on white. `argb` has the format of `android.graphics.Bitmap.getPixels`: not premultiplied. */
         fun onWhite(height: Int, width: Int, argb: IntArray): Picture {
             val rgb = ByteArray(3 * height * width)
             for (i in argb.indices) {
@@ -79,7 +79,7 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     }
 }
 
-/** What each old pixel from `first` on counts for one new pixel. */
+/** The weights of the source pixels from `first` on, for one new pixel. */
 private class Weights(val first: Int, val values: DoubleArray) {
     inline fun each(take: (from: Int, weight: Double) -> Unit) {
         for (i in values.indices) take(first + i, values[i])

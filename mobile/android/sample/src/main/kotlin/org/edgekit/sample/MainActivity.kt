@@ -23,6 +23,7 @@ import java.util.concurrent.Executors
 import org.edgekit.Answer
 import org.edgekit.Bench
 import org.edgekit.EdgekitException
+import org.edgekit.ModelBundle
 import org.edgekit.Picture
 import org.edgekit.Runner
 import org.edgekit.android.Runners
@@ -34,9 +35,9 @@ import org.edgekit.selfTest
 
 /** Shows a picture with the relevance of its patches, and checks this device against the recorded reference. */
 class MainActivity : AppCompatActivity() {
-    // A runner belongs to one thread: everything that touches it goes through here.
+    // A runner is used from one thread: every use of it runs here.
     private val worker: ExecutorService = Executors.newSingleThreadExecutor()
-    private val bundle: org.edgekit.Bundle by lazy { ArrCocTiny.open(applicationContext).also { it.verify() } }
+    private val bundle: ModelBundle by lazy { ArrCocTiny.open(applicationContext).also { it.verify() } }
     private var runner: Runner? = null
     private var bitmap: Bitmap? = null
 
@@ -78,7 +79,7 @@ class MainActivity : AppCompatActivity() {
     private fun look() {
         val runner = runner ?: return
         val shown = bitmap ?: return
-        val encoder = bundle.encoder ?: throw EdgekitException("the bundle has no query encoder")
+        val encoder = bundle.encoder ?: throw EdgekitException("the bundle has no vocabulary for queries")
         val query = encoder.encode(findViewById<EditText>(R.id.query).text.toString())
         val start = System.nanoTime()
         val answer = runner.answer(shown.toPicture(), query.vector)
@@ -108,7 +109,7 @@ class MainActivity : AppCompatActivity() {
 
     private fun decode(uri: Uri): Bitmap = ImageDecoder.decodeBitmap(ImageDecoder.createSource(contentResolver, uri)) { decoder, info, _ ->
         decoder.setAllocator(ImageDecoder.ALLOCATOR_SOFTWARE)
-        // 1024 pixels are plenty for a model that sees 224, and twelve megapixels take 48 MB.
+        // 1024 pixels are enough for a model input of 224, and twelve megapixels need 48 MB.
         decoder.setTargetSampleSize(maxOf(1, maxOf(info.size.width, info.size.height) / 1024))
     }
 

@@ -3,36 +3,38 @@ package org.edgekit
 import java.io.File
 import java.io.InputStream
 import java.security.MessageDigest
+import kotlinx.serialization.SerialName
+import kotlinx.serialization.Serializable
 
-/** Where a bundle's files are: an app's assets, or a folder in tests. */
+/** The storage of a bundle's files: an app's assets, or a folder in tests. */
 interface Source {
     /** Open a file by its path in the bundle. */
     fun open(path: String): InputStream
 
-    /** The same as a file on disk, for runtimes that take paths; its hash has been checked. */
+    /** The same as a file on disk, for runtimes that need a path; its hash is verified. */
     fun file(info: FileInfo): File
 }
 
-/** One model of a bundle: the artifact's manifest, its file, and the largest difference of a score that is still right. */
+/** One model of a bundle: the artifact's manifest, its file, and the limit of a score's absolute error. */
 class Model(val manifest: Manifest, val file: FileInfo, val artifactSha256: String, val maxAbs: Double)
 
 /**
- * What `edgekit assets android` wrote: `bundle.json` and the files that it names.
+ * The files that `edgekit assets android` wrote: `bundle.json`, and the files that it lists.
  *
- * Nothing is trusted before it was hashed: a damaged model file can load and answer differently.
+ * Every file is verified by its hash before use: a damaged model file can load and give other results.
  */
-class Bundle(private val source: Source) {
-    private val top = source.open(INDEX).use { Json.parse(it.readBytes().decodeToString(), INDEX) }
+class ModelBundle(private val source: Source) {
+    private val index: Index = source.open(INDEX).use { decodeJson(it.readBytes().decodeToString(), INDEX) }
 
-    val name: String = top["name"].text
-    val referenceSha256: String = top["reference"]["sha256"].text
-    val referenceDevice: String = top["reference"]["device"].text
-    val files: Map<String, FileInfo> = top["files"].list.map(Manifest::file).associateBy { it.path }
+    val name: String = index.name
+    val referenceSha256: String = index.reference.sha256
+    val referenceDevice: String = index.reference.device
+    val files: Map<String, FileInfo> = index.files.associateBy { it.path }
 
-    /** The models, by target; the best choice first. */
-    val models: Map<String, Model> = top["models"].list.associate { json ->
-        val manifest = Manifest.parse(text(json["manifest"].text), json["manifest"].text)
-        manifest.target to Model(manifest, info(json["file"].text), json["artifact_sha256"].text, json["max_abs"].number)
+    /** The models by target; the best choice first. */
+    val models: Map<String, Model> = index.models.associate { entry ->
+        val manifest = Manifest.parse(text(entry.manifest), entry.manifest)
+        manifest.target to Model(manifest, info(entry.file), entry.artifactSha256, entry.maxAbs)
     }
 
     /** The query encoder, or null for a model without queries. */
@@ -45,7 +47,7 @@ class Bundle(private val source: Source) {
         if (GOLDEN in files) Golden.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else emptyList()
     }
 
-    /** Read one file whole, after checking its size and hash. */
+    /** Read one file and verify its size and hash. */
     fun bytes(path: String): ByteArray {
         val info = info(path)
         val data = source.open(path).use { it.readBytes() }
@@ -56,7 +58,7 @@ class Bundle(private val source: Source) {
     /** A model's file on disk. */
     fun file(model: Model): File = source.file(model.file)
 
-    /** Check every file against its size and hash; for the first start of an app version. */
+    /** Verify the size and hash of every file; for the first start of an app version. */
     fun verify() {
         for (info in files.values) {
             val digest = MessageDigest.getInstance("SHA-256")
@@ -74,7 +76,8 @@ class Bundle(private val source: Source) {
         }
     }
 
-    private fun info(path: String): FileInfo = files[path] ?: throw EdgekitException("the bundle '$INDEX' does not name '$path': export the assets again")
+    private fun info(path: String): FileInfo =
+        files[path] ?: throw EdgekitException("$INDEX does not list the file '$path': export the assets again")
 
     private fun text(path: String): String = bytes(path).decodeToString()
 
@@ -91,6 +94,21 @@ class Bundle(private val source: Source) {
 
         private fun hex(bytes: ByteArray): String = bytes.joinToString("") { "%02x".format(it) }
     }
+}
+
+/** The content of bundle.json. */
+@Serializable
+private class Index(val name: String, val reference: Reference, val models: List<Entry>, val files: List<FileInfo>) {
+    @Serializable
+    class Reference(val sha256: String, val device: String)
+
+    @Serializable
+    class Entry(
+        val manifest: String,
+        val file: String,
+        @SerialName("artifact_sha256") val artifactSha256: String,
+        @SerialName("max_abs") val maxAbs: Double,
+    )
 }
 
 /** A bundle in a folder. */
