@@ -1,7 +1,7 @@
 import PhotosUI
 import SwiftUI
 
-/// A picture, what to look for in it, and a check of this device.
+/// A picture, what to look for in it, and a test of this device.
 struct SearchView: View {
     @StateObject private var search = Search()
     @State private var item: PhotosPickerItem?
@@ -22,7 +22,7 @@ struct SearchView: View {
                 Picker("Model", selection: $search.target) {
                     ForEach(ArrCocTiny.Models.allCases, id: \.self) { Text($0.rawValue) }
                 }
-                Button("Check this device") { Task { await search.check() } }
+                Button("Test this device") { Task { await search.check() } }
                     .buttonStyle(.borderedProminent)
                 if let result = search.result {
                     ShareLink("Share result.json", item: result)

@@ -1,21 +1,21 @@
-/// RGB bytes, row by row; what any image becomes before it becomes a tensor.
+/// RGB bytes, row by row: the form of every image before it is converted to a tensor.
 ///
-/// The steps and the filter are those of edgekit's tests/golden/README.md, on every platform.
+/// edgekit's tests/golden/README.md defines the steps and the filter for all platforms.
 public struct Picture: Sendable {
     public let height: Int
     public let width: Int
     public let rgb: [UInt8]
 
     public init(height: Int, width: Int, rgb: [UInt8]) {
-        precondition(rgb.count == 3 * height * width, "\(rgb.count) bytes do not fill \(height) x \(width)")
+        precondition(rgb.count == 3 * height * width, "\(rgb.count) bytes do not match a size of \(height) x \(width)")
         self.height = height
         self.width = width
         self.rgb = rgb
     }
 
-    /// Lay pixels on white: RGBA bytes, not premultiplied.
+    /// Composite pixels on white: RGBA bytes, not premultiplied.
     public init(height: Int, width: Int, rgba: [UInt8]) {
-        precondition(rgba.count == 4 * height * width, "\(rgba.count) bytes do not fill \(height) x \(width)")
+        precondition(rgba.count == 4 * height * width, "\(rgba.count) bytes do not match a size of \(height) x \(width)")
         var laid = [UInt8](repeating: 0, count: 3 * height * width)
         for i in 0..<height * width {
             let alpha = Int(rgba[4 * i + 3])
@@ -27,7 +27,7 @@ public struct Picture: Sendable {
         self.init(height: height, width: width, rgb: laid)
     }
 
-    /// Scaled, each side on its own, by a triangle filter that widens where it shrinks.
+    /// Resized, each side on its own, by a triangle filter, which is wider when the image shrinks.
     public func resized(height: Int, width: Int) -> Picture {
         if height == self.height && width == self.width { return self }
         let rows = Weights.all(size: self.height, wanted: height)
@@ -65,7 +65,7 @@ public struct Picture: Sendable {
     }
 }
 
-/// What each old pixel from `first` on counts for one new pixel.
+/// The weights of the source pixels from `first` on, for one new pixel.
 private struct Weights {
     let first: Int
     let values: [Double]

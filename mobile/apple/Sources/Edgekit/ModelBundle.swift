@@ -1,6 +1,6 @@
 import Foundation
 
-/// One model of a bundle: the artifact's manifest, its file or package, and the largest right difference of a score.
+/// One model of a bundle: the artifact's manifest, its file or package, and the limit of a score's absolute error.
 public struct Model: Sendable {
     public let manifest: Manifest
     public let path: String
@@ -8,10 +8,10 @@ public struct Model: Sendable {
     public let maxAbs: Double
 }
 
-/// What `edgekit assets ios` wrote: `bundle.json` and the files that it names.
+/// The files that `edgekit assets ios` wrote: `bundle.json`, and the files that it lists.
 ///
-/// Nothing is trusted before it was hashed: a damaged model file can load and answer differently.
-public struct Bundle: Sendable {
+/// Every file is verified by its hash before use: a damaged model file can load and give other results.
+public struct ModelBundle: Sendable {
     private struct Index: Decodable {
         struct Reference: Decodable {
             let sha256: String
@@ -60,7 +60,7 @@ public struct Bundle: Sendable {
         referenceDevice = index.reference.device
         models = try index.models.map { entry in
             let manifest = try Manifest.parse(
-                Bundle.checked(entry.manifest, in: folder, files: files), name: entry.manifest)
+                ModelBundle.verifiedData(entry.manifest, in: folder, files: files), name: entry.manifest)
             return Model(
                 manifest: manifest, path: entry.file, artifactSHA256: entry.artifactSHA256, maxAbs: entry.maxAbs)
         }
@@ -70,17 +70,17 @@ public struct Bundle: Sendable {
     public func model(_ target: String) throws -> Model {
         guard let found = models.first(where: { $0.manifest.target == target }) else {
             let known = models.map(\.manifest.target).joined(separator: ", ")
-            throw EdgekitError("the bundle has no model '\(target)': it has \(known)")
+            throw EdgekitError("the bundle has no model '\(target)': possible are \(known)")
         }
         return found
     }
 
-    /// Read one file whole, after checking its size and hash.
+    /// Read one file and verify its size and hash.
     public func data(_ path: String) throws -> Data {
-        try Bundle.checked(path, in: folder, files: files)
+        try ModelBundle.verifiedData(path, in: folder, files: files)
     }
 
-    /// Where a file or package lies.
+    /// The URL of a file or package.
     public func url(_ path: String) -> URL { folder.appendingPathComponent(path) }
 
     /// The query encoder, or nil for a model without queries.
@@ -95,22 +95,22 @@ public struct Bundle: Sendable {
         return try GoldenCase.parse(json: data("golden.json"), binary: data("golden.bin"))
     }
 
-    /// Check every file against its size and hash; for the first start of an app version.
+    /// Verify the size and hash of every file; for the first start of an app version.
     public func verify() throws {
-        for file in files { try Bundle.check(file, in: folder) }
+        for file in files { try ModelBundle.verify(file, in: folder) }
     }
 
-    private static func checked(_ path: String, in folder: URL, files: [Manifest.File]) throws -> Data {
+    private static func verifiedData(_ path: String, in folder: URL, files: [Manifest.File]) throws -> Data {
         guard let file = files.first(where: { $0.path == path }) else {
-            throw EdgekitError("bundle.json does not name '\(path)': export the assets again")
+            throw EdgekitError("bundle.json does not list the file '\(path)': export the assets again")
         }
-        try check(file, in: folder)
+        try verify(file, in: folder)
         return try Data(contentsOf: folder.appendingPathComponent(path))
     }
 
-    private static func check(_ file: Manifest.File, in folder: URL) throws {
-        let plain = !file.path.hasPrefix("/") && !file.path.split(separator: "/").contains("..")
-        guard plain else { throw EdgekitError("bundle.json names '\(file.path)', which is no plain relative path") }
+    private static func verify(_ file: Manifest.File, in folder: URL) throws {
+        let inside = !file.path.hasPrefix("/") && !file.path.split(separator: "/").contains("..")
+        guard inside else { throw EdgekitError("bundle.json is invalid: '\(file.path)' is not a relative path inside the bundle") }
         let url = folder.appendingPathComponent(file.path)
         let size = try? url.resourceValues(forKeys: [.fileSizeKey]).fileSize
         guard size == file.size, let found = try? sha256(of: url), found == file.sha256 else {
