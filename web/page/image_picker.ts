@@ -17,7 +17,7 @@ export interface ChosenImage {
   readonly query: string;
 }
 
-/** Longest side that the page shows and keeps, in pixels. */
+/** Longest side of the displayed picture, in pixels. */
 const MAX_SIDE = 1280;
 
 export class ImagePicker {

@@ -70,8 +70,8 @@ const grayscaleCache = new WeakMap<ImageBitmap, OffscreenCanvas>();
 function grayscale(picture: ImageBitmap, { width, height }: Box): OffscreenCanvas {
   const cached = grayscaleCache.get(picture);
   if (cached?.width === width && cached.height === height) return cached;
-  const made = new OffscreenCanvas(Math.max(1, width), Math.max(1, height));
-  const inner = made.getContext("2d");
+  const canvas = new OffscreenCanvas(Math.max(1, width), Math.max(1, height));
+  const inner = canvas.getContext("2d");
   if (inner) {
     inner.imageSmoothingQuality = "high";
     inner.drawImage(picture, 0, 0, width, height);
@@ -79,8 +79,8 @@ function grayscale(picture: ImageBitmap, { width, height }: Box): OffscreenCanva
     inner.fillStyle = "rgb(128 128 128 / 75%)";
     inner.fillRect(0, 0, width, height);
   }
-  grayscaleCache.set(picture, made);
-  return made;
+  grayscaleCache.set(picture, canvas);
+  return canvas;
 }
 
 /** Draw the colours of the relevance over the picture. */
@@ -117,17 +117,17 @@ function drawOverlay(context: CanvasRenderingContext2D, map: RelevanceMap, box: 
 function drawTokenMosaic(context: CanvasRenderingContext2D, picture: ImageBitmap, map: RelevanceMap, box: Box): void {
   const scaled = new Map<number, OffscreenCanvas>();
   const at = (side: number): OffscreenCanvas => {
-    let made = scaled.get(side);
-    if (!made) {
-      made = new OffscreenCanvas(side * map.columns, side * map.rows);
-      const inner = made.getContext("2d");
+    let canvas = scaled.get(side);
+    if (!canvas) {
+      canvas = new OffscreenCanvas(side * map.columns, side * map.rows);
+      const inner = canvas.getContext("2d");
       if (inner) {
         inner.imageSmoothingQuality = "high";
-        inner.drawImage(picture, 0, 0, made.width, made.height);
+        inner.drawImage(picture, 0, 0, canvas.width, canvas.height);
       }
-      scaled.set(side, made);
+      scaled.set(side, canvas);
     }
-    return made;
+    return canvas;
   };
   context.save();
   context.imageSmoothingEnabled = false;

@@ -81,8 +81,8 @@ export class ResultPanel {
 
   private listTopPatches(result: Result, picture: ImageBitmap): void {
     const sum = (a: number, b: number): number => a + b;
-    const chosen = result.indices.reduce((mass, i) => mass + (result.relevance[i] ?? 0), 0);
-    const share = chosen / Math.max(1e-9, result.relevance.reduce(sum, 0));
+    const selected = result.indices.reduce((mass, i) => mass + (result.relevance[i] ?? 0), 0);
+    const share = selected / Math.max(1e-9, result.relevance.reduce(sum, 0));
     element("#top-share", HTMLElement).textContent = `The ${String(result.indices.length)} selected patches hold ${String(Math.round(100 * share))} % of the relevance`;
     this.best.replaceChildren(...[...result.indices.subarray(0, TOP_PATCHES)].map((patch, i) => this.topPatchItem(result, picture, patch, i + 1)));
   }
@@ -133,12 +133,12 @@ function histogram(canvas: HTMLCanvasElement, budgets: Int32Array): void {
     const at = Math.min(BARS - 1, Math.floor((BARS * (budget - MIN_BUDGET)) / (UNIFORM_BUDGET - MIN_BUDGET + 1)));
     bars[at] = (bars[at] ?? 0) + 1;
   }
-  const most = Math.max(1, ...bars);
+  const highest = Math.max(1, ...bars);
   const { width, height } = canvas;
   context.clearRect(0, 0, width, height);
   bars.forEach((count, i) => {
     // The square root keeps a bar of one patch visible beside a bar of a hundred.
-    const tall = count === 0 ? 3 : Math.max(8, height * Math.sqrt(count / most));
+    const tall = count === 0 ? 3 : Math.max(8, height * Math.sqrt(count / highest));
     context.fillStyle = count === 0 ? "rgb(128 128 128 / 25%)" : cssColour(0.2 + (0.75 * i) / (BARS - 1));
     context.beginPath();
     context.roundRect((i * width) / BARS + 2, height - tall, width / BARS - 4, tall, 3);

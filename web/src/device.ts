@@ -17,7 +17,7 @@ export interface Gpu {
 }
 
 const ADAPTER_TIMEOUT = 2000; // ms: a GPU process that hangs must not block the page
-const MAX_THREADS = 4; // more give little speed at batch 1, and need memory
+const MAX_THREADS = 4; // more threads hardly speed up batch 1, and need memory
 
 export async function capabilities(askGpu = true): Promise<Capabilities> {
   return {

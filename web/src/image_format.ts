@@ -146,7 +146,7 @@ function uint24(view: DataView, at: number): number {
 }
 
 function text(view: DataView, at: number, length: number): string {
-  let made = "";
-  for (let i = 0; i < length; i++) made += String.fromCharCode(view.getUint8(at + i));
-  return made;
+  let characters = "";
+  for (let i = 0; i < length; i++) characters += String.fromCharCode(view.getUint8(at + i));
+  return characters;
 }

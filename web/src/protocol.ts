@@ -91,7 +91,7 @@ export interface ModelOutput extends Expected {
   readonly rows: number;
   readonly columns: number;
   readonly tokens: { readonly data: Float32Array; readonly shape: readonly number[] } | null;
-  /** Further score maps of the graph, by name: the scorers' parts where the model gives them. */
+  /** Further score maps of the model, by output name. */
   readonly parts: Readonly<Record<string, Float32Array>>;
   /** Milliseconds. */
   readonly preprocess: number;

@@ -183,13 +183,13 @@ export class Runner {
   private inputSize({ image, size }: RunInput): { height: number; width: number } {
     const [, , rows, columns] = this.input("image")?.shape ?? [];
     const given = isTensor(image) ? image : size;
-    const chosen = {
+    const resolved = {
       height: given?.height ?? sizeOf(this.bundle.manifest, rows) ?? 0,
       width: given?.width ?? sizeOf(this.bundle.manifest, columns) ?? 0,
     };
-    this.checkSide("height", rows, chosen.height);
-    this.checkSide("width", columns, chosen.width);
-    return chosen;
+    this.checkSide("height", rows, resolved.height);
+    this.checkSide("width", columns, resolved.width);
+    return resolved;
   }
 
   private checkSide(side: string, dimension: number | string | undefined, value: number): void {

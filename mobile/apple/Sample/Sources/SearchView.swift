@@ -18,7 +18,7 @@ struct SearchView: View {
                 PhotosPicker("Choose a picture", selection: $item, matching: .images)
                 TextField("What to look for", text: $search.words)
                     .textFieldStyle(.roundedBorder)
-                    .onSubmit { Task { await search.look() } }
+                    .onSubmit { Task { await search.scorePicture() } }
                 Picker("Model", selection: $search.target) {
                     ForEach(ArrCocTiny.Models.allCases, id: \.self) { Text($0.rawValue) }
                 }
@@ -27,7 +27,7 @@ struct SearchView: View {
                 if let result = search.result {
                     ShareLink("Share result.json", item: result)
                 }
-                Text(search.said)
+                Text(search.status)
                     .font(.footnote)
                     .textSelection(.enabled)
             }

@@ -12,23 +12,23 @@ public protocol Runner {
 extension Model {
     /// The model's inputs for one picture and query; the picture is resized to the model's size.
     public func inputs(_ picture: Picture, query: [Float]) throws -> [String: Tensor] {
-        var made: [String: Tensor] = [:]
+        var tensors: [String: Tensor] = [:]
         for input in manifest.inputs {
             let shape = try manifest.shape(input, sizes: ["batch": 1])
             switch input.kind {
             case "image":
                 let scaled = picture.resized(height: shape[2], width: shape[3])
-                made[input.name] = scaled.tensor(low: input.low, high: input.high)
+                tensors[input.name] = scaled.tensor(low: input.low, high: input.high)
             case "query":
                 guard query.count == shape[1] else {
                     throw EdgekitError("the query has \(query.count) values, but the model expects \(shape[1])")
                 }
-                made[input.name] = Tensor(shape: shape, floats: query)
+                tensors[input.name] = Tensor(shape: shape, floats: query)
             default:
                 throw EdgekitError("the input '\(input.name)' is neither an image nor a query: use Runner.run")
             }
         }
-        return made
+        return tensors
     }
 }
 

@@ -49,12 +49,12 @@ public final class CoreMLRunner: Runner {
         let caches = try files.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
         let home = caches.appendingPathComponent("edgekit", isDirectory: true)
         try files.createDirectory(at: home, withIntermediateDirectories: true)
-        let kept = home.appendingPathComponent("\(key.prefix(16)).mlmodelc", isDirectory: true)
-        if files.fileExists(atPath: kept.path) { return kept }
-        let fresh = try await MLModel.compileModel(at: package)
-        _ = try? files.removeItem(at: kept)
-        try files.moveItem(at: fresh, to: kept)
-        return kept
+        let cached = home.appendingPathComponent("\(key.prefix(16)).mlmodelc", isDirectory: true)
+        if files.fileExists(atPath: cached.path) { return cached }
+        let compiledNow = try await MLModel.compileModel(at: package)
+        _ = try? files.removeItem(at: cached)
+        try files.moveItem(at: compiledNow, to: cached)
+        return cached
     }
 }
 

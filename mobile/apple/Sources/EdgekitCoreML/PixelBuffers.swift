@@ -49,9 +49,9 @@ extension Picture {
 func pixelBuffer(_ tensor: Tensor, low: Double, high: Double) throws -> CVPixelBuffer {
     let height = tensor.shape[2]
     let width = tensor.shape[3]
-    var made: CVPixelBuffer?
-    CVPixelBufferCreate(nil, width, height, kCVPixelFormatType_32BGRA, nil, &made)
-    guard let buffer = made else { throw EdgekitError("a pixel buffer of \(width) x \(height) cannot be allocated") }
+    var created: CVPixelBuffer?
+    CVPixelBufferCreate(nil, width, height, kCVPixelFormatType_32BGRA, nil, &created)
+    guard let buffer = created else { throw EdgekitError("a pixel buffer of \(width) x \(height) cannot be allocated") }
     CVPixelBufferLockBaseAddress(buffer, [])
     defer { CVPixelBufferUnlockBaseAddress(buffer, []) }
     guard let base = CVPixelBufferGetBaseAddress(buffer) else { throw EdgekitError("the pixel buffer is empty") }

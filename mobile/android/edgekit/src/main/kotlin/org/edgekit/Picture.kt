@@ -19,23 +19,23 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
         if (height == this.height && width == this.width) return this
         val rows = weights(this.height, height)
         val columns = weights(this.width, width)
-        val made = ByteArray(3 * height * width)
-        val line = DoubleArray(3 * this.width)
+        val resized = ByteArray(3 * height * width)
+        val row = DoubleArray(3 * this.width)
         for (y in 0 until height) {
-            line.fill(0.0)
+            row.fill(0.0)
             rows[y].each { from, weight ->
                 val start = 3 * this.width * from
-                for (i in line.indices) line[i] += weight * (rgb[start + i].toInt() and 255)
+                for (i in row.indices) row[i] += weight * (rgb[start + i].toInt() and 255)
             }
             for (x in 0 until width) {
                 for (c in 0 until 3) {
                     var sum = 0.0
-                    columns[x].each { from, weight -> sum += weight * line[3 * from + c] }
-                    made[3 * (width * y + x) + c] = floor(sum + 0.5).coerceIn(0.0, 255.0).toInt().toByte()
+                    columns[x].each { from, weight -> sum += weight * row[3 * from + c] }
+                    resized[3 * (width * y + x) + c] = floor(sum + 0.5).coerceIn(0.0, 255.0).toInt().toByte()
                 }
             }
         }
-        return Picture(height, width, made)
+        return Picture(height, width, resized)
     }
 
     /** `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width]. */
@@ -57,8 +57,8 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
                 val alpha = argb[i] ushr 24
                 for (c in 0 until 3) {
                     val value = argb[i] ushr (16 - 8 * c) and 255
-                    val laid = if (alpha == 255) value else (2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510
-                    rgb[3 * i + c] = laid.toByte()
+                    val composited = if (alpha == 255) value else (2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510
+                    rgb[3 * i + c] = composited.toByte()
                 }
             }
             return Picture(height, width, rgb)

@@ -42,7 +42,7 @@ class MainActivity : AppCompatActivity() {
     private var bitmap: Bitmap? = null
 
     private val pick = registerForActivityResult(ActivityResultContracts.PickVisualMedia()) { uri: Uri? ->
-        if (uri != null) inWorker { bitmap = decode(uri).also { show(it) }; look() }
+        if (uri != null) inWorker { bitmap = decode(uri).also { show(it) }; scorePicture() }
     }
 
     override fun onCreate(state: Bundle?) {
@@ -60,8 +60,8 @@ class MainActivity : AppCompatActivity() {
             pick.launch(PickVisualMediaRequest(ActivityResultContracts.PickVisualMedia.ImageOnly))
         }
         findViewById<Button>(R.id.check).setOnClickListener { inWorker(::check) }
-        findViewById<EditText>(R.id.query).setOnEditorActionListener { _, _, _ -> inWorker(::look); false }
-        say(getString(R.string.checking))
+        findViewById<EditText>(R.id.query).setOnEditorActionListener { _, _, _ -> inWorker(::scorePicture); false }
+        showStatus(getString(R.string.checking))
     }
 
     override fun onDestroy() {
@@ -72,11 +72,11 @@ class MainActivity : AppCompatActivity() {
 
     private fun open(target: String) = inWorker {
         runner?.close()
-        runner = Runners.open(bundle, target).also { say(getString(R.string.ready, target, it.device)) }
-        look()
+        runner = Runners.open(bundle, target).also { showStatus(getString(R.string.ready, target, it.device)) }
+        scorePicture()
     }
 
-    private fun look() {
+    private fun scorePicture() {
         val runner = runner ?: return
         val shown = bitmap ?: return
         val encoder = bundle.encoder ?: throw EdgekitException("the bundle has no vocabulary for queries")
@@ -87,7 +87,7 @@ class MainActivity : AppCompatActivity() {
         val unknown = if (query.unknown.isEmpty()) "" else getString(R.string.unknown, query.unknown.joinToString())
         show(paint(shown, answer))
         val best = answer.indices[0].toInt()
-        say(getString(R.string.answer, spent, best, answer.relevance[best], unknown))
+        showStatus(getString(R.string.answer, spent, best, answer.relevance[best], unknown))
     }
 
     private fun check() {
@@ -104,7 +104,7 @@ class MainActivity : AppCompatActivity() {
         val file = File(folder, "result.json")
         file.writeText(resultJson(bundle, runner, cases, timing, "android", host))
         val verdict = cases.firstOrNull { !it.passed }?.reason ?: "verified"
-        say(getString(R.string.checked, verdict, timing.percentile(50.0), file.path))
+        showStatus(getString(R.string.checked, verdict, timing.percentile(50.0), file.path))
     }
 
     private fun decode(uri: Uri): Bitmap = ImageDecoder.decodeBitmap(ImageDecoder.createSource(contentResolver, uri)) { decoder, info, _ ->
@@ -134,13 +134,13 @@ class MainActivity : AppCompatActivity() {
 
     private fun show(shown: Bitmap) = runOnUiThread { findViewById<ImageView>(R.id.picture).setImageBitmap(shown) }
 
-    private fun say(text: String) = runOnUiThread { findViewById<TextView>(R.id.said).text = text }
+    private fun showStatus(text: String) = runOnUiThread { findViewById<TextView>(R.id.status).text = text }
 
     private fun inWorker(work: () -> Unit) = worker.execute {
         try {
             work()
         } catch (error: Exception) {
-            say(error.message ?: error.toString())
+            showStatus(error.message ?: error.toString())
         }
     }
 }
