@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ ROOT = Path(__file__).parents[2]
 ANDROID = ROOT / "mobile" / "android"
 CHECK = ANDROID / "check"
 LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
-SERIALIZATION = tuple(
-    CHECK / "jars" / "run_kotlin_kernel" / "jars" / f"kotlinx-serialization-{name}-jvm-1.9.0.jar"
+VERSIONS = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())["versions"]
+SERIALIZATION = tuple(  # of the version that the Gradle build takes
+    CHECK / f"jars/run_kotlin_kernel/jars/kotlinx-serialization-{name}-jvm-{VERSIONS['serialization']}.jar"
     for name in ("core", "json")
 )
 FREE = ("import java.", "import kotlin.", "import kotlinx.serialization.")

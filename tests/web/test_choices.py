@@ -57,9 +57,9 @@ def test_only_answers_to_one_query_are_compared(open_page: Opener) -> None:
         ask(page, word)
         page.locator(f'#map-b canvas[aria-label*="“{word}”"]').wait_for()
         page.locator("#difference", has_text="largest score difference").wait_for()
-    said = [(a, b) for text, a, b in page.evaluate("() => seen") if "largest" in text]
-    assert len(said) >= 3
-    assert all(a == b for a, b in said)
+    compared = [(a, b) for text, a, b in page.evaluate("() => seen") if "largest" in text]
+    assert len(compared) >= 3
+    assert all(a == b for a, b in compared)
 
 
 def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: str) -> None:
@@ -95,7 +95,7 @@ def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str)
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.goto(url)
     ready(page)
-    page.click("#clear-cache")  # fp16 would stand in: its bytes are those of int8 here
+    page.click("#clear-cache")  # else the stored fp16 model would be used: its bytes are those of int8 here
     page.locator("#panel-message", has_text="removed").wait_for()
     page.route("**/*.onnx", lambda route: route.abort())
     choose(page, "dtype", "fp32")

@@ -1,4 +1,4 @@
-"""What the library's self-test catches, and what stands in."""
+"""What the library's self-test detects, and which candidate it falls back to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_fp16_without_shader_f16_falls_back_and_says_so(library: Page) -> None:
     assert "shader-f16" in info["fallbacks"][0]["reason"]
 
 
-def test_a_damaged_model_is_refused_and_fp32_stands_in(library: Page) -> None:
+def test_a_damaged_model_is_refused_and_fp32_is_used(library: Page) -> None:
     replace(library, "onnx/model_quantized.onnx", lambda data: data[:-1] + bytes([data[-1] ^ 1]))
     info = load(library, device="wasm")
     assert info["dtype"] == "fp32"
@@ -71,7 +71,7 @@ def test_a_wrong_channel_order_is_caught(library: Page, bundle: Path) -> None:
     assert load(library, device="wasm")["code"] == "SELF_TEST"
 
 
-def test_a_wrong_kernel_is_caught_and_wasm_stands_in(library: Page) -> None:
+def test_a_wrong_kernel_is_caught_and_wasm_is_used(library: Page) -> None:
     prefix_worker(library, WRONG_KERNEL)
     info = load(library, device="webgpu", dtype="fp32")
     assert (info["device"], info["dtype"]) == ("wasm", "fp32")
@@ -121,7 +121,7 @@ def test_what_passed_before_answers_first_and_is_tested_after(library: Page) -> 
     assert library.evaluate(code) == [False, True, True]
 
 
-def test_what_no_longer_passes_is_left_after_its_first_answer(library: Page) -> None:
+def test_a_deferred_self_test_that_fails_causes_a_fallback(library: Page) -> None:
     load(library, device="wasm", dtype="fp32")
     fails = """const own = self.postMessage.bind(self);
       self.postMessage = (reply, how) => {

@@ -95,20 +95,20 @@ def test_wrong_inputs_are_named(library: Page) -> None:
         tensor: { image: { data: new Float32Array(5), height: 96, width: 96 }, query: "red" },
         picture: { image: "a.png", query: "red" } };
       return globalThis.runner.run(inputs[which]).then(() => "", (e) => `${e.code}: ${e.message}`); }"""
-    said = {
+    messages = {
         which: library.evaluate(code, which)
         for which in ("size", "vector", "words", "none", "number", "text", "tensor", "picture")
     }
-    assert said["size"].startswith(
+    assert messages["size"].startswith(
         "SHAPE: the height 100 is not supported: the model accepts multiples of 16 from 96 to 512"
     )
-    assert said["vector"].startswith("SHAPE: the query has 5 values, but the model expects 768")
-    assert said["words"].startswith('QUERY: the model does not know "xyzzy"')
-    assert said["none"].startswith("USAGE: the model needs a query")
-    assert said["number"] == "USAGE: the query must be a string, a list of strings or a Float32Array, not 5"
-    assert said["text"].startswith("SHAPE: the height 224 is not supported")
-    assert said["tensor"].startswith("SHAPE: the image tensor has 5 values")
-    assert said["picture"].startswith("USAGE: the image must be a Blob, ")
+    assert messages["vector"].startswith("SHAPE: the query has 5 values, but the model expects 768")
+    assert messages["words"].startswith('QUERY: the model does not know "xyzzy"')
+    assert messages["none"].startswith("USAGE: the model needs a query")
+    assert messages["number"] == "USAGE: the query must be a string, a list of strings or a Float32Array, not 5"
+    assert messages["text"].startswith("SHAPE: the height 224 is not supported")
+    assert messages["tensor"].startswith("SHAPE: the image tensor has 5 values")
+    assert messages["picture"].startswith("USAGE: the image must be a Blob, ")
 
 
 def test_a_hundred_runs_leak_nothing_and_dispose_gives_all_back(library: Page) -> None:
@@ -153,17 +153,24 @@ def test_an_input_that_cannot_be_sent_is_an_error_without_effect_on_later_runs(l
 
 def test_waiting_for_others_is_no_time_out(library: Page) -> None:
     load(library, device="wasm", dtype="fp32", timeout=2000)
-    code = """async () => { const image = new ImageData(8, 8); const before = performance.now(); const said = [];
-      for (let i = 0; i < 800; i++) said.push(globalThis.runner.run({ image, query: "red" }).then(() => "", String));
-      return [[...new Set(await Promise.all(said))], performance.now() - before]; }"""
-    said, took = library.evaluate(code)
-    assert said == [""]
-    assert took > 2000, "too quick to tell anything: ask more often"
+    # As many runs at once as take twice the time limit here.
+    code = """async () => { const image = new ImageData(8, 8);
+      const run = () => globalThis.runner.run({ image, query: "red" }).then(() => "", String);
+      const time = async (count) => {
+        const start = performance.now();
+        const errors = await Promise.all(Array.from({ length: count }, run));
+        return [[...new Set(errors)], performance.now() - start];
+      };
+      const [, sample] = await time(50);
+      return time(Math.ceil((2 * 2000 * 50) / sample)); }"""
+    errors, took = library.evaluate(code)
+    assert errors == [""]
+    assert took > 2000
 
 
-def test_threads_that_hang_twice_are_left_alone(library: Page) -> None:
+def test_threads_that_hang_twice_are_avoided(library: Page) -> None:
     library.evaluate("() => Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 })")
-    load(library, device="wasm", dtype="fp32")  # so that the next load puts its self-test off
+    load(library, device="wasm", dtype="fp32")  # so that the next load defers its self-test
     hang = """let many = false;
       addEventListener("message", (event) => {
         if (event.data.op === "start") many = event.data.threads > 1;
@@ -171,9 +178,9 @@ def test_threads_that_hang_twice_are_left_alone(library: Page) -> None:
       });"""
     prefix_worker(library, hang)
     assert load(library, device="wasm", dtype="fp32", timeout=5000)["threads"] == 3
-    code = """async () => { const { runner } = globalThis; const said = [];
+    code = """async () => { const { runner } = globalThis; const outcomes = [];
       const run = () => runner.run({ image: new ImageData(8, 8), query: "red" });
-      for (let i = 0; i < 3; i++) said.push(await run().then(() => "answer", (error) => error.code));
+      for (let i = 0; i < 3; i++) outcomes.push(await run().then(() => "answer", (error) => error.code));
       const late = new Promise((go) => setTimeout(go, 5000, { pass: "never settled" }));
-      return [said, runner.info.threads, (await Promise.race([runner.checked, late])).pass]; }"""
+      return [outcomes, runner.info.threads, (await Promise.race([runner.checked, late])).pass]; }"""
     assert library.evaluate(code) == [["TIME_OUT", "TIME_OUT", "answer"], 1, True]

@@ -240,13 +240,13 @@ def test_nothing_is_fetched_from_elsewhere(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", **DESKTOP)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.goto(url)
     ready(page)
     settled(page)
     assert [u for u in asked if not u.startswith((url, "blob:", "data:"))] == []
-    assert [text for text in said if "Content Security Policy" in text] == []
+    assert [text for text in errors if "Content Security Policy" in text] == []
 
 
 def test_a_browser_without_webassembly_gets_a_sentence(open_page: Opener, url: str) -> None:

@@ -51,9 +51,9 @@ public final class CoreMLRunner: Runner {
         try files.createDirectory(at: home, withIntermediateDirectories: true)
         let cached = home.appendingPathComponent("\(key.prefix(16)).mlmodelc", isDirectory: true)
         if files.fileExists(atPath: cached.path) { return cached }
-        let compiledNow = try await MLModel.compileModel(at: package)
+        let temporary = try await MLModel.compileModel(at: package)
         _ = try? files.removeItem(at: cached)
-        try files.moveItem(at: compiledNow, to: cached)
+        try files.moveItem(at: temporary, to: cached)
         return cached
     }
 }
