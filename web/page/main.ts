@@ -27,8 +27,8 @@ import { formatUrlState, parseUrlState } from "./url_state";
 
 const BASE = new URL("./", location.href.split(/[?#]/)[0]).href;
 const LEGENDS: Readonly<Record<View, string>> = {
-  heat: "1; outline: selected patches",
-  focus: "areas of low relevance are darkened",
+  heat: "1; selection outlined",
+  focus: "low relevance darkened",
   tokens: "one dot per token of a patch",
   picture: "the original picture",
 };
