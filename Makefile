@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 CHECK := mobile/android/check
 KOTLIN := $(CHECK)/node_modules/.package-lock.json
+JARS := $(CHECK)/jars/.installed
 JVM := $(and $(shell command -v npm),$(shell command -v javac))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
 .PHONY: setup setup-test export test lint clean
 
 setup: $(VENV)/.export
-setup-test: $(VENV)/.test $(if $(JVM),$(KOTLIN))
+setup-test: $(VENV)/.test $(if $(JVM),$(KOTLIN) $(JARS))
 
 $(VENV)/.export: pyproject.toml
 	$(PYTHON) -c '$(NEW_ENOUGH)'
@@ -25,6 +26,10 @@ $(VENV)/.test: $(VENV)/.export
 # Kotlin's compiler: without it, its tests say why they are skipped.
 $(KOTLIN): $(CHECK)/package-lock.json
 	-cd $(CHECK) && npm ci --ignore-scripts --no-audit --no-fund --silent
+
+# kotlinx.serialization, likewise; pip brings its jars.
+$(JARS): $(CHECK)/requirements.txt $(VENV)/.test
+	-$(BIN)/python -m pip install --quiet --no-deps --require-hashes --upgrade --target $(@D) -r $< && touch $@
 
 export: setup
 	$(BIN)/edgekit export

@@ -1,4 +1,4 @@
-"""Puts the built page into what is distributed, so that an installation needs no Node.
+"""Adds the built page to distributions, so that an installation needs no Node.
 
 A source distribution carries `web/dist`, a wheel the same as `edgekit_targets/_web`. In a checkout npm builds the page;
 a source distribution has it. Editable installations build on demand (targets/edgekit_targets/_site.py).

@@ -6,7 +6,7 @@ const here = (path: string): string => fileURLToPath(new URL(path, import.meta.u
 
 /**
  * The files of onnxruntime-web that a bundle needs: the plain WASM build and the JSPI build (WebGPU and WASM). The last
- * three, the asyncify build, go into a bundle by option only.
+ * three, the asyncify build, are in a bundle only with the option `runtime=asyncify`.
  */
 const RUNTIME = [
   "ort.wasm.min.mjs",
@@ -20,7 +20,7 @@ const RUNTIME = [
   "ort-wasm-simd-threaded.asyncify.wasm",
 ];
 
-/** Copies the runtime beside the page, unbundled, with its licence. */
+/** Copies the runtime and its licence into the output, without bundling it. */
 function runtime(): Plugin {
   return {
     name: "runtime",
@@ -36,7 +36,7 @@ function runtime(): Plugin {
 
 const { devDependencies } = JSON.parse(readFileSync(here("package.json"), "utf8")) as { devDependencies: Record<string, string> };
 
-const STABLE = new Set(["edgekit", "sw"]); // names that people and the page's registration write down
+const STABLE = new Set(["edgekit", "sw"]); // file names that other code refers to
 
 export default defineConfig({
   base: "./",

@@ -1,10 +1,12 @@
 """What a mobile app's build consumes: verified artifacts, golden vectors, the vocabulary, and typed constants for them.
 
-    bundle.py    what goes into an app, as records
-    plan.py      which artifacts of a build go into an app, and the files of their bundle
-    android.py   an Android app module: assets, a Kotlin file, noCompress rules, operator lists for reduced builds
-    apple.py     an Xcode or SwiftPM app: resources and a Swift file
-    written.py   puts planned files into an app, and removes what an earlier run wrote and no run needs any more
+    bundle.py       which artifacts of a build go into an app, and the files of their bundle
+    records.py      the bundle, its models and the kinds of apps, as records
+    android.py      an Android app module: assets, a Kotlin file, noCompress rules
+    apple.py        an Xcode or SwiftPM app: resources and a Swift file
+    identifiers.py  names for generated code
+    operators.py    operator lists for reduced builds of ONNX Runtime
+    sync.py         writes the files of a bundle into an app, and removes those of earlier runs that are not needed
 
 Nothing but planned files is touched in the app. The same build gives the same bytes, so that a second run writes
 nothing and `check` can tell whether an app is stale.

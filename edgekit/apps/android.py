@@ -64,7 +64,7 @@ def kotlin(bundle: Bundle) -> str:
 package edgekit.generated
 
 import android.content.Context
-import org.edgekit.Bundle
+import org.edgekit.ModelBundle
 import org.edgekit.android.AssetSource
 
 /** The model '{bundle.name}' in this app's assets. */
@@ -89,7 +89,7 @@ object {identifier(bundle.name)} {{
     }}
 
     /** Open the bundle; call `verify()` on the first start of an app version. */
-    fun open(context: Context): Bundle = Bundle(AssetSource(context, FOLDER))
+    fun open(context: Context): ModelBundle = ModelBundle(AssetSource(context, FOLDER))
 }}
 """
 

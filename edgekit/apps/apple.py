@@ -66,9 +66,9 @@ public enum {identifier(bundle.name)} {{
     }}
 
     /// Open the bundle; call `verify()` on the first start of an app version.
-    public static func open(in resources: Foundation.Bundle = .main) throws -> Edgekit.Bundle {{
+    public static func open(in resources: Bundle = .main) throws -> ModelBundle {{
         guard let home = resources.resourceURL else {{ throw EdgekitError("the app has no resources") }}
-        return try Edgekit.Bundle(folder: home.appendingPathComponent(folder))
+        return try ModelBundle(folder: home.appendingPathComponent(folder))
     }}
 }}
 """

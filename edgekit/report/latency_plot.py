@@ -82,7 +82,7 @@ def _panel(title: str, rows: Sequence[ReportRow]) -> Panel:
 
 
 def _family(row: ReportRow) -> str:
-    """What shares a panel: `wasm-fp32` and `wasm-int8` ran in the same runtime on the same machine."""
+    """What shares a panel: `wasm-fp32` and `wasm-q8` ran in the same runtime on the same machine."""
     return row.place.partition("-")[0]
 
 

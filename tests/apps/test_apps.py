@@ -190,8 +190,8 @@ def test_ios_app_gets_package_code_and_bundle(build: Path, tmp_path: Path) -> No
 
 
 def parses(source: bytes) -> bool:
-    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install tree-sitter-swift")
-    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install tree-sitter")
+    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install 'edgekit[test]'")
+    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install 'edgekit[test]'")
     return not tree_sitter.Parser(tree_sitter.Language(swift.language())).parse(source).root_node.has_error
 
 

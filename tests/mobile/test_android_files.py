@@ -69,3 +69,10 @@ def test_the_lock_file_pins_the_compiler_by_hash_and_names_no_host() -> None:
     assert compiler["version"] == "2.4.20"
     assert compiler["integrity"].startswith("sha512-")
     assert "://" not in (ANDROID / "check" / "package-lock.json").read_text()
+
+
+def test_the_jars_of_the_check_are_pinned_by_hash() -> None:
+    lines = (ANDROID / "check" / "requirements.txt").read_text().splitlines()
+    required = [line for line in lines if not line.startswith("#")]
+    assert len(required) == 1
+    assert re.fullmatch(r"[\w-]+==[\d.]+ --hash=sha256:[0-9a-f]{64}", required[0])

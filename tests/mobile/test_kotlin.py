@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,13 @@ ROOT = Path(__file__).parents[2]
 ANDROID = ROOT / "mobile" / "android"
 CHECK = ANDROID / "check"
 LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
-TESTS = ("org.edgekit.GoldenVectorsTest", "org.edgekit.ManifestTest", "org.edgekit.BundleTest")
+VERSIONS = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())["versions"]
+SERIALIZATION = tuple(  # of the version that the Gradle build takes
+    CHECK / f"jars/run_kotlin_kernel/jars/kotlinx-serialization-{name}-jvm-{VERSIONS['serialization']}.jar"
+    for name in ("core", "json")
+)
+FREE = ("import java.", "import kotlin.", "import kotlinx.serialization.")
+TESTS = sorted((ANDROID / "edgekit" / "src" / "test" / "kotlin" / "org" / "edgekit").glob("*Test.kt"))
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +34,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"no '{tool}' on PATH: install a JDK, 17 or newer")
     if not LIBRARIES.is_dir():
         pytest.skip("no Kotlin compiler: run `npm ci --ignore-scripts` in mobile/android/check")
+    if not all(jar.is_file() for jar in SERIALIZATION):
+        pytest.skip(
+            "no kotlinx.serialization: run `pip install --no-deps --require-hashes --target jars -r requirements.txt`"
+            " in mobile/android/check"
+        )
     out = tmp_path_factory.mktemp("kotlin")
     sample = _filled_sample(tmp_path_factory.mktemp("sample"))
     junit = CHECK / "stubs" / "org" / "junit" / "Test.java"
@@ -44,16 +56,17 @@ def test_the_tests_of_the_library_pass_on_the_jvm(compiled: Path, tmp_path: Path
             f"-Dedgekit.golden={ROOT / 'tests' / 'golden'}",
             f"-Dedgekit.result={tmp_path / 'result.json'}",
             "-cp",
-            f"{compiled}:{LIBRARIES / 'kotlin-stdlib.jar'}:{LIBRARIES / 'kotlin-test.jar'}",
+            _classpath(compiled, LIBRARIES / "kotlin-stdlib.jar", LIBRARIES / "kotlin-test.jar", *SERIALIZATION),
             "RunTests",
-            *TESTS,
+            *(f"org.edgekit.{path.stem}" for path in TESTS),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stdout
-    assert "12 passed, 0 failed" in run.stdout
+    count = sum(path.read_text().count("@Test\n") for path in TESTS)
+    assert f"{count} passed, 0 failed" in run.stdout
     _reads_as_a_result(tmp_path)
 
 
@@ -76,7 +89,7 @@ def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
 def test_sdk_free_files_import_no_sdk() -> None:
     for path in (ANDROID / "edgekit" / "src" / "main" / "kotlin" / "org" / "edgekit").glob("*.kt"):
         imported = [line for line in path.read_text().splitlines() if line.startswith("import ")]
-        assert all(line.startswith(("import java.", "import kotlin.")) for line in imported), path.name
+        assert all(line.startswith(FREE) for line in imported), path.name
 
 
 def _filled_sample(folder: Path) -> Path:
@@ -98,17 +111,27 @@ def _written_by_assets(folder: str, names: list[str]) -> set[str]:
 
 def _kotlinc(out: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
     """Compile with the npm package's own jars; warnings are errors."""
-    on_path = [LIBRARIES / f"{name}.jar" for name in ("kotlin-stdlib", "kotlin-test", "kotlin-test-junit")]
+    libraries = [LIBRARIES / f"{name}.jar" for name in ("kotlin-stdlib", "kotlin-test", "kotlin-test-junit")]
     return subprocess.run(
         [
             *("java", "-cp", f"{LIBRARIES}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"),
-            *("-no-stdlib", "-no-reflect", "-Werror", "-classpath", ":".join(map(str, [*on_path, out]))),
+            *(
+                "-no-stdlib",
+                "-no-reflect",
+                "-Werror",
+                f"-Xplugin={LIBRARIES / 'kotlinx-serialization-compiler-plugin.jar'}",
+            ),
+            *("-classpath", _classpath(*libraries, *SERIALIZATION, out)),
             *("-d", str(out), *map(str, sources)),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def _classpath(*paths: Path) -> str:
+    return ":".join(map(str, paths))
 
 
 def _run(*command: str | Path) -> None:

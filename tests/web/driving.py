@@ -1,9 +1,10 @@
-"""Driving the library from a test: load, run, and put other files before it."""
+"""Driving the library from a test: load, run, wait for a condition, and serve other files than the bundle's."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,19 @@ RUN = """async ([query, count]) => {
 def load(page: Page, **options: object) -> dict[str, Any]:
     found: dict[str, Any] = page.evaluate(LOAD, options)
     return found
+
+
+def wait_until(page: Page, condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    """Wait for a condition that only this process sees; the page's events are handled while it waits."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        page.wait_for_timeout(10)  # Playwright handles events only inside of its own calls
+
+
+def no_workers(page: Page) -> None:
+    """Wait until the page has no worker left."""
+    wait_until(page, lambda: page.workers == [], "the page has no worker")
 
 
 def fitting(files: Mapping[str, bytes], manifest: bytes) -> dict[str, bytes]:

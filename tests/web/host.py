@@ -1,9 +1,8 @@
-"""A static host like many: it knows no bundle, sends what lies in a folder, and is as slow as it is told to be."""
+"""A static host that knows nothing of bundles: it sends the files of a folder, and can hold an answer back."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,14 +18,14 @@ class Host:
     Args:
         folders: Folder by the path that it is served under: "/" or "/name/".
         cache_control: Sent with every file.
-        delay: Seconds that an answer waits, by request path.
+        hold: Called with the request's path before it is answered; it may block.
     """
 
     def __init__(
         self,
         folders: Mapping[str, Path],
         cache_control: str = "no-cache",
-        delay: Callable[[str], float] = lambda path: 0.0,
+        hold: Callable[[str], None] = lambda path: None,
     ) -> None:
         self.folders = dict(folders)
         host = self
@@ -36,7 +35,7 @@ class Host:
 
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
-                time.sleep(delay(path))
+                hold(path)
                 file = host.find(path)
                 data = file.read_bytes() if file else b"not here"
                 self.send_response(200 if file else 404)

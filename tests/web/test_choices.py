@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from tests.web.conftest import DESKTOP, Opener
 from tests.web.pictures import png
-from tests.web.test_page import ready
+from tests.web.test_page import answered, ready
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
+
+
+# Counts decoded pictures, each after the page has used it.
+DECODED = """globalThis.decoded = 0; const decode = globalThis.createImageBitmap.bind(globalThis);
+globalThis.createImageBitmap = async (...source) => {
+  const picture = await decode(...source);
+  setTimeout(() => { globalThis.decoded++; });
+  return picture;
+};"""
 
 
 def choose(page: Page, group: str, name: str) -> None:
@@ -27,9 +36,9 @@ def test_another_precision_to_compare_with_answers_itself(open_page: Opener) -> 
     page = open_page(**DESKTOP)
     ready(page)
     choose(page, "compare", "fp32")
-    page.locator("#stage-b figcaption", has_text="fp32").wait_for()
+    page.locator("#map-b figcaption", has_text="fp32").wait_for()
     choose(page, "compare", "fp16")
-    page.locator("#stage-b figcaption", has_text="fp16").wait_for()
+    page.locator("#map-b figcaption", has_text="fp16").wait_for()
     page.locator("#difference", has_text="int8 and fp16").wait_for()
 
 
@@ -37,24 +46,25 @@ def test_only_answers_to_one_query_are_compared(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
     choose(page, "compare", "fp32")
-    page.locator("#difference", has_text="largest difference").wait_for()
+    page.locator("#difference", has_text="largest score difference").wait_for()
     page.evaluate(
         """() => { globalThis.seen = []; const line = document.querySelector("#difference");
-          const query = (stage) => /“(.*)”/.exec(document.querySelector(`${stage} canvas`).ariaLabel)?.[1];
-          new MutationObserver(() => seen.push([line.textContent, query("#stage-a"), query("#stage-b")]))
+          const query = (view) => /“(.*)”/.exec(document.querySelector(`${view} canvas`).ariaLabel)?.[1];
+          new MutationObserver(() => seen.push([line.textContent, query("#map-a"), query("#map-b")]))
             .observe(line, { childList: true }); }"""
     )
     for word in ("blue", "star", "ring"):
         ask(page, word)
-        page.locator(f'#stage-b canvas[aria-label*="“{word}”"]').wait_for()
-        page.locator("#difference", has_text="largest difference").wait_for()
-    said = [(a, b) for text, a, b in page.evaluate("() => seen") if "largest" in text]
-    assert len(said) >= 3
-    assert all(a == b for a, b in said)
+        page.locator(f'#map-b canvas[aria-label*="“{word}”"]').wait_for()
+        page.locator("#difference", has_text="largest score difference").wait_for()
+    compared = [(a, b) for text, a, b in page.evaluate("() => seen") if "largest" in text]
+    assert len(compared) >= 3
+    assert all(a == b for a, b in compared)
 
 
 def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.add_init_script(DECODED)
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -73,9 +83,10 @@ def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: 
     later.click()
     page.locator('[data-sample][aria-pressed="true"]').nth(0).wait_for()
     assert held
+    decoded = page.evaluate("() => globalThis.decoded")
     for route in held:
         route.continue_()
-    page.wait_for_timeout(500)
+    page.wait_for_function("(before) => globalThis.decoded > before", arg=decoded)
     assert later.get_attribute("aria-pressed") == "true"
     assert slow.get_attribute("aria-pressed") == "false"
 
@@ -84,38 +95,41 @@ def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str)
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.goto(url)
     ready(page)
-    page.click("#forget")  # fp16 would stand in: its bytes are those of int8 here
-    page.locator("#measured", has_text="removed").wait_for()
+    page.click("#clear-cache")  # else the stored fp16 model would be used: its bytes are those of int8 here
+    page.locator("#panel-message", has_text="removed").wait_for()
     page.route("**/*.onnx", lambda route: route.abort())
     choose(page, "dtype", "fp32")
     page.locator("#notice", has_text="cannot be fetched").wait_for()
-    page.wait_for_timeout(500)
+    page.locator('#dtype input[value="auto"]:checked').wait_for(state="attached")
     assert page.is_visible("#notice")
-    assert page.is_checked('#dtype input[value="auto"]')
     assert "dtype" not in page.url
-    assert "int8" in page.inner_text("#pill-text")
+    assert "int8" in page.inner_text("#status-text")
 
 
 def test_a_picture_with_an_unknown_word_shows_nothing_of_the_one_before(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
     ask(page, "xqzwv")
-    page.locator("#heard", has_text="does not know").wait_for()
+    page.locator("#query-status", has_text="does not know").wait_for()
     page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": png(90, 50)})
-    page.locator("#saved", has_text="–").wait_for()
-    assert page.locator("#best li").count() == 0
-    assert "“" not in (page.locator("#stage-a canvas").get_attribute("aria-label") or "")
+    page.locator("#savings", has_text="–").wait_for()
+    assert page.locator("#top-patches li").count() == 0
+    assert "“" not in (page.locator("#map-a canvas").get_attribute("aria-label") or "")
 
 
 def test_the_patch_under_the_cursor_stays_described(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
-    page.focus("#stage-a canvas")
+    page.focus("#map-a canvas")
     page.keyboard.press("End")
     named = page.inner_text("#patch-name")
     assert named.startswith("Row ")
-    page.locator("#heard button").first.click()
-    page.wait_for_timeout(1000)
+    example = page.locator("#query-status button").first
+    query = example.inner_text()
+    page.evaluate("() => { document.querySelector('#top-patches li').dataset.old = ''; }")
+    example.click()
+    answered(page, query)
+    page.locator("#top-patches [data-old]").wait_for(state="detached")
     assert page.inner_text("#patch-name") == named
 
 
@@ -135,12 +149,12 @@ def test_models_without_counts_or_words(open_page: Opener, url: str, bundle: Pat
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
     page.goto(url)
-    page.locator("#best button").first.wait_for()
-    assert not page.is_visible("#saved")
+    page.locator("#top-patches button").first.wait_for()
+    assert not page.is_visible("#savings")
     assert page.is_disabled('#views input[value="tokens"]')
     assert "NaN" not in page.inner_text("body")
     plain["files"] = [f for f in plain["files"] if f["path"] != "embeddings.bin"]
     page.goto(url)
-    page.locator("#heard", has_text="takes queries as vectors").wait_for()
+    page.locator("#query-status", has_text="needs a query vector").wait_for()
     assert page.is_disabled("#query")
     assert not page.is_visible("#notice")

@@ -1,6 +1,6 @@
 """The same page in other engines: Firefox, and WebKitGTK, which lacks what Safari lacks (JSPI, WebGPU, shared memory).
 
-They are started as a user would, with nothing to drive them: the page that this test serves tells it what became of it.
+They are started as by a user, without a driver: a script that this test adds to the page sends back what it shows.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ import pytest
 
 from edgekit.serving import static
 
-PATIENCE = 120  # seconds until an engine must have told something
+PATIENCE = 120  # seconds until an engine must have sent its report
 
-TELL = """
+REPORT = """
 const text = (id) => document.querySelector(id).textContent;
-const tell = (found) => fetch("./told?" + encodeURIComponent(JSON.stringify(found)));
+const send = (found) => fetch("./report?" + encodeURIComponent(JSON.stringify(found)));
 const watch = setInterval(() => {
   const notice = document.querySelector("#notice");
-  if (!text("#saved").includes("%") && notice.hidden) return;
+  if (!text("#savings").includes("%") && notice.hidden) return;
   clearInterval(watch);
-  void tell({
-    pill: text("#pill-text"), saved: text("#saved"), notice: notice.hidden ? "" : notice.textContent,
-    passed: document.querySelectorAll('#check [data-pass="true"]').length,
+  void send({
+    status: text("#status-text"), saved: text("#savings"), notice: notice.hidden ? "" : notice.textContent,
+    passed: document.querySelectorAll('#self-test [data-pass="true"]').length,
     fallbacks: [...document.querySelectorAll("#fallbacks li")].map((li) => li.textContent),
-    facts: text("#facts"), jspi: "Suspending" in WebAssembly, shared: typeof SharedArrayBuffer !== "undefined",
+    facts: text("#backend-info"), jspi: "Suspending" in WebAssembly, shared: typeof SharedArrayBuffer !== "undefined",
     agent: navigator.userAgent,
   });
 }, 200);
-addEventListener("error", (event) => void tell({ error: event.message }));
-addEventListener("unhandledrejection", (event) => void tell({ error: String(event.reason) }));
+addEventListener("error", (event) => void send({ error: event.message }));
+addEventListener("unhandledrejection", (event) => void send({ error: String(event.reason) }));
 """
 
 pytestmark = pytest.mark.engines
 
 
 class Listener:
-    """Serves a bundle whose page tells what became of it."""
+    """Serves a bundle whose page sends a report of what it shows."""
 
     def __init__(self, bundle: Path) -> None:
-        self.told: dict[str, Any] = {}
+        self.report: dict[str, Any] = {}
         self.arrived = threading.Event()
         listener = self
 
@@ -58,15 +58,15 @@ class Listener:
 
             def do_GET(self) -> None:  # noqa: N802 - the library's name
                 path, _, query = self.path.partition("?")
-                if path == "/told":
-                    listener.told = json.loads(unquote(query))
+                if path == "/report":
+                    listener.report = json.loads(unquote(query))
                     listener.arrived.set()
                     self._send(b"", "text/plain")
                 elif path == "/":
                     page = (bundle / "index.html").read_bytes()
-                    self._send(page.replace(b"</body>", b'<script src="./tell.js"></script></body>'), "text/html")
-                elif path == "/tell.js":
-                    self._send(TELL.encode(), "text/javascript")
+                    self._send(page.replace(b"</body>", b'<script src="./report.js"></script></body>'), "text/html")
+                elif path == "/report.js":
+                    self._send(REPORT.encode(), "text/javascript")
                 else:
                     super().do_GET()
 
@@ -108,8 +108,8 @@ def running(command: list[str], home: Path) -> Iterator[None]:
 
 def ask(bundle: Path, command: list[str], home: Path, path: str = "") -> dict[str, Any]:
     with Listener(bundle) as listener, running([*command, listener.url + path], home):
-        assert listener.arrived.wait(PATIENCE), f"'{command[0]}' told nothing"
-    return listener.told
+        assert listener.arrived.wait(PATIENCE), f"'{command[0]}' sent no report"
+    return listener.report
 
 
 def firefox(home: Path) -> list[str]:
@@ -127,24 +127,24 @@ def webkit() -> list[str]:
 
 
 def test_firefox_runs_the_page(bundle: Path, tmp_path: Path) -> None:
-    told = ask(bundle, firefox(tmp_path), tmp_path)
-    assert told.get("notice") == "", told
-    assert "Firefox" in told["agent"]
-    assert told["pill"].startswith("WASM · int8 · ")
-    assert (told["passed"], told["fallbacks"]) == (2, [])
+    report = ask(bundle, firefox(tmp_path), tmp_path)
+    assert report.get("notice") == "", report
+    assert "Firefox" in report["agent"]
+    assert report["status"].startswith("WASM · int8 · ")
+    assert (report["passed"], report["fallbacks"]) == (2, [])
 
 
 def test_firefox_without_a_gpu_says_so(bundle: Path, tmp_path: Path) -> None:
-    told = ask(bundle, firefox(tmp_path), tmp_path, "?device=webgpu&dtype=fp32")
-    assert told["pill"].startswith("WASM · fp32 · ")
-    assert "this browser gives no GPU adapter" in told["fallbacks"][0]
+    report = ask(bundle, firefox(tmp_path), tmp_path, "?device=webgpu&dtype=fp32")
+    assert report["status"].startswith("WASM · fp32 · ")
+    assert "this browser provides no GPU adapter" in report["fallbacks"][0]
 
 
 def test_webkit_runs_the_page_without_what_it_lacks(bundle: Path, tmp_path: Path) -> None:
-    told = ask(bundle, webkit(), tmp_path)
-    assert told.get("notice") == "", told
-    assert "AppleWebKit" in told["agent"]
-    assert "Chrome" not in told["agent"]
-    assert not told["jspi"]
-    assert told["pill"].startswith("WASM · int8 · ")
-    assert (told["passed"], told["fallbacks"]) == (2, [])
+    report = ask(bundle, webkit(), tmp_path)
+    assert report.get("notice") == "", report
+    assert "AppleWebKit" in report["agent"]
+    assert "Chrome" not in report["agent"]
+    assert not report["jspi"]
+    assert report["status"].startswith("WASM · int8 · ")
+    assert (report["passed"], report["fallbacks"]) == (2, [])

@@ -1,4 +1,4 @@
-"""The service worker on static hosts: what it keeps, and that it never stands in the way of a new export."""
+"""The service worker on static hosts: what it caches, and that a new export replaces it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 
 def visit(context: BrowserContext, url: str) -> str:
-    """Open the page, wait for its first answer and for the service worker; returns what the pill says."""
+    """Open the page, wait for its first answer and for the service worker; returns what the status says."""
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     page.goto(url)
     page.wait_for_function(
-        "() => document.querySelector('#saved').textContent.includes('%') || !document.querySelector('#notice').hidden"
+        "() => document.querySelector('#savings').textContent.includes('%') ||"
+        " !document.querySelector('#notice').hidden"
     )
-    said = page.inner_text("#pill-text")
+    status = page.inner_text("#status-text")
     page.locator("#offline", has_text="offline").wait_for()
     page.close()
-    return said
+    return status
 
 
 def exported_again(bundle: Path, folder: Path) -> Path:
@@ -35,7 +36,7 @@ def exported_again(bundle: Path, folder: Path) -> Path:
     shutil.copytree(bundle, folder)
     changed = {
         "golden.bin": (folder / "golden.bin").read_bytes() + bytes(4),
-        "sw.js": (folder / "sw.js").read_bytes() + b"// anew",
+        "sw.js": (folder / "sw.js").read_bytes() + b"// new",
     }
     for path, data in fitting(changed, (folder / "manifest.json").read_bytes()).items():
         (folder / path).write_bytes(data)
@@ -43,7 +44,7 @@ def exported_again(bundle: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("cache_control", ["no-cache", "max-age=600"])
-def test_a_new_export_is_met_at_the_next_visit(
+def test_a_new_export_is_shown_at_the_next_visit(
     browser: Browser, bundle: Path, tmp_path: Path, cache_control: str
 ) -> None:
     again = exported_again(bundle, tmp_path / "again")
@@ -65,7 +66,7 @@ def test_another_document_is_not_kept_as_the_page(browser: Browser, bundle: Path
         assert "MIT License" in page.inner_text("body")
         context.set_offline(True)
         page.goto(host.url)
-        assert page.title() == "Where it looks · edgekit"
+        assert page.title() == "Where the model looks · edgekit"
         context.close()
 
 

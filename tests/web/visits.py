@@ -43,7 +43,7 @@ globalThis.time = async () => {
 </script>"""
 
 WATCH = """addEventListener("DOMContentLoaded", () => {
-  const canvas = document.querySelector("#stage-a canvas");
+  const canvas = document.querySelector("#map-a canvas");
   if (!canvas) return;
   new MutationObserver(() => { if (canvas.ariaLabel.includes("“")) globalThis.first ??= performance.now(); })
     .observe(canvas, { attributeFilter: ["aria-label"] });
@@ -124,7 +124,7 @@ def _look_around(page: Page) -> None:
     if page.locator("#query").count():
         for word in ("red", "star", "ring"):
             page.fill("#query", word)
-            page.locator(f'#stage-a canvas[aria-label*="“{word}”"]').wait_for()
+            page.locator(f'#map-a canvas[aria-label*="“{word}”"]').wait_for()
     page.wait_for_timeout(LOOK)
 
 

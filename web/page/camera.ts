@@ -1,31 +1,31 @@
-/** Camera: one photograph, or null when the user thinks better of it. */
+/** Camera: takes one photograph; null when the user cancels. */
 import { ImageError } from "../src/index";
-import { context2d, element } from "./element";
+import { context2d, element } from "./dom";
 
-/** Whether the browser is asking for permission. */
-let busy = false;
+/** Whether the permission request is open. */
+let requesting = false;
 
-export async function shoot(): Promise<Blob | null> {
-  // Plain http has no cameras, whatever the types say.
+export async function takePhoto(): Promise<Blob | null> {
+  // Its type says that `mediaDevices` always exists; it does not on plain http.
   const devices = navigator.mediaDevices as MediaDevices | undefined;
-  if (!devices) throw new ImageError("this page gets no camera here: it needs https or localhost");
+  if (!devices) throw new ImageError("the camera is available only on https or localhost");
   const dialog = element("#camera", HTMLDialogElement);
-  if (busy || dialog.open) return null;
-  busy = true;
+  if (requesting || dialog.open) return null;
+  requesting = true;
   let stream: MediaStream;
   try {
     stream = await devices.getUserMedia({ video: { facingMode: "environment", width: { ideal: 1280 } } });
   } catch (error) {
-    throw new ImageError(cause(error));
+    throw new ImageError(failureReason(error));
   } finally {
-    busy = false;
+    requesting = false;
   }
   const video = element("video", HTMLVideoElement, dialog);
   try {
     video.srcObject = stream;
     dialog.showModal();
     await video.play();
-    return (await answer(dialog)) ? await still(video) : null;
+    return (await dialogResult(dialog)) ? await captureFrame(video) : null;
   } finally {
     dialog.close();
     video.srcObject = null;
@@ -34,7 +34,7 @@ export async function shoot(): Promise<Blob | null> {
 }
 
 /** Whether the user takes the picture. */
-function answer(dialog: HTMLDialogElement): Promise<boolean> {
+function dialogResult(dialog: HTMLDialogElement): Promise<boolean> {
   return new Promise((resolve) => {
     dialog.onclick = (event) => {
       if (event.target instanceof HTMLButtonElement) resolve(event.target.value === "take");
@@ -45,14 +45,14 @@ function answer(dialog: HTMLDialogElement): Promise<boolean> {
   });
 }
 
-function cause(error: unknown): string {
+function failureReason(error: unknown): string {
   const name = error instanceof DOMException ? error.name : "";
-  if (name === "NotAllowedError") return "the camera was not allowed: allow it for this site, or open a picture instead";
-  if (name === "NotFoundError" || name === "OverconstrainedError") return "there is no camera here: open a picture instead";
-  return `the camera does not start (${String(error)}): open a picture instead`;
+  if (name === "NotAllowedError") return "access to the camera was denied: allow it for this site, or open a picture instead";
+  if (name === "NotFoundError" || name === "OverconstrainedError") return "no camera was found: open a picture instead";
+  return `the camera cannot be started (${String(error)}): open a picture instead`;
 }
 
-async function still(video: HTMLVideoElement): Promise<Blob | null> {
+async function captureFrame(video: HTMLVideoElement): Promise<Blob | null> {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [video.videoWidth, video.videoHeight];
   context2d(canvas).drawImage(video, 0, 0);

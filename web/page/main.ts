@@ -1,287 +1,290 @@
-/** The page: a picture, a query, a map. Wires the parts together; holds what is chosen. */
+/** Main: connects the query field, the image picker, the runners and the views, and holds the state of the page. */
 import { Bundle, EdgekitError, type Runner, bench, clearCache, runtimeFiles } from "../src/index";
-import { readAddress, writeAddress } from "./address";
-import { Ask } from "./ask";
-import { element } from "./element";
-import { NAMES, difference, label, limitPrecisions, limitSwitches, limitViews, pill, pillRunning, showBench, showCheck, showInfo } from "./engine";
-import { Findings, mostRelevant } from "./findings";
-import { type Answered, Lane } from "./lane";
-import { keepOffline, loaded } from "./offline";
-import type { View } from "./paint";
-import { Pictures } from "./pictures";
-import { Stage } from "./stage";
+import { checkRadio, onButton, onChoice } from "./controls";
+import {
+  DISPLAY_NAMES,
+  backendLabel,
+  describeDifference,
+  disableMissingPrecisions,
+  disableMissingViews,
+  disableUnsupportedDevices,
+  setRunningStatus,
+  setStatus,
+  showBench,
+  showInfo,
+  showMessage,
+  showSelfTest,
+} from "./device_panel";
+import { element } from "./dom";
+import { type ChosenImage, ImagePicker } from "./image_picker";
+import type { View } from "./map_renderer";
+import { MapView } from "./map_view";
+import { keepOffline, loadedUrls } from "./offline";
+import { QueryField } from "./query_field";
+import { ResultPanel, mostRelevant } from "./result_panel";
+import { type InferenceResult, RunnerSlot } from "./runner_slot";
+import { formatUrlState, parseUrlState } from "./url_state";
 
 const BASE = new URL("./", location.href.split(/[?#]/)[0]).href;
 const LEGENDS: Readonly<Record<View, string>> = {
-  heat: "1; outlined: what is kept",
-  focus: "what is not relevant goes dark",
-  tokens: "one dot for each token that a patch gets",
-  picture: "the picture as it came",
+  heat: "1; selection outlined",
+  focus: "low relevance darkened",
+  tokens: "one dot per token of a patch",
+  picture: "the original picture",
 };
 
-let shown = readAddress(location.search);
+let state = parseUrlState(location.search);
 let picture: ImageBitmap | undefined;
-let latest: Answered | undefined;
-let other: Answered | undefined;
-/** What the running runner was asked to be: the switches go back to it when another choice fails. */
-let stands: Pick<typeof shown, "device" | "dtype"> | undefined;
+let firstResult: InferenceResult | undefined;
+let secondResult: InferenceResult | undefined;
+/** The options of the runner in use: the switches return to them when another choice fails to load. */
+let runningChoice: Pick<typeof state, "device" | "dtype"> | undefined;
 
 const notice = element("#notice", HTMLElement);
-const stages = [new Stage(element("#stage-a", HTMLElement), look), new Stage(element("#stage-b", HTMLElement), look)] as const;
-const findings = new Findings(look);
-const ask = new Ask((query) => {
-  remember({ query });
-  question();
+const differenceLine = element("#difference", HTMLElement);
+const mapViews = [new MapView(element("#map-a", HTMLElement), selectPatch), new MapView(element("#map-b", HTMLElement), selectPatch)] as const;
+const resultPanel = new ResultPanel(selectPatch);
+const queryField = new QueryField((query) => {
+  updateState({ query });
+  submitQuery();
 });
-const lanes = [lane(stages[0], answered), lane(stages[1], compared)] as const;
-const pictures = new Pictures((chosen) => {
-  quiet();
-  picture = chosen.picture;
-  latest = other = undefined;
-  look(undefined);
-  for (const stage of stages) stage.show(chosen.picture);
-  const query = chosen.query || ask.text;
-  ask.text = query;
-  remember({ sample: chosen.sample, query });
-  question();
-}, complain);
+const slots = [createSlot(mapViews[0], onFirstResult), createSlot(mapViews[1], onSecondResult)] as const;
+const imagePicker = new ImagePicker(onImage, showError);
 
 void start();
 
 async function start(): Promise<void> {
-  choose("view", shown.view);
-  choose("device", shown.device);
-  choose("dtype", shown.dtype);
-  choose("compare", shown.compare);
-  changeView();
-  listen();
-  const asked = shown.query;
-  const ready = reload();
+  for (const group of ["view", "device", "dtype", "compare"] as const) checkRadio(group, state[group]);
+  applyView();
+  addListeners();
+  const requestedQuery = state.query;
+  const loaded = reload();
   void Bundle.open(BASE).then(({ manifest }) => {
     element("#model", HTMLElement).textContent = manifest.name;
-    limitPrecisions(manifest);
-    limitViews(manifest);
-  }, () => undefined); // the lane says what is wrong
-  await pictures.start(BASE, shown.sample).then((queries) => { ask.offer(queries); }, complain);
-  if (asked) {
-    ask.text = asked;
-    remember({ query: asked });
-    question();
+    disableMissingPrecisions(manifest);
+    disableMissingViews(manifest);
+  }, () => undefined); // the runner slot reports the error
+  await imagePicker.start(BASE, state.sample).then((queries) => { queryField.setExamples(queries); }, showError);
+  if (requestedQuery) {
+    queryField.text = requestedQuery;
+    updateState({ query: requestedQuery });
+    submitQuery();
   }
-  await ready;
-  await limitSwitches(lanes[0].runner?.bundle.manifest);
-  if (shown.compare) compare();
+  await loaded;
+  await disableUnsupportedDevices(slots[0].runner?.bundle.manifest);
+  if (state.compare) updateComparison();
 }
 
-function lane(stage: Stage, onanswer: (a: Answered) => void): Lane {
-  return new Lane(BASE, {
+function createSlot(mapView: MapView, onresult: (result: InferenceResult) => void): RunnerSlot {
+  return new RunnerSlot(BASE, {
     onload: (runner) => {
-      if (stage === stages[0]) loadedFirst(runner);
+      if (mapView === mapViews[0]) onFirstLoaded(runner);
     },
     onprogress: (share, text) => {
-      stage.setProgress(share);
-      if (stage === stages[0] && share !== undefined) pill(text, "loading");
+      mapView.setProgress(share);
+      if (mapView === mapViews[0] && share !== undefined) setStatus(text, "loading");
     },
-    onanswer,
-    onerror: complain,
+    onresult,
+    onerror: showError,
   });
 }
 
-/** Load what is chosen into the first lane. */
+/** Load the chosen device and precision into the first slot. */
 async function reload(): Promise<void> {
-  const { device, dtype } = shown;
-  const loaded = await lanes[0].load(device, dtype);
-  if (loaded) stands = { device, dtype };
-  const { runner } = lanes[0];
-  if (loaded !== false || !stands || !runner) return;
-  pillRunning(runner.info);
-  remember(stands);
-  choose("device", stands.device);
-  choose("dtype", stands.dtype);
+  const { device, dtype } = state;
+  const loaded = await slots[0].load(device, dtype);
+  if (loaded) runningChoice = { device, dtype };
+  const { runner } = slots[0];
+  if (loaded !== false || !runningChoice || !runner) return;
+  setRunningStatus(runner.info);
+  updateState(runningChoice);
+  checkRadio("device", runningChoice.device);
+  checkRadio("dtype", runningChoice.dtype);
 }
 
-function loadedFirst(runner: Runner): void {
-  quiet();
+function onFirstLoaded(runner: Runner): void {
+  hideError();
   showInfo(runner);
-  if (runner.encoder) ask.know(runner.encoder);
-  else if (takesQuery(runner)) {
-    ask.mute("This model takes queries as vectors, which only the library can give.");
-    lanes[0].drop();
+  if (runner.encoder) queryField.setEncoder(runner.encoder);
+  else if (needsQuery(runner)) {
+    queryField.disable("This model needs a query vector, which this page cannot create: use the library instead.");
+    slots[0].clearRequests();
   } else {
-    ask.mute("This model takes pictures only.");
-    question();
+    queryField.disable("This model takes no query.");
+    submitQuery();
   }
-  pillRunning(runner.info);
-  runner.checked.then((report) => { if (report) showCheck(report); }, () => {
-    if (lanes[0].runner === runner) question(); // this device no longer answers as it did: the next one takes over
+  setRunningStatus(runner.info);
+  runner.checked.then((report) => { if (report) showSelfTest(report); }, () => {
+    if (slots[0].runner === runner) submitQuery(); // the deferred self-test failed: the next run falls back
   });
-  void keepOffline(loaded(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
+  void keepOffline(loadedUrls(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
 }
 
-function takesQuery({ bundle }: Runner): boolean {
+function needsQuery({ bundle }: Runner): boolean {
   return bundle.manifest.inputs.some((input) => input.kind === "query");
 }
 
-function question(): void {
-  const { runner } = lanes[0];
-  const wordless = runner && !runner.encoder;
-  if (!picture || (wordless ? takesQuery(runner) : ask.text === "")) return;
-  const query = wordless ? "" : ask.text;
-  for (const lane of shown.compare ? lanes : lanes.slice(0, 1)) lane.ask({ image: picture, query });
+function onImage(chosen: ChosenImage): void {
+  hideError();
+  picture = chosen.picture;
+  firstResult = secondResult = undefined;
+  selectPatch(undefined);
+  for (const view of mapViews) view.showPicture(chosen.picture);
+  const query = chosen.query || queryField.text;
+  queryField.text = query;
+  updateState({ sample: chosen.sample, query });
+  submitQuery();
 }
 
-function answered(answer: Answered): void {
-  const { question, result } = answer;
-  if (question.image !== picture) return;
-  quiet();
-  latest = answer;
-  const info = lanes[0].runner?.info;
+function submitQuery(): void {
+  const { runner } = slots[0];
+  const withoutWords = runner && !runner.encoder;
+  if (!picture || (withoutWords ? needsQuery(runner) : queryField.text === "")) return;
+  const query = withoutWords ? "" : queryField.text;
+  for (const slot of state.compare ? slots : slots.slice(0, 1)) slot.submit({ image: picture, query });
+}
+
+function onFirstResult(inference: InferenceResult): void {
+  const { request, result } = inference;
+  if (request.image !== picture) return;
+  hideError();
+  firstResult = inference;
+  const info = slots[0].runner?.info;
   const best = mostRelevant(result);
   const where = `most relevant at row ${String(Math.floor(best / result.columns) + 1)}, column ${String((best % result.columns) + 1)}`;
-  stages[0].answer(result, `Relevance map for “${question.query}”: ${where}`);
-  painted(() => {
-    if (latest === answer) findings.show(result, question.image);
+  mapViews[0].showResult(result, `Relevance map for “${request.query}”: ${where}`);
+  afterNextFrame(() => {
+    if (firstResult === inference) resultPanel.show(result, request.image);
   });
-  if (!info || !lanes[0].runner) return;
-  if (info.fallbacks.length > element("#fallbacks", HTMLElement).childElementCount) showInfo(lanes[0].runner);
-  pillRunning(info, result.inference);
-  stages[0].setCaption(shown.compare ? label(info, result.inference) : "");
-  differ();
+  if (!info || !slots[0].runner) return;
+  if (info.fallbacks.length > element("#fallbacks", HTMLElement).childElementCount) showInfo(slots[0].runner);
+  setRunningStatus(info, result.inference);
+  mapViews[0].setCaption(state.compare ? backendLabel(info, result.inference) : "");
+  updateDifference();
 }
 
-/** After the next frame: what is looked at first is painted first, and neither holds the page long. */
-function painted(act: () => void): void {
-  requestAnimationFrame(() => setTimeout(act));
+/** After the next frame, so that the map is painted first and no task of the main thread is long. */
+function afterNextFrame(action: () => void): void {
+  requestAnimationFrame(() => setTimeout(action));
 }
 
-function compared(answer: Answered): void {
-  const { question, result } = answer;
-  if (question.image !== picture) return;
-  other = answer;
-  const info = lanes[1].runner?.info;
-  stages[1].answer(result, `Second relevance map for “${question.query}”`);
-  if (info) stages[1].setCaption(label(info, result.inference));
-  differ();
+function onSecondResult(inference: InferenceResult): void {
+  const { request, result } = inference;
+  if (request.image !== picture) return;
+  secondResult = inference;
+  const info = slots[1].runner?.info;
+  mapViews[1].showResult(result, `Second relevance map for “${request.query}”`);
+  if (info) mapViews[1].setCaption(backendLabel(info, result.inference));
+  updateDifference();
 }
 
-function differ(): void {
-  const [a, b] = [lanes[0].runner?.info, lanes[1].runner?.info];
-  const line = element("#difference", HTMLElement);
-  const same = latest?.question.query === other?.question.query;
-  line.textContent =
-    latest && other && a && b && same
-      ? difference(latest.result, other.result, [NAMES[a.dtype] ?? "", NAMES[b.dtype] ?? ""])
+/** Compare the two results, where both are for the same query. */
+function updateDifference(): void {
+  const [a, b] = [slots[0].runner?.info, slots[1].runner?.info];
+  const sameQuery = firstResult?.request.query === secondResult?.request.query;
+  differenceLine.textContent =
+    firstResult && secondResult && a && b && sameQuery
+      ? describeDifference(firstResult.result, secondResult.result, [DISPLAY_NAMES[a.dtype] ?? "", DISPLAY_NAMES[b.dtype] ?? ""])
       : "Comparing";
 }
 
-function compare(): void {
-  const on = shown.compare !== "";
+function updateComparison(): void {
+  const on = state.compare !== "";
   document.body.toggleAttribute("data-compare", on);
-  stages[1].hidden = !on;
-  element("#difference", HTMLElement).hidden = !on;
-  element("#difference", HTMLElement).textContent = on ? "Comparing" : "";
-  other = undefined;
+  mapViews[1].hidden = !on;
+  differenceLine.hidden = !on;
+  differenceLine.textContent = on ? "Comparing" : "";
+  secondResult = undefined;
   if (!on) {
-    stages[0].setCaption("");
-    lanes[1].close();
+    mapViews[0].setCaption("");
+    slots[1].close();
     return;
   }
-  if (picture) stages[1].show(picture);
-  void lanes[1].load(shown.device, shown.compare as "fp32");
-  question();
+  if (picture) mapViews[1].showPicture(picture);
+  void slots[1].load(state.device, state.compare as "fp32");
+  submitQuery();
 }
 
-function look(patch: number | undefined): void {
-  for (const stage of stages) stage.setCursor(patch);
-  findings.look(patch, document.activeElement === stages[0].canvas || document.activeElement === stages[1].canvas);
+function selectPatch(patch: number | undefined): void {
+  for (const view of mapViews) view.setCursor(patch);
+  resultPanel.showPatch(patch, mapViews.some(({ canvas }) => canvas === document.activeElement));
 }
 
-function changeView(): void {
-  for (const stage of stages) stage.setView(shown.view);
-  element("#legend", HTMLElement).textContent = LEGENDS[shown.view];
-  element("#ramp", HTMLElement).hidden = shown.view !== "heat";
+function applyView(): void {
+  for (const view of mapViews) view.setView(state.view);
+  element("#legend", HTMLElement).textContent = LEGENDS[state.view];
+  element("#colormap", HTMLElement).hidden = state.view !== "heat";
 }
 
-function listen(): void {
-  on("views", (value) => {
-    remember({ view: value as View });
-    changeView();
+function addListeners(): void {
+  onChoice("views", (value) => {
+    updateState({ view: value as View });
+    applyView();
   });
-  on("device", (value) => {
-    remember({ device: value as "auto" });
+  onChoice("device", (value) => {
+    updateState({ device: value as "auto" });
     void reload();
-    if (shown.compare) compare();
+    if (state.compare) updateComparison();
   });
-  on("dtype", (value) => {
-    remember({ dtype: value as "auto" });
+  onChoice("dtype", (value) => {
+    updateState({ dtype: value as "auto" });
     void reload();
   });
-  on("compare", (value) => {
-    remember({ compare: value });
-    compare();
+  onChoice("compare", (value) => {
+    updateState({ compare: value });
+    updateComparison();
   });
-  press("again", async (runner) => {
-    showCheck(await runner.selfTest());
-  });
-  press("measure", async (runner) => {
-    const query = latest?.question.query ?? runner.encoder?.words[0];
-    if (picture) showBench(await bench(runner, { image: picture, ...(query ? { query } : {}) }));
-  });
-  press("forget", async () => {
+  onButton("test-again", async () => {
+    const report = await slots[0].runner?.selfTest();
+    if (report) showSelfTest(report);
+  }, showError);
+  onButton("measure-speed", measureSpeed, showError);
+  onButton("clear-cache", async () => {
     const count = await clearCache(BASE);
-    element("#measured", HTMLElement).textContent = `${String(count)} stored ${count === 1 ? "model" : "models"} removed; the next visit downloads anew.`;
-  });
-  element("#share", HTMLButtonElement).addEventListener("click", () => {
-    void navigator.clipboard.writeText(location.href).then(
-      () => (element("#measured", HTMLElement).textContent = shown.sample ? "Link copied." : "Link copied; it cannot carry your own picture."),
-      () => (element("#measured", HTMLElement).textContent = location.href),
-    );
-  });
+    showMessage(`${String(count)} stored ${count === 1 ? "model" : "models"} removed. The next visit downloads the model again.`);
+  }, showError);
+  element("#copy-link", HTMLButtonElement).addEventListener("click", () => void copyLink());
   element("button", HTMLButtonElement, notice).addEventListener("click", () => {
     notice.hidden = true;
   });
 }
 
-/** A button that needs a runner, is off while it works, and complains for it. */
-function press(id: string, act: (runner: Runner) => Promise<void>): void {
-  const button = element(`#${id}`, HTMLButtonElement);
-  button.addEventListener("click", () => {
-    const { runner } = lanes[0];
-    if (!runner) return;
-    button.disabled = true;
-    act(runner).catch(complain).finally(() => (button.disabled = false));
-  });
+async function measureSpeed(): Promise<void> {
+  const { runner } = slots[0];
+  if (!runner || !picture) return;
+  const query = firstResult?.request.query ?? runner.encoder?.words[0];
+  showBench(await bench(runner, { image: picture, ...(query ? { query } : {}) }));
 }
 
-function on(group: string, change: (value: string) => void): void {
-  element(`#${group}`, HTMLFieldSetElement).addEventListener("change", (event) => {
-    if (event.target instanceof HTMLInputElement) change(event.target.value);
-  });
+/** Copy the page's URL, or show it where there is no clipboard. */
+async function copyLink(): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    showMessage(state.sample ? "Link copied." : "Link copied. It does not contain your own picture.");
+  } catch {
+    showMessage(location.href);
+  }
 }
 
-function choose(name: string, value: string): void {
-  for (const input of document.querySelectorAll<HTMLInputElement>(`input[name="${name}"]`)) input.checked = input.value === value;
+function updateState(change: Partial<typeof state>): void {
+  state = { ...state, ...change };
+  history.replaceState(null, "", formatUrlState(state) || location.pathname);
 }
 
-function remember(change: Partial<typeof shown>): void {
-  shown = { ...shown, ...change };
-  history.replaceState(null, "", writeAddress(shown) || location.pathname);
-}
-
-function complain(error: unknown): void {
+function showError(error: unknown): void {
   const text = error instanceof Error ? error.message : String(error);
   if (error instanceof EdgekitError && error.code === "QUERY") {
-    ask.say(); // said beside the field
-    if (!latest) findings.clear();
+    queryField.updateStatus(); // shown beside the field
+    if (!firstResult) resultPanel.clear();
     return;
   }
-  const said = text.startsWith("http") ? text : `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
-  element("p", HTMLElement, notice).textContent = `${said}.`;
+  const sentence = text.startsWith("http") ? text : `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
+  element("p", HTMLElement, notice).textContent = `${sentence}.`;
   notice.hidden = false;
-  if (!lanes[0].runner) pill("Not running", "bad");
+  if (!slots[0].runner) setStatus("Not running", "bad");
 }
 
-/** What worked answers what went wrong before; but a page without a runner keeps saying why. */
-function quiet(): void {
-  if (lanes[0].runner) notice.hidden = true;
+/** Hide the error after something succeeded; a page without a runner keeps showing it. */
+function hideError(): void {
+  if (slots[0].runner) notice.hidden = true;
 }

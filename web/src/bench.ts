@@ -1,13 +1,13 @@
 /**
- * Bench: how long a run takes here, by the protocol of edgekit's own reports (edgekit/latency.py): warm-ups first, then at
- * least so many runs and so long, and percentiles instead of a mean.
+ * Bench: inference latency on this device, by the protocol of edgekit's reports (edgekit/judge/latency.py): warm-up runs,
+ * then timed runs until both a number of runs and a duration are reached; percentiles instead of a mean.
  */
 import type { RunInput, Runner } from "./runner";
 
 export interface BenchOptions {
   readonly warmups?: number;
   readonly runs?: number;
-  /** Seconds that the timed runs last at least. */
+  /** The shortest duration of the timed runs, in seconds. */
   readonly seconds?: number;
   readonly signal?: AbortSignal;
   readonly onprogress?: (share: number) => void;
@@ -25,21 +25,21 @@ export interface BenchReport {
   readonly threads: number;
 }
 
-const MOST_SECONDS = 20; // on a slow device fewer runs must do
+const MAX_SECONDS = 20; // a slow device stops earlier, with fewer runs
 
-/** Time the inference (without preprocessing). */
+/** Measure the inference time, without preprocessing. */
 export async function bench(runner: Runner, input: RunInput, options: BenchOptions = {}): Promise<BenchReport> {
   const { warmups = 10, runs = 100, seconds = 2, signal, onprogress } = options;
   const run = (): Promise<number> => runner.run(input, signal ? { signal } : {}).then((r) => r.inference);
   const start = performance.now();
   const spent = (): number => (performance.now() - start) / 1000;
-  for (let i = 0; i < warmups && spent() < MOST_SECONDS / 4; i++) await run();
+  for (let i = 0; i < warmups && spent() < MAX_SECONDS / 4; i++) await run();
   const times: number[] = [];
   const timed = performance.now();
   const enough = (): boolean => times.length >= runs && performance.now() - timed >= 1000 * seconds;
-  while (!enough() && (spent() < MOST_SECONDS || times.length < 3)) {
+  while (!enough() && (spent() < MAX_SECONDS || times.length < 3)) {
     times.push(await run());
-    onprogress?.(Math.min(1, Math.max(times.length / runs, spent() / MOST_SECONDS)));
+    onprogress?.(Math.min(1, Math.max(times.length / runs, spent() / MAX_SECONDS)));
   }
   times.sort((a, b) => a - b);
   const { device, dtype, threads } = runner.info;
@@ -47,7 +47,7 @@ export async function bench(runner: Runner, input: RunInput, options: BenchOptio
   return { runs: times.length, p50: at(0.5), p90: at(0.9), p95: at(0.95), p99: at(0.99), device, dtype, threads };
 }
 
-/** The q-quantile of sorted numbers, between neighbours as numpy's default. */
+/** The q-quantile of sorted numbers, with linear interpolation as in NumPy's default. */
 export function percentile(sorted: readonly number[], q: number): number {
   const at = q * (sorted.length - 1);
   const low = sorted[Math.floor(at)] ?? NaN;

@@ -1,12 +1,12 @@
 /**
- * Bundle: the folder that `edgekit export --target web` wrote, seen through its manifest.
+ * Bundle: the folder that `edgekit export -t web` wrote, accessed through its manifest.
  *
- * It fetches files by the manifest's names, and hands nothing out whose sha256 is not the manifest's.
+ * It fetches files by their path in the manifest, and returns no file whose sha256 differs from the manifest's.
  */
-import { type Fetching, type Wanted, fetchFile, get } from "./download";
-import { AssetError, ManifestError, UsageError, sentence } from "./errors";
+import { type FetchOptions, type FileRequest, fetchFile, fetchResponse } from "./download";
+import { AssetError, ManifestError, UsageError, firstLine } from "./errors";
 import { type BundleFile, type Dtype, type Manifest, type Variant, parseManifest } from "./manifest";
-import { clear, isStored } from "./store";
+import { clearStored, isStored } from "./cache_storage";
 
 export class Bundle {
   private constructor(
@@ -19,24 +19,24 @@ export class Bundle {
    * Read a bundle's manifest.
    *
    * @param url - The folder or its manifest.json, relative to the page or absolute.
-   * @throws AssetError if it cannot be fetched, ManifestError if it is no manifest.
+   * @throws AssetError if it cannot be fetched, ManifestError if it is not valid.
    */
   static async open(url: string | URL, signal?: AbortSignal): Promise<Bundle> {
-    const base = folder(url);
+    const base = bundleFolder(url);
     const at = new URL("manifest.json", base).href;
-    const response = await get(at, signal, "no-cache");
+    const response = await fetchResponse(at, signal, "no-cache");
     let parsed: unknown;
     try {
       parsed = await response.json();
     } catch (error) {
       signal?.throwIfAborted();
-      throw new ManifestError(`the manifest ${at} is damaged: ${sentence(error)}`);
+      throw new ManifestError(`the manifest ${at} is not valid JSON: ${firstLine(error)}`);
     }
     return new Bundle(base, parseManifest(parsed, at));
   }
 
-  /** Where a path of the bundle lies. */
-  at(path: string): string {
+  /** The URL of a path in the bundle. */
+  urlOf(path: string): string {
     return new URL(path, this.url).href;
   }
 
@@ -51,17 +51,17 @@ export class Bundle {
   /**
    * The bytes of one file, verified.
    *
-   * @throws AssetError if it does not arrive, HashError if it arrives twice with another content.
+   * @throws AssetError if it cannot be fetched, HashError if its content differs from the manifest twice.
    */
-  async fetch(path: string, how: Fetching = {}): Promise<Uint8Array<ArrayBuffer>> {
-    return fetchFile(this.wanted(path), how);
+  async fetch(path: string, options: FetchOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
+    return fetchFile(this.request(path), options);
   }
 
-  /** @throws AssetError if the manifest does not name the file. */
-  wanted(path: string): Wanted {
+  /** What is needed to fetch a file in a worker. @throws AssetError if the manifest does not list the file. */
+  request(path: string): FileRequest {
     const file = this.file(path);
     if (!file) throw new AssetError(`the bundle ${this.url} has no file "${path}"`);
-    return { file, url: this.at(path), bundle: this.url };
+    return { file, url: this.urlOf(path), bundle: this.url };
   }
 
   async isCached(path: string): Promise<boolean> {
@@ -69,19 +69,19 @@ export class Bundle {
     return file !== undefined && (await isStored(file.sha256));
   }
 
-  /** Forget what this bundle keeps in the Cache API. Returns the number of files. */
+  /** Remove the files of this bundle from the Cache API. Returns their number. */
   clearCache(): Promise<number> {
-    return clear(this.url);
+    return clearStored(this.url);
   }
 }
 
-/** The folder of a bundle, from its own URL or that of its manifest. */
-export function folder(url: string | URL): string {
+/** The URL of a bundle's folder, from that URL or the URL of its manifest. */
+export function bundleFolder(url: string | URL): string {
   let full: URL;
   try {
     full = new URL(url, globalThis.location.href);
   } catch {
-    throw new UsageError(`"${String(url)}" is no address of a bundle`);
+    throw new UsageError(`"${String(url)}" is not a valid URL of a bundle`);
   }
   full.hash = "";
   full.search = "";

@@ -1,62 +1,70 @@
-/** Cache: what is kept on this device for a later visit, asked for, fetched ahead and forgotten. */
-import { Attempt } from "./attempt";
+/** Cache: the models stored on this device for later visits: whether they are there, fetched in advance, and removed. */
 import { Bundle } from "./bundle";
+import type { Candidate } from "./candidates";
 import { UsageError } from "./errors";
+import { bundleCandidates, expectRuntime } from "./fallback_chain";
 import { goldenPaths } from "./golden";
-import { type Climb, expectRuntime, planned } from "./ladder";
-import { type LoadOptions, prepare } from "./options";
-import { forgetPassed } from "./passed";
-import type { Rung } from "./plan";
-import { WORDS } from "./query";
+import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options";
+import { VOCABULARY_FILES } from "./query_encoder";
+import { clearSelfTests } from "./selftest_cache";
 import { runtimeFiles } from "./session";
+import { WorkerClient } from "./worker_client";
 
-/** Whether the model that `load` would take first is kept here already. */
+/** Whether the model that `load` would try first is stored on this device. */
 export async function isCached(url: string | URL, options: LoadOptions = {}): Promise<boolean> {
-  const { bundle, path } = await choose(url, options);
+  const { bundle, path } = await firstCandidate(url, options);
   return bundle.isCached(path);
 }
 
 /**
- * Fetch and keep what `load` would take first, without starting the runtime.
+ * Fetch and store what `load` would try first, without starting the runtime.
  *
- * @throws EdgekitError whose `code` says what is wrong; the signal's reason if it was aborted.
+ * @throws EdgekitError whose `code` names the kind of error; the signal's reason if it was aborted.
  */
 export async function preload(url: string | URL, options: LoadOptions = {}): Promise<void> {
-  const { bundle, path, rung, how } = await choose(url, options);
-  const { progress, signal } = how;
-  const beside = [...WORDS, ...goldenPaths(bundle.manifest)].filter((p) => bundle.file(p)).map((p) => bundle.at(p));
-  const others = [...Object.values(runtimeFiles(rung.build, how.runtime)), ...beside];
-  const wanted = bundle.wanted(path);
-  const arrived = expectRuntime(bundle, rung, progress);
-  progress.expect(path, wanted.file.size);
+  const { bundle, path, candidate, resolved } = await firstCandidate(url, options);
+  const { progress, signal, runtime } = resolved;
+  const extraFiles = [...VOCABULARY_FILES, ...goldenPaths(bundle.manifest)].filter((p) => bundle.file(p)).map((p) => bundle.urlOf(p));
+  const otherUrls = [...Object.values(runtimeFiles(candidate.build, runtime)), ...extraFiles];
+  const model = bundle.request(path);
+  const runtimeArrived = expectRuntime(bundle, candidate, progress);
+  progress.addFile(path, model.file.size);
   const onprogress = (loaded: number, cached: boolean): void => {
-    progress.at(path, loaded, cached);
+    progress.update(path, loaded, cached);
   };
-  const attempt = new Attempt();
+  const client = new WorkerClient();
   try {
-    await attempt.ask({ op: "keep", wanted, others }, { what: "fetching the model", signal, onprogress });
-    arrived();
-    progress.ready();
+    await client.request({ op: "preload", model, otherUrls }, { what: "fetching the model", signal, onprogress });
+    runtimeArrived();
+    progress.finish();
   } catch (error) {
     signal?.throwIfAborted();
     throw error;
   } finally {
-    attempt.terminate();
+    client.terminate();
   }
 }
 
-/** Forget the models kept for a bundle, and which self-tests passed. Returns how many files that were. */
+/** Remove the stored models and self-test results of a bundle. Returns the number of files removed. */
 export async function clearCache(url: string | URL): Promise<number> {
   const bundle = await Bundle.open(url);
-  forgetPassed(bundle.url);
+  clearSelfTests(bundle.url);
   return bundle.clearCache();
 }
 
-async function choose(url: string | URL, options: LoadOptions): Promise<{ bundle: Bundle; path: string; rung: Rung; how: Climb }> {
-  const how = await prepare(url, options);
-  const bundle = await Bundle.open(url, how.signal);
-  const [rung] = planned(bundle, how).rungs;
-  const path = rung && bundle.variant(rung.dtype)?.path;
+interface FirstCandidate {
+  readonly bundle: Bundle;
+  readonly candidate: Candidate;
+  /** Of its model, in the bundle. */
+  readonly path: string;
+  readonly resolved: ResolvedOptions;
+}
+
+async function firstCandidate(url: string | URL, options: LoadOptions): Promise<FirstCandidate> {
+  const resolved = await resolveOptions(url, options);
+  const bundle = await Bundle.open(url, resolved.signal);
+  const [candidate] = bundleCandidates(bundle, resolved).candidates;
+  const path = candidate && bundle.variant(candidate.dtype)?.path;
   if (!path) throw new UsageError("the bundle has no model for these options");
-  return { bundle, path, rung, how };
+  return { bundle, candidate, path, resolved };
 }

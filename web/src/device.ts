@@ -1,7 +1,7 @@
-/** Device: what this browser offers, asked without starting anything. */
+/** Device: what this browser supports, found out without starting a backend. */
 export interface Capabilities {
   readonly wasm: boolean;
-  /** JavaScript promise integration: what the WebGPU build of the runtime needs. */
+  /** JavaScript promise integration, which the WebGPU build of the runtime needs. */
   readonly jspi: boolean;
   /** Whether threads can share memory (the page is cross-origin isolated and the browser has SharedArrayBuffer). */
   readonly shared: boolean;
@@ -12,36 +12,36 @@ export interface Capabilities {
 export interface Gpu {
   /** 16-bit floats in shaders. */
   readonly f16: boolean;
-  /** Whether a CPU pretends to be the GPU: right, and far slower than WASM. */
+  /** Whether the adapter is emulated on the CPU: correct, and far slower than WASM. */
   readonly software: boolean;
 }
 
-const ADAPTER_LIMIT = 2000; // ms: a stuck GPU process must not hold the page up
-const MOST_THREADS = 4; // more help little at batch 1 and take memory
+const ADAPTER_TIMEOUT = 2000; // ms: a GPU process that hangs must not block the page
+const MAX_THREADS = 4; // more threads hardly speed up batch 1, and need memory
 
 export async function capabilities(askGpu = true): Promise<Capabilities> {
   return {
     wasm: typeof WebAssembly === "object",
     jspi: typeof WebAssembly === "object" && "Suspending" in WebAssembly,
-    // Some engines say `crossOriginIsolated` and have no SharedArrayBuffer.
+    // Some engines report `crossOriginIsolated` without SharedArrayBuffer.
     shared: typeof SharedArrayBuffer !== "undefined" && globalThis.crossOriginIsolated,
     cores: navigator.hardwareConcurrency || 1,
     gpu: askGpu ? await gpu() : null,
   };
 }
 
-/** Threads for WASM: one core stays free for the page. */
+/** Threads for WASM: one core is left to the page. */
 export function threadCount(has: Pick<Capabilities, "shared" | "cores">): number {
-  return has.shared ? Math.min(MOST_THREADS, Math.max(1, has.cores - 1)) : 1;
+  return has.shared ? Math.min(MAX_THREADS, Math.max(1, has.cores - 1)) : 1;
 }
 
 async function gpu(): Promise<Gpu | null> {
   const api = (navigator as { gpu?: GPU }).gpu;
   if (!api) return null;
-  const late = new Promise<null>((resolve) => setTimeout(resolve, ADAPTER_LIMIT, null));
-  const adapter = await Promise.race([api.requestAdapter().catch(() => null), late]);
+  const timeout = new Promise<null>((resolve) => setTimeout(resolve, ADAPTER_TIMEOUT, null));
+  const adapter = await Promise.race([api.requestAdapter().catch(() => null), timeout]);
   if (!adapter) return null;
-  // `info` came after the first shipped versions of WebGPU.
+  // The first versions of WebGPU had no `info`.
   const info = adapter.info as GPUAdapterInfo | undefined;
   const named = `${info?.vendor ?? ""} ${info?.architecture ?? ""} ${info?.description ?? ""}`.toLowerCase();
   return {

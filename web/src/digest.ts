@@ -1,25 +1,25 @@
 /**
  * sha256 of bytes, in hex.
  *
- * `crypto.subtle` exists only in secure contexts; a page opened from another machine by plain http (a phone that tries
- * a page served in the same network) has none, and integrity is not optional. The fallback follows FIPS 180-4.
+ * `crypto.subtle` exists only in secure contexts, so a page opened over plain http from another machine has none (a phone
+ * that opens a page served in the same network). The fallback follows FIPS 180-4.
  */
-const PIECE = 1 << 20; // bytes hashed between two breaths of the event loop: about 10 ms
+const CHUNK = 1 << 20; // bytes hashed in one task of the event loop: about 10 ms
 
 export async function sha256(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
-  // `crypto.subtle` is typed as always there.
+  // Its type says that `crypto.subtle` always exists.
   const subtle = (globalThis.crypto as Crypto | undefined)?.subtle;
   if (subtle) return hex(new Uint8Array(await subtle.digest("SHA-256", bytes)));
-  return plain(bytes);
+  return sha256Fallback(bytes);
 }
 
 /** The fallback, exported for its test. */
-export async function plain(bytes: Uint8Array): Promise<string> {
-  const state = Uint32Array.from(INITIAL);
+export async function sha256Fallback(bytes: Uint8Array): Promise<string> {
+  const state = Uint32Array.from(INITIAL_HASH);
   const whole = bytes.length - (bytes.length % 64);
-  for (let from = 0; from < whole; from += PIECE) {
-    compress(state, bytes.subarray(from, Math.min(from + PIECE, whole)));
-    await new Promise((go) => setTimeout(go));
+  for (let from = 0; from < whole; from += CHUNK) {
+    compress(state, bytes.subarray(from, Math.min(from + CHUNK, whole)));
+    await new Promise((resolve) => setTimeout(resolve));
   }
   compress(state, padded(bytes, whole));
   const digest = new DataView(new ArrayBuffer(32));
@@ -51,11 +51,11 @@ function compress(state: Uint32Array, blocks: Uint8Array): void {
   for (let at = 0; at < blocks.length; at += 64) {
     for (let i = 0; i < 16; i++) words[i] = view.getInt32(at + 4 * i);
     for (let i = 16; i < 64; i++) {
-      const a = at_(words, i - 15);
-      const b = at_(words, i - 2);
-      const s0 = turn(a, 7) ^ turn(a, 18) ^ (a >>> 3);
-      const s1 = turn(b, 17) ^ turn(b, 19) ^ (b >>> 10);
-      words[i] = at_(words, i - 16) + s0 + at_(words, i - 7) + s1;
+      const a = wordAt(words, i - 15);
+      const b = wordAt(words, i - 2);
+      const s0 = rotateRight(a, 7) ^ rotateRight(a, 18) ^ (a >>> 3);
+      const s1 = rotateRight(b, 17) ^ rotateRight(b, 19) ^ (b >>> 10);
+      words[i] = wordAt(words, i - 16) + s0 + wordAt(words, i - 7) + s1;
     }
     rounds(state);
   }
@@ -64,27 +64,27 @@ function compress(state: Uint32Array, blocks: Uint8Array): void {
 function rounds(state: Uint32Array): void {
   let [a, b, c, d, e, f, g, h] = state as unknown as [number, number, number, number, number, number, number, number];
   for (let i = 0; i < 64; i++) {
-    const t1 = (h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + at_(ROUND, i) + at_(words, i)) | 0;
-    const t2 = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+    const t1 = (h + (rotateRight(e, 6) ^ rotateRight(e, 11) ^ rotateRight(e, 25)) + ((e & f) ^ (~e & g)) + wordAt(ROUND_CONSTANTS, i) + wordAt(words, i)) | 0;
+    const t2 = ((rotateRight(a, 2) ^ rotateRight(a, 13) ^ rotateRight(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
     [h, g, f, e, d, c, b, a] = [g, f, e, (d + t1) | 0, c, b, a, (t1 + t2) | 0];
   }
   [a, b, c, d, e, f, g, h].forEach((word, i) => {
-    state[i] = at_(state, i) + word;
+    state[i] = wordAt(state, i) + word;
   });
 }
 
-function turn(word: number, by: number): number {
+function rotateRight(word: number, by: number): number {
   return (word >>> by) | (word << (32 - by));
 }
 
-function at_(array: Int32Array | Uint32Array, i: number): number {
+function wordAt(array: Int32Array | Uint32Array, i: number): number {
   return array[i] ?? 0;
 }
 
 // The first 32 bits of the fractional parts of the square roots of the first 8 primes, and of the cube roots of the first 64.
 const PRIMES = primes(64);
-const INITIAL = PRIMES.slice(0, 8).map((p) => fraction(Math.sqrt(p)));
-const ROUND = Uint32Array.from(PRIMES, (p) => fraction(Math.cbrt(p)));
+const INITIAL_HASH = PRIMES.slice(0, 8).map((p) => fraction(Math.sqrt(p)));
+const ROUND_CONSTANTS = Uint32Array.from(PRIMES, (p) => fraction(Math.cbrt(p)));
 
 function primes(count: number): number[] {
   const found: number[] = [];

@@ -1,18 +1,18 @@
 /**
- * The tree of errors. Every message is one sentence that names the URL or the value and what came instead.
+ * The classes of errors. Each message is one sentence that names the URL or the value, and what was expected.
  *
  *     EdgekitError
- *     ├── ManifestError    MANIFEST       the bundle's manifest is missing, damaged or of another schema
- *     ├── AssetError       ASSET_MISSING  a file of the bundle did not arrive
- *     ├── HashError        HASH_MISMATCH  a file arrived with another content than the manifest names
- *     ├── BackendError     BACKEND        the runtime did not start or broke
- *     ├── ShapeError       SHAPE          an input has another shape or type than the model takes
- *     ├── TimeOutError     TIME_OUT       a start or a run took longer than allowed
- *     ├── DeviceLostError  DEVICE_LOST    the GPU went away; the next run starts anew
- *     ├── SelfTestError    SELF_TEST      this device computes something else than the reference
- *     ├── ImageError       IMAGE          not an image, or one that is damaged, too large or unreadable
- *     ├── QueryError       QUERY          a query without a single known word
- *     └── UsageError       USAGE          an option that does not exist, a runner that was disposed
+ *     ├── ManifestError    MANIFEST       the manifest is invalid or has another schema version
+ *     ├── AssetError       ASSET_MISSING  a file of the bundle cannot be fetched
+ *     ├── HashError        HASH_MISMATCH  the sha256 of a file differs from the manifest
+ *     ├── BackendError     BACKEND        the runtime did not start, or failed
+ *     ├── ShapeError       SHAPE          the model does not accept the shape or type of an input
+ *     ├── TimeOutError     TIME_OUT       a step took longer than the time limit
+ *     ├── DeviceLostError  DEVICE_LOST    the GPU device was lost; the next run starts it again
+ *     ├── SelfTestError    SELF_TEST      the results of this device differ from the reference
+ *     ├── ImageError       IMAGE          not an image, or damaged, too large or unsupported
+ *     ├── QueryError       QUERY          no word of the query is known
+ *     └── UsageError       USAGE          an unknown option, an invalid value, a disposed runner
  */
 export type Code =
   | "MANIFEST"
@@ -82,7 +82,7 @@ const CLASSES: Record<Code, new (message: string) => EdgekitError> = {
   USAGE: UsageError,
 };
 
-// Class names do not survive minification; people read them in consoles and reports.
+// Minification changes class names, and people read them in consoles and reports.
 const NAMES: Record<Code, string> = {
   MANIFEST: "ManifestError",
   ASSET_MISSING: "AssetError",
@@ -97,25 +97,25 @@ const NAMES: Record<Code, string> = {
   USAGE: "UsageError",
 };
 
-/** An error as it crosses from the worker to the page. */
-export interface Told {
+/** An error in the form that is sent from the worker to the page. */
+export interface SerializedError {
   readonly code: Code;
   readonly message: string;
 }
 
-/** What to send of anything that was thrown; what is not ours came from the runtime. */
-export function tell(thrown: unknown): Told {
+/** Serialize any thrown value; one that is no EdgekitError comes from the runtime. */
+export function serializeError(thrown: unknown): SerializedError {
   if (thrown instanceof EdgekitError) return { code: thrown.code, message: thrown.message };
-  return { code: "BACKEND", message: `the runtime failed: ${sentence(thrown)}` };
+  return { code: "BACKEND", message: `the runtime failed: ${firstLine(thrown)}` };
 }
 
-/** The error that was sent, as the class that it was. */
-export function revive(told: Told): EdgekitError {
-  return new CLASSES[told.code](told.message);
+/** The error with its original class. */
+export function deserializeError(error: SerializedError): EdgekitError {
+  return new CLASSES[error.code](error.message);
 }
 
-/** The text of anything that was thrown. */
-export function sentence(thrown: unknown): string {
+/** The first line of the message of any thrown value. */
+export function firstLine(thrown: unknown): string {
   const text = thrown instanceof Error ? thrown.message : String(thrown);
   return text.split("\n")[0] ?? text;
 }

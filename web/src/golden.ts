@@ -1,12 +1,13 @@
 /**
- * Golden vectors: a few pictures with the answers that the reference gave, to check this very device with.
+ * Golden vectors: a few images with the outputs of the recorded reference, to test this device with.
  *
- * The format is described in web/README.md and shared with the mobile libraries: `golden.json` names the cases and where
- * their parts lie in `golden.bin`.
+ * The format is described in web/README.md and shared with the mobile libraries: `golden.json` names the cases and the
+ * offsets of their arrays in `golden.bin`.
  */
+import type { Bundle } from "./bundle";
 import { ManifestError } from "./errors";
 import type { Manifest } from "./manifest";
-import type { Pixels } from "./picture";
+import type { Pixels } from "./preprocessing";
 
 export interface Expected {
   readonly relevance: Float32Array;
@@ -22,16 +23,16 @@ export interface GoldenCase {
   readonly expected: Expected;
 }
 
-/** How one case came out. */
+/** The result of one case. */
 export interface CaseReport {
   readonly name: string;
   readonly pass: boolean;
-  /** Largest absolute difference of a score; infinite where one is not a number. */
+  /** Largest absolute error of a score; infinite where one is NaN. */
   readonly maxAbs: number;
   readonly limit: number;
-  /** Largest difference of a budget, in tokens. */
+  /** Largest error of a token budget. */
   readonly budgetOff: number;
-  /** Share of the best possible relevance at K that the chosen patches miss. */
+  /** Share of the best possible relevance at K that the selected patches lose. */
   readonly lostMass: number;
   readonly ms: number;
   readonly reason: string;
@@ -44,8 +45,8 @@ export interface SelfTestReport {
   readonly dtype: string;
 }
 
-/** Largest share of relevance mass that the chosen patches may miss: twice what an artifact's verdict allows. */
-export const LOST_MASS = 0.02;
+/** Limit of the share of relevance that the selected patches lose: twice the limit of an artifact's verdict. */
+export const MAX_LOST_MASS = 0.02;
 const FORMAT = 1;
 
 interface Part {
@@ -53,22 +54,22 @@ interface Part {
   readonly shape: readonly number[];
 }
 
-/** Read golden.json and golden.bin. @throws ManifestError if they do not fit each other. */
+/** Parse golden.json and golden.bin. @throws ManifestError if they do not match. */
 export function parseGolden(json: Uint8Array, binary: Uint8Array, url: string): GoldenCase[] {
-  const wrong = (what: string): never => {
+  const invalid = (what: string): never => {
     throw new ManifestError(`the golden vectors of ${url} are damaged: ${what}`);
   };
   const top = JSON.parse(new TextDecoder().decode(json)) as { format?: number; cases?: unknown[] };
-  if (top.format !== FORMAT || !Array.isArray(top.cases)) wrong(`format ${String(top.format)} is not ${String(FORMAT)}`);
+  if (top.format !== FORMAT || !Array.isArray(top.cases)) invalid(`format ${String(top.format)} is not supported, only ${String(FORMAT)}`);
   const bytes = (part: Part, size: number): Uint8Array<ArrayBuffer> => {
     const length = size * part.shape.reduce((a, b) => a * b, 1);
-    if (part.offset + length > binary.length) wrong("a part lies behind the end of the file");
+    if (part.offset + length > binary.length) invalid("an array extends past the end of golden.bin");
     return binary.slice(part.offset, part.offset + length);
   };
   return (top.cases ?? []).map((value) => {
     const c = value as { name: string; words: string[]; image: Part; query: Part; expected: Record<keyof Expected, Part> };
     const [height = 0, width = 0, channels = 0] = c.image.shape;
-    if (channels !== 3) wrong("an image has not three channels");
+    if (channels !== 3) invalid("an image does not have three channels");
     return {
       name: c.name,
       words: c.words,
@@ -83,46 +84,49 @@ export function parseGolden(json: Uint8Array, binary: Uint8Array, url: string): 
   });
 }
 
-/** Judge one answer. `limit` is the largest allowed difference of a score. */
-export function judge(c: GoldenCase, answer: Expected, limit: number, ms: number): CaseReport {
-  const maxAbs = largest(answer.relevance, c.expected.relevance);
-  const budgetOff = largest(answer.budgets, c.expected.budgets);
-  const lostMass = lost(c.expected.relevance, c.expected.indices, answer.indices);
-  const reason = why(c, answer, { maxAbs, limit, budgetOff, lostMass });
+/** Compare one output with the reference. `limit` is the largest allowed error of a score. */
+export function evaluateCase(c: GoldenCase, output: Expected, limit: number, ms: number): CaseReport {
+  const maxAbs = maxAbsDifference(output.relevance, c.expected.relevance);
+  const budgetOff = maxAbsDifference(output.budgets, c.expected.budgets);
+  const lostMass = lostRelevance(c.expected.relevance, c.expected.indices, output.indices);
+  const reason = failureReason(c, output, { maxAbs, limit, budgetOff, lostMass });
   return { name: c.name, pass: reason === "", maxAbs, limit, budgetOff, lostMass, ms, reason };
 }
 
 /** Largest absolute difference; infinite where the lengths differ or a value is not finite. */
-export function largest(a: ArrayLike<number>, b: ArrayLike<number>): number {
+export function maxAbsDifference(a: ArrayLike<number>, b: ArrayLike<number>): number {
   if (a.length !== b.length) return Infinity;
-  let most = 0;
+  let max = 0;
   for (let i = 0; i < a.length; i++) {
-    const off = Math.abs((a[i] ?? NaN) - (b[i] ?? NaN));
-    if (!(off <= most)) most = Number.isNaN(off) ? Infinity : off;
+    const error = Math.abs((a[i] ?? NaN) - (b[i] ?? NaN));
+    if (!(error <= max)) max = Number.isNaN(error) ? Infinity : error;
   }
-  return most;
+  return max;
 }
 
-function lost(scores: Float32Array, best: Int32Array, chosen: Int32Array): number {
+function lostRelevance(scores: Float32Array, best: Int32Array, selected: Int32Array): number {
   const mass = (indices: Int32Array): number => [...new Set(indices)].reduce((sum, i) => sum + (scores[i] ?? 0), 0);
   const possible = mass(best);
-  return possible > 0 ? Math.max(0, 1 - mass(chosen) / possible) : 0;
+  return possible > 0 ? Math.max(0, 1 - mass(selected) / possible) : 0;
 }
 
-function why(c: GoldenCase, answer: Expected, seen: { maxAbs: number; limit: number; budgetOff: number; lostMass: number }): string {
-  const { maxAbs, limit, budgetOff, lostMass } = seen;
-  if (!Number.isFinite(maxAbs)) return "a score is not a number, or there are more or fewer of them";
-  if (maxAbs > limit) return `a score is off by ${maxAbs.toPrecision(2)}, and ${limit.toPrecision(2)} is allowed`;
-  if (answer.indices.length !== c.expected.indices.length) return "another number of patches was chosen";
-  if (lostMass > LOST_MASS) return `the chosen patches miss ${(100 * lostMass).toFixed(1)} % of the relevance`;
-  // A budget follows from its score over a range of (high - low) tokens, and rounds once more.
-  const range = spread(c.expected);
-  if (budgetOff > 1 + limit * range) return `a budget is off by ${String(budgetOff)} tokens`;
+/** Why a case fails; empty where it passes. */
+function failureReason(c: GoldenCase, output: Expected, measured: Pick<CaseReport, "maxAbs" | "limit" | "budgetOff" | "lostMass">): string {
+  const { maxAbs, limit, budgetOff, lostMass } = measured;
+  const [count, expected] = [output.indices.length, c.expected.indices.length];
+  const percent = (share: number): string => (100 * share).toFixed(1);
+  // A budget is its score times the range of tokens, rounded: one token more than the error of the score.
+  const budgetLimit = 1 + limit * tokensPerScore(c.expected);
+  if (!Number.isFinite(maxAbs)) return "a score is not a finite number, or the number of scores is wrong";
+  if (maxAbs > limit) return `the largest score error is ${maxAbs.toPrecision(2)} (limit ${limit.toPrecision(2)})`;
+  if (count !== expected) return `the number of selected patches is ${String(count)} instead of ${String(expected)}`;
+  if (lostMass > MAX_LOST_MASS) return `the selected patches lose ${percent(lostMass)} % of the relevance (limit ${percent(MAX_LOST_MASS)} %)`;
+  if (budgetOff > budgetLimit) return `the largest token budget error is ${String(budgetOff)} (limit ${budgetLimit.toFixed(1)})`;
   return "";
 }
 
-/** Tokens per unit of score, from the expected values themselves. */
-function spread({ relevance, budgets }: Expected): number {
+/** Tokens per unit of score, computed from the expected values. */
+function tokensPerScore({ relevance, budgets }: Expected): number {
   let [low, high] = [0, 0];
   relevance.forEach((score, i) => {
     if (score < (relevance[low] ?? 0)) low = i;
@@ -132,7 +136,16 @@ function spread({ relevance, budgets }: Expected): number {
   return scores > 1e-3 ? ((budgets[high] ?? 0) - (budgets[low] ?? 0)) / scores : 400;
 }
 
-/** The two files of golden vectors in a bundle: their list, which the manifest names, and their arrays beside it. */
+/** golden.json and golden.bin as they are in the bundle. */
+export type GoldenFiles = readonly [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>];
+
+/** Fetch the golden vectors; called early, so that they have arrived when the model is open. */
+export function fetchGolden(bundle: Bundle, signal: AbortSignal | undefined): Promise<GoldenFiles> {
+  const [list, arrays] = goldenPaths(bundle.manifest);
+  return Promise.all([bundle.fetch(list, { signal }), bundle.fetch(arrays, { signal })]);
+}
+
+/** The paths of golden.json, which the manifest names, and golden.bin. */
 export function goldenPaths({ golden }: Pick<Manifest, "golden">): readonly [string, string] {
   return [golden, golden.replace(/\.json$/, ".bin")];
 }

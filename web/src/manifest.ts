@@ -1,7 +1,7 @@
 /**
- * Manifest: the contract that `edgekit export` writes (`class Manifest` in edgekit/artifact.py).
+ * Manifest: the description that `edgekit export` writes (`class Manifest` in edgekit/artifact/manifest.py).
  *
- * Only what the browser reads is typed here; the rest is left alone. Nothing of it is trusted before it was checked.
+ * Only the fields that the browser uses are typed here. Every field is validated before use.
  */
 import { ManifestError } from "./errors";
 
@@ -36,7 +36,7 @@ export interface Axis {
   readonly dynamic: boolean;
 }
 
-/** One model of the bundle; `max_abs` is the largest difference of a score from the reference that is still right. */
+/** One model of the bundle; `max_abs` is the limit of a score's absolute error against the reference. */
 export interface Variant {
   readonly name: Dtype;
   readonly precision: string;
@@ -67,16 +67,16 @@ export interface Manifest {
 const SCHEMA_VERSION = 1;
 
 /**
- * Check a parsed manifest.json.
+ * Validate a parsed manifest.json.
  *
- * @throws ManifestError naming the URL and the field that is wrong.
+ * @throws ManifestError naming the URL and the invalid field.
  */
 export function parseManifest(value: unknown, url: string): Manifest {
   const read = new Reader(url);
   const top = read.record(value, "manifest");
   if (top.schema_version !== SCHEMA_VERSION) {
     throw new ManifestError(
-      `the manifest ${url} has schema version ${JSON.stringify(top.schema_version)}, and this library reads ${String(SCHEMA_VERSION)}: export the bundle again with the edgekit that this library belongs to`,
+      `the manifest ${url} has schema version ${JSON.stringify(top.schema_version)}, but this library supports version ${String(SCHEMA_VERSION)}: export the bundle again with the edgekit version of this library`,
     );
   }
   const manifest: Manifest = {
@@ -91,16 +91,16 @@ export function parseManifest(value: unknown, url: string): Manifest {
     tools: read.table(top.tools ?? {}, "tools", (r, v, at) => r.text(v, at)),
     notes: read.list(top.notes ?? [], "notes", (r, v, at) => r.text(v, at)),
   };
-  if (manifest.variants.length === 0) read.wrong("variants", "at least one of fp32, fp16, q8");
+  if (manifest.variants.length === 0) read.invalid("variants", "at least one of fp32, fp16, q8");
   for (const variant of manifest.variants) {
     if (!manifest.files.some((f) => f.path === variant.path)) {
-      read.wrong(`variant ${variant.name}`, `a file of the bundle, not "${variant.path}"`);
+      read.invalid(`variant ${variant.name}`, `the path of a file in the bundle, not "${variant.path}"`);
     }
   }
   return manifest;
 }
 
-/** The size of a dimension, where named axes have their default sizes. */
+/** The size of a dimension; a named axis has its default size. */
 export function sizeOf(manifest: Manifest, dimension: number | string | undefined): number | undefined {
   return typeof dimension === "string" ? manifest.axes[dimension]?.default : dimension;
 }
@@ -133,10 +133,10 @@ function readFile(read: Reader, value: unknown, at: string): BundleFile {
   const file = read.record(value, at);
   const path = read.text(file.path, `${at}.path`);
   if (path === "" || path.startsWith("/") || /[\\:\0]/.test(path) || path.split("/").includes("..")) {
-    read.wrong(`${at}.path`, `a plain relative path, not ${JSON.stringify(path)}`);
+    read.invalid(`${at}.path`, `a relative path inside the bundle, not ${JSON.stringify(path)}`);
   }
   const sha256 = read.text(file.sha256, `${at}.sha256`);
-  if (!/^[0-9a-f]{64}$/.test(sha256)) read.wrong(`${at}.sha256`, "64 hexadecimal digits");
+  if (!/^[0-9a-f]{64}$/.test(sha256)) read.invalid(`${at}.sha256`, "64 hexadecimal digits");
   const size = read.bytes(file.size, `${at}.size`);
   return { path, size, sha256, gzip: read.optional(file.gzip, at), brotli: read.optional(file.brotli, at) };
 }
@@ -163,29 +163,29 @@ function readVerdict(read: Reader, value: unknown, at: string): Verdict {
 
 type Row = Record<string, unknown>;
 
-/** Reads fields and says which one is wrong. */
+/** Reads fields and reports which one is invalid. */
 class Reader {
   constructor(private readonly url: string) {}
 
-  wrong(field: string, wanted: string): never {
-    throw new ManifestError(`the manifest ${this.url} is damaged: ${field} should be ${wanted}`);
+  invalid(field: string, expected: string): never {
+    throw new ManifestError(`the manifest ${this.url} is invalid: ${field} must be ${expected}`);
   }
 
   record(value: unknown, at: string): Row {
-    if (typeof value !== "object" || value === null || Array.isArray(value)) this.wrong(at, "an object");
+    if (typeof value !== "object" || value === null || Array.isArray(value)) this.invalid(at, "an object");
     return value as Row;
   }
 
   text(value: unknown, at: string): string {
-    return typeof value === "string" ? value : this.wrong(at, "a text");
+    return typeof value === "string" ? value : this.invalid(at, "a string");
   }
 
   number(value: unknown, at: string): number {
-    return typeof value === "number" && Number.isFinite(value) ? value : this.wrong(at, "a number");
+    return typeof value === "number" && Number.isFinite(value) ? value : this.invalid(at, "a number");
   }
 
   bytes(value: unknown, at: string): number {
-    return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : this.wrong(at, "a size in bytes");
+    return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : this.invalid(at, "a size in bytes");
   }
 
   optional(value: unknown, at: string): number | null {
@@ -193,7 +193,7 @@ class Reader {
   }
 
   list<T>(value: unknown, at: string, each: (read: Reader, value: unknown, at: string) => T): T[] {
-    if (!Array.isArray(value)) this.wrong(at, "a list");
+    if (!Array.isArray(value)) this.invalid(at, "a list");
     return value.map((item: unknown, i) => each(this, item, `${at}[${String(i)}]`));
   }
 

@@ -1,9 +1,8 @@
-/** Options: what `load` and its kin may be asked for, checked. */
-import { folder } from "./bundle";
-import { capabilities } from "./device";
+/** Options: what `load`, `preload` and `isCached` accept, validated. */
+import { bundleFolder } from "./bundle";
+import { type DeviceOption, type DtypeOption, type Candidate, checkOptions } from "./candidates";
+import { type Capabilities, capabilities } from "./device";
 import { UsageError } from "./errors";
-import type { Climb } from "./ladder";
-import { type DeviceOption, type DtypeOption, checkOptions } from "./plan";
 import { Progress, type ProgressCallback } from "./progress";
 
 export interface LoadOptions {
@@ -15,34 +14,52 @@ export interface LoadOptions {
   readonly selfTest?: boolean;
   /** Folder of the runtime's files; default `ort/` in the bundle. */
   readonly runtime?: string | URL;
-  /** Milliseconds that a start, an opening or a run may take (default 60,000). */
+  /** Time limit in milliseconds for each of: starting the backend, opening the model, one run (default 60,000). */
   readonly timeout?: number;
+}
+
+/** Options with their defaults, and what this browser can do. */
+export interface ResolvedOptions {
+  readonly device: DeviceOption;
+  readonly dtype: DtypeOption;
+  readonly capabilities: Capabilities;
+  /** URL of the folder with the runtime's files. */
+  readonly runtime: string;
+  readonly selfTest: boolean;
+  /** Milliseconds. */
+  readonly timeout: number;
+  readonly signal: AbortSignal | undefined;
+  readonly progress: Progress;
+  /** Backends that failed repeatedly: tried only where no other is left. */
+  readonly avoid: readonly Pick<Candidate, "device" | "threads">[];
 }
 
 const TIMEOUT = 60_000; // ms
 const OPTIONS = ["device", "dtype", "progress_callback", "signal", "selfTest", "runtime", "timeout"];
 
 /**
- * Options -> what a climb needs.
+ * Validate options and fill in the defaults.
  *
- * @throws UsageError for an option that does not exist, or that is something else than it must be.
+ * @throws UsageError for an unknown option or an invalid value.
  */
-export async function prepare(url: string | URL, options: LoadOptions): Promise<Climb> {
+export async function resolveOptions(url: string | URL, options: LoadOptions): Promise<ResolvedOptions> {
   if (typeof (options as unknown) !== "object" || (options as unknown) === null) {
-    throw new UsageError(`options are an object, not ${JSON.stringify(options)}`);
+    throw new UsageError(`options must be an object, not ${JSON.stringify(options)}`);
   }
   const { device = "auto", dtype = "auto", signal, timeout = TIMEOUT, progress_callback: callback } = options;
-  const strange = Object.keys(options).find((name) => !OPTIONS.includes(name));
-  if (strange) throw new UsageError(`there is no option "${strange}": possible are ${OPTIONS.join(", ")}`);
+  const unknownOption = Object.keys(options).find((name) => !OPTIONS.includes(name));
+  if (unknownOption) throw new UsageError(`unknown option "${unknownOption}": possible options are ${OPTIONS.join(", ")}`);
   checkOptions(device, dtype);
-  if (!(typeof timeout === "number" && timeout > 0)) throw new UsageError(`timeout is milliseconds, not ${String(timeout)}`);
-  if (callback !== undefined && typeof callback !== "function") throw new UsageError("progress_callback is a function");
+  if (!(typeof timeout === "number" && timeout > 0)) {
+    throw new UsageError(`timeout must be a positive number of milliseconds, not ${String(timeout)}`);
+  }
+  if (callback !== undefined && typeof callback !== "function") throw new UsageError("progress_callback must be a function");
   signal?.throwIfAborted();
-  const runtime = new URL(options.runtime ?? new URL("ort/", folder(url)), globalThis.location.href).href;
+  const runtime = new URL(options.runtime ?? new URL("ort/", bundleFolder(url)), globalThis.location.href).href;
   return {
     device,
     dtype,
-    has: await capabilities(device !== "wasm"),
+    capabilities: await capabilities(device !== "wasm"),
     runtime: runtime.endsWith("/") ? runtime : `${runtime}/`,
     selfTest: options.selfTest ?? true,
     timeout,

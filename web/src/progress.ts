@@ -1,6 +1,6 @@
 /**
- * Progress: events in the shape that users of transformers.js know, with totals from the manifest, so that the sum never
- * passes 100 % and never runs backwards.
+ * Progress: events with the fields of transformers.js. The totals come from the manifest, so that the progress never
+ * exceeds 100 % and never decreases.
  */
 export interface ProgressEvent {
   readonly status: "initiate" | "download" | "progress" | "progress_total" | "done" | "ready";
@@ -18,10 +18,10 @@ export type ProgressCallback = (event: ProgressEvent) => void;
 export class Progress {
   private readonly sizes = new Map<string, number>();
   private readonly loaded = new Map<string, number>();
-  private shown = 0;
+  private shownShare = 0;
   private readonly callback: ProgressCallback;
 
-  /** @param callback - What it throws is reported, and stops nothing. */
+  /** @param callback - An exception that it throws is reported and does not stop the download. */
   constructor(callback: ProgressCallback | undefined) {
     this.callback = (event) => {
       try {
@@ -32,35 +32,35 @@ export class Progress {
     };
   }
 
-  expect(file: string, size: number): void {
+  addFile(file: string, size: number): void {
     if (this.sizes.has(file)) return;
     this.sizes.set(file, size);
-    this.tell("initiate", file, 0, size);
+    this.emit("initiate", file, 0, size);
   }
 
-  at(file: string, loaded: number, fromCache: boolean): void {
+  update(file: string, loaded: number, fromCache: boolean): void {
     const size = this.sizes.get(file) ?? 0;
     const now = Math.min(loaded, size);
-    if (!this.loaded.has(file)) this.tell("download", file, 0, size, fromCache);
+    if (!this.loaded.has(file)) this.emit("download", file, 0, size, fromCache);
     this.loaded.set(file, Math.max(now, this.loaded.get(file) ?? 0));
-    this.tell("progress", file, now, size, fromCache);
-    this.total();
-    if (now === size) this.tell("done", file, size, size, fromCache);
+    this.emit("progress", file, now, size, fromCache);
+    this.emitTotal();
+    if (now === size) this.emit("done", file, size, size, fromCache);
   }
 
-  ready(): void {
+  finish(): void {
     const total = sum(this.sizes);
-    this.tell("ready", "", total, total);
+    this.emit("ready", "", total, total);
   }
 
-  private total(): void {
+  private emitTotal(): void {
     const [loaded, total] = [sum(this.loaded), sum(this.sizes)];
-    // A fallback adds a file, and the share would drop: it waits instead.
-    this.shown = Math.max(this.shown, total === 0 ? 0 : loaded / total);
-    this.callback({ status: "progress_total", file: "", loaded, total, progress: 100 * this.shown, fromCache: false });
+    // A fallback adds a file, which would lower the share: the shown share stays the same instead.
+    this.shownShare = Math.max(this.shownShare, total === 0 ? 0 : loaded / total);
+    this.callback({ status: "progress_total", file: "", loaded, total, progress: 100 * this.shownShare, fromCache: false });
   }
 
-  private tell(status: ProgressEvent["status"], file: string, loaded: number, total: number, fromCache = false): void {
+  private emit(status: ProgressEvent["status"], file: string, loaded: number, total: number, fromCache = false): void {
     const progress = total === 0 ? 100 : (100 * loaded) / total;
     this.callback({ status, file, loaded, total, progress, fromCache });
   }

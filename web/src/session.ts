@@ -1,12 +1,12 @@
 /**
- * Session: one model in onnxruntime-web. The only file that touches onnxruntime-web.
+ * Session: one model in onnxruntime-web. The only file that uses onnxruntime-web.
  *
- * The runtime is imported by URL from the bundle, never bundled: an entry that a bundler moved starts its threads from
- * the wrong script and hangs without a word. Its WASM comes by URL too, so that the browser's code cache holds it.
+ * The runtime is imported by URL and is not bundled: a bundled entry starts its threads from the wrong script and hangs
+ * without an error. Its WASM is loaded by URL too, so that the browser's code cache can store it.
  */
 import type * as Ort from "onnxruntime-web";
-import { AssetError, BackendError, ShapeError, sentence } from "./errors";
-import type { Adapter, Build, Device, RawTensor, Started } from "./wire";
+import { AssetError, BackendError, ShapeError, firstLine } from "./errors";
+import type { Adapter, Build, Device, RawTensor, Started } from "./protocol";
 
 /** The files of each build, below `ort/`. */
 export const RUNTIME_FILES: Record<Build, { readonly module: string; readonly glue: string; readonly wasm: string }> = {
@@ -19,22 +19,22 @@ export const RUNTIME_FILES: Record<Build, { readonly module: string; readonly gl
   },
 };
 
-/** Written in by the build. */
+/** Defined by the build (vite.config.ts). */
 declare const RUNTIME_VERSION: string;
 
-/** Where the files of a build lie. Their version is in the address, so that hosts may let browsers keep them for good. */
+/** The URLs of a build's files. They contain the version, so that hosts may declare the files immutable. */
 export function runtimeFiles(build: Build, folder: string): { module: string; glue: string; wasm: string } {
-  const at = (name: string): string => new URL(`${name}?${RUNTIME_VERSION}`, folder).href;
+  const urlOf = (name: string): string => new URL(`${name}?${RUNTIME_VERSION}`, folder).href;
   const { module, glue, wasm } = RUNTIME_FILES[build];
-  return { module: at(module), glue: at(glue), wasm: at(wasm) };
+  return { module: urlOf(module), glue: urlOf(glue), wasm: urlOf(wasm) };
 }
 
 /** A 67-byte model (y = Identity(x)): the runtime starts its backend only when a first session is made. */
 const IDENTITY = "CAgSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==";
 
-const LONGEST = 600_000; // ms that a download of the runtime may take
+const DOWNLOAD_TIMEOUT = 600_000; // ms for the download of the runtime
 
-const NUMBERS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array } as const;
+const ARRAY_TYPES = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array } as const;
 
 export class Session {
   private session: Ort.InferenceSession | undefined;
@@ -45,31 +45,31 @@ export class Session {
   ) {}
 
   /**
-   * Start the runtime: fetch and compile its WASM, start its threads, get the GPU. Needs no model.
+   * Start the runtime: fetch and compile its WASM, start its threads, request the GPU device. Needs no model.
    *
-   * @param on - Told when the WASM has arrived, and when the GPU goes away.
-   * @throws AssetError if a file of the runtime does not come, BackendError if the runtime does not start.
+   * @param events - Called when the WASM has arrived, and when the GPU device is lost.
+   * @throws AssetError if a file of the runtime cannot be loaded, BackendError if the runtime does not start.
    */
   static async start(
-    how: { build: Build; device: Device; runtime: string; threads: number },
-    on: { readonly onarrived: () => void; readonly onlost: (reason: string) => void },
+    options: { build: Build; device: Device; runtime: string; threads: number },
+    events: { readonly onarrived: () => void; readonly onlost: (reason: string) => void },
   ): Promise<[Session, Started]> {
-    const { module, glue, wasm } = runtimeFiles(how.build, how.runtime);
-    prefetch(glue, wasm, on.onarrived);
-    const ort = await load(module);
+    const { module, glue, wasm } = runtimeFiles(options.build, options.runtime);
+    prefetch(glue, wasm, events.onarrived);
+    const ort = await importRuntime(module);
     ort.env.wasm.wasmPaths = { mjs: glue, wasm };
-    ort.env.wasm.numThreads = how.threads;
+    ort.env.wasm.numThreads = options.threads;
     ort.env.logLevel = "error";
-    const session = new Session(ort, how.device);
+    const session = new Session(ort, options.device);
     const identity = Uint8Array.from(atob(IDENTITY), (c) => c.charCodeAt(0));
     try {
-      // Never released: with its last session the runtime destroys the GPU device.
+      // Never released: the runtime destroys the GPU device together with its last session.
       session.session = await session.create(identity);
     } catch (error) {
-      throw new BackendError(`the ${how.device} backend did not start (${sentence(error)})`);
+      throw new BackendError(`the ${options.device} backend did not start (${firstLine(error)})`);
     }
-    const adapter = how.device === "webgpu" ? await watch(ort, on.onlost) : null;
-    return [session, { threads: how.threads, adapter, version: ort.env.versions.web ?? "" }];
+    const adapter = options.device === "webgpu" ? await watchDevice(ort, events.onlost) : null;
+    return [session, { threads: options.threads, adapter, version: ort.env.versions.web ?? "" }];
   }
 
   /** @throws BackendError if the runtime refuses the model. */
@@ -77,30 +77,30 @@ export class Session {
     try {
       this.session = await this.create(model);
     } catch (error) {
-      throw new BackendError(`the ${this.device} backend cannot open the model (${sentence(error)})`);
+      throw new BackendError(`the ${this.device} backend cannot open the model (${firstLine(error)})`);
     }
   }
 
   /**
-   * Answer raw tensors by name with raw tensors by name.
+   * Run the model: raw tensors by name in, raw tensors by name out.
    *
    * @throws ShapeError for a wrong or missing input, BackendError if the run fails.
    */
   async run(inputs: Readonly<Record<string, RawTensor>>): Promise<Record<string, RawTensor>> {
-    if (!this.session) throw new BackendError("the runtime has no model open");
+    if (!this.session) throw new BackendError("no model is open in the runtime");
     const feeds: Record<string, Ort.Tensor> = {};
     for (const name of this.session.inputNames) {
       const raw = inputs[name];
-      if (!raw) throw new ShapeError(`the model needs an input "${name}", and only ${Object.keys(inputs).join(", ")} came`);
+      if (!raw) throw new ShapeError(`the model input "${name}" is missing: the inputs given are ${Object.keys(inputs).join(", ")}`);
       feeds[name] = this.tensor(name, raw);
     }
     let outputs: Ort.InferenceSession.OnnxValueMapType;
     try {
       outputs = await this.session.run(feeds);
     } catch (error) {
-      throw new BackendError(`the ${this.device} backend failed while running (${sentence(error)})`);
+      throw new BackendError(`the ${this.device} backend failed during the run (${firstLine(error)})`);
     }
-    return Object.fromEntries(Object.entries(outputs).map(([name, value]) => [name, plain(value)]));
+    return Object.fromEntries(Object.entries(outputs).map(([name, value]) => [name, toRawTensor(value)]));
   }
 
   private create(model: Uint8Array): Promise<Ort.InferenceSession> {
@@ -109,46 +109,46 @@ export class Session {
 
   private tensor(name: string, raw: RawTensor): Ort.Tensor {
     const meta = this.session?.inputMetadata.find((m) => m.name === name);
-    const wanted = meta?.isTensor ? meta.shape : undefined;
+    const expected = meta?.isTensor ? meta.shape : undefined;
     const fits =
-      !wanted || (wanted.length === raw.shape.length && wanted.every((d, i) => typeof d !== "number" || d === raw.shape[i]));
+      !expected || (expected.length === raw.shape.length && expected.every((d, i) => typeof d !== "number" || d === raw.shape[i]));
     if (!fits) {
-      throw new ShapeError(`the input "${name}" has the shape [${raw.shape.join(", ")}], and the model takes [${wanted.join(", ")}]`);
+      throw new ShapeError(`the input "${name}" has the shape [${raw.shape.join(", ")}], but the model expects [${expected.join(", ")}]`);
     }
     return new this.ort.Tensor(raw.dtype as "float32", raw.data as Float32Array, raw.shape);
   }
 }
 
 /**
- * Ask for all of the runtime at once: it would ask for its glue when its module has come, and for its WASM after both.
- * Its own requests get what is on the way; the WASM stays a response of its URL, or the code cache would not know it.
+ * Fetch all files of the runtime at once: the runtime itself would fetch its glue after its module, and its WASM after both.
+ * The runtime's own request gets the response that is on its way. The WASM must be an unchanged response, for the code cache.
  */
 function prefetch(glue: string, wasm: string, onarrived: () => void): void {
-  import(/* @vite-ignore */ glue).catch(() => undefined); // the runtime imports it again, and says what is wrong
-  const own = globalThis.fetch;
-  const coming = own(wasm, { credentials: "same-origin", signal: AbortSignal.timeout(LONGEST) });
-  coming.catch(onarrived);
+  import(/* @vite-ignore */ glue).catch(() => undefined); // the runtime imports it again, and reports the error
+  const originalFetch = globalThis.fetch;
+  const response = originalFetch(wasm, { credentials: "same-origin", signal: AbortSignal.timeout(DOWNLOAD_TIMEOUT) });
+  response.catch(onarrived);
   new PerformanceObserver((list, observer) => {
     if (list.getEntriesByName(wasm).length === 0) return;
     observer.disconnect();
     onarrived();
   }).observe({ type: "resource" });
-  globalThis.fetch = (input, how) => {
-    if (input !== wasm) return own(input, how);
-    globalThis.fetch = own;
-    return coming;
+  globalThis.fetch = (input, init) => {
+    if (input !== wasm) return originalFetch(input, init);
+    globalThis.fetch = originalFetch;
+    return response;
   };
 }
 
-async function load(url: string): Promise<typeof Ort> {
+async function importRuntime(url: string): Promise<typeof Ort> {
   try {
     return (await import(/* @vite-ignore */ url)) as typeof Ort;
   } catch (error) {
-    throw new AssetError(`the runtime ${url} cannot be loaded (${sentence(error)})`);
+    throw new AssetError(`the runtime ${url} cannot be loaded (${firstLine(error)})`);
   }
 }
 
-async function watch(ort: typeof Ort, onlost: (reason: string) => void): Promise<Adapter | null> {
+async function watchDevice(ort: typeof Ort, onlost: (reason: string) => void): Promise<Adapter | null> {
   const device = (await ort.env.webgpu.device) as GPUDevice | undefined;
   if (!device) return null;
   void device.lost.then(({ reason, message }) => {
@@ -158,9 +158,9 @@ async function watch(ort: typeof Ort, onlost: (reason: string) => void): Promise
   return { vendor, architecture, description };
 }
 
-function plain(tensor: Ort.Tensor): RawTensor {
-  const kind = NUMBERS[tensor.type as keyof typeof NUMBERS] as (typeof NUMBERS)["float32"] | undefined;
-  if (!kind) throw new BackendError(`the model gave a tensor of type ${tensor.type}, which is not known here`);
+function toRawTensor(tensor: Ort.Tensor): RawTensor {
+  const kind = ARRAY_TYPES[tensor.type as keyof typeof ARRAY_TYPES] as (typeof ARRAY_TYPES)["float32"] | undefined;
+  if (!kind) throw new BackendError(`the model returned a tensor of the unsupported type ${tensor.type}`);
   // A copy: the runtime may reuse or share its memory, and shared memory cannot be transferred.
   return { dtype: tensor.type, shape: tensor.dims, data: kind.from(tensor.data as Float32Array) };
 }

@@ -1,53 +1,66 @@
 /**
- * The worker: one backend attempt from start to end. Requests are answered one after the other, in order, but the
- * model is fetched while the runtime starts; memory is given back by ending the worker, since WebAssembly memory only grows.
+ * Worker: runs one backend from its start to its end.
+ *
+ * Requests are handled in order, one after the other, except that the model is fetched while the runtime starts.
+ * WebAssembly memory never shrinks, so memory is freed by terminating the worker.
  */
-import { fetchModel, get } from "./download";
-import { BackendError, UsageError, tell } from "./errors";
-import { type CaseReport, judge, parseGolden } from "./golden";
+import { fetchModel, fetchResponse } from "./download";
+import { BackendError, UsageError, serializeError } from "./errors";
+import { type CaseReport, evaluateCase, parseGolden } from "./golden";
 import type { Tensor } from "./manifest";
-import { type Sendable, checkCanvas, checkTensor, isTensor, normalise, pixels } from "./picture";
+import { type TransferableImage, checkCanvasReadback, checkTensor, isTensor, normalise, toPixels } from "./preprocessing";
+import type {
+  ModelOutput,
+  PreloadRequest,
+  RawTensor,
+  Request,
+  Responses,
+  RunRequest,
+  SelfTestRequest,
+  WorkerReply,
+  WorkerRequest,
+} from "./protocol";
 import { Session } from "./session";
-import type { Answer, Answers, KeepRequest, Message, RawTensor, Reply, Request, RunRequest, SelfTestRequest } from "./wire";
 
-const WORD = 250; // ms
+const HEARTBEAT = 250; // ms between messages that restart the request's timer
+const PROGRESS_INTERVAL = 100; // ms
 
 let session: Session | undefined;
 let inputs: readonly Tensor[] = [];
 let outputs: readonly Tensor[] = [];
-let last: Promise<void> = Promise.resolve();
+let lastRequest: Promise<void> = Promise.resolve();
 let model: Uint8Array<ArrayBuffer> | undefined;
 
-onmessage = ({ data }: MessageEvent<Message>) => {
-  if (data.op === "fetch") void answer(data);
-  else last = last.then(() => answer(data));
+onmessage = ({ data }: MessageEvent<WorkerRequest>) => {
+  if (data.op === "fetch") void respond(data);
+  else lastRequest = lastRequest.then(() => respond(data));
 };
 
-async function answer(message: Message): Promise<void> {
+async function respond(message: WorkerRequest): Promise<void> {
   try {
-    const made = await act(message, message.id);
-    post({ id: message.id, answer: made }, buffers(made));
+    const response = await handle(message, message.id);
+    post({ id: message.id, response }, transferList(response));
   } catch (error) {
-    post({ id: message.id, error: tell(error) });
+    post({ id: message.id, error: serializeError(error) });
   }
 }
 
-async function act(request: Request, id: number): Promise<Answers[keyof Answers]> {
+async function handle(request: Request, id: number): Promise<Responses[keyof Responses]> {
   switch (request.op) {
     case "start": {
-      // While its files are on the way nobody runs out of patience.
-      const word = setInterval(() => { post({ id, loaded: 0, fromCache: false }); }, WORD);
-      const quiet = (): void => { clearInterval(word); };
-      const onlost = (reason: string): void => { post({ lost: reason }); };
-      const [made, started] = await Session.start(request, { onarrived: quiet, onlost }).finally(quiet);
-      session = made;
+      // The time limit does not include the download of the runtime's files.
+      const heartbeat = setInterval(() => { post({ id, loaded: 0, fromCache: false }); }, HEARTBEAT);
+      const stopHeartbeat = (): void => { clearInterval(heartbeat); };
+      const onlost = (reason: string): void => { post({ deviceLost: reason }); };
+      const [created, started] = await Session.start(request, { onarrived: stopHeartbeat, onlost }).finally(stopHeartbeat);
+      session = created;
       return started;
     }
     case "fetch":
-      [model] = await fetchModel(request.wanted, { onprogress: teller(id, request.wanted.file.size) });
+      [model] = await fetchModel(request.model, { onprogress: progressReporter(id, request.model.file.size) });
       return null;
-    case "keep":
-      await keep(request, id);
+    case "preload":
+      await preload(request, id);
       return null;
     case "open": {
       inputs = request.inputs;
@@ -55,73 +68,73 @@ async function act(request: Request, id: number): Promise<Answers[keyof Answers]
       const opened = model;
       model = undefined;
       if (!opened) throw new BackendError("the model has not been fetched");
-      await ready().open(opened);
+      await startedSession().open(opened);
       return null;
     }
     case "run":
       return run(request);
     case "feed":
-      return ready().run(request.inputs);
+      return startedSession().run(request.inputs);
     case "selfTest":
       return selfTest(request);
   }
 }
 
-/** Fetch and keep a model, and have the HTTP cache keep the other files. */
-async function keep({ wanted, others }: KeepRequest, id: number): Promise<void> {
-  const model = fetchModel(wanted, { onprogress: teller(id, wanted.file.size) }).then(([, kept]) => kept);
-  const rest = others.map(async (url) => (await get(url, undefined, "default")).arrayBuffer());
-  await Promise.all([model, ...rest]);
+/** Fetch and store a model, and load the other files into the HTTP cache. */
+async function preload({ model, otherUrls }: PreloadRequest, id: number): Promise<void> {
+  const storedModel = fetchModel(model, { onprogress: progressReporter(id, model.file.size) }).then(([, stored]) => stored);
+  const rest = otherUrls.map(async (url) => (await fetchResponse(url, undefined, "default")).arrayBuffer());
+  await Promise.all([storedModel, ...rest]);
 }
 
-/** Tells how far a download is, ten times a second at most, and its end. */
-function teller(id: number, size: number): (loaded: number, fromCache: boolean) => void {
-  let told = 0;
+/** Reports the progress of a download: at limited intervals, and its end. */
+function progressReporter(id: number, size: number): (loaded: number, fromCache: boolean) => void {
+  let lastReport = 0;
   return (loaded, fromCache) => {
     const now = performance.now();
-    if (loaded < size && now - told < 100) return;
-    told = now;
+    if (loaded < size && now - lastReport < PROGRESS_INTERVAL) return;
+    lastReport = now;
     post({ id, loaded, fromCache });
   };
 }
 
-function ready(): Session {
+function startedSession(): Session {
   if (!session) throw new BackendError("the runtime has not started");
   return session;
 }
 
-async function run(request: RunRequest): Promise<Answer> {
+async function run(request: RunRequest): Promise<ModelOutput> {
   const before = performance.now();
   const image = await imageTensor(request.image, request.height, request.width);
   const preprocess = performance.now() - before;
-  const feed: Record<string, RawTensor> = { [named("image").name]: image };
+  const feed: Record<string, RawTensor> = { [inputOfKind("image").name]: image };
   const query = inputs.find((i) => i.kind === "query");
   if (query) {
-    if (!request.query) throw new UsageError("the model needs a query: give words, or a vector");
+    if (!request.query) throw new UsageError("the model needs a query: pass words or a vector");
     feed[query.name] = { dtype: "float32", shape: [1, request.query.length], data: request.query };
   }
   const started = performance.now();
-  const raw = await ready().run(feed);
+  const raw = await startedSession().run(feed);
   const inference = performance.now() - started;
   const [, , height = 0, width = 0] = image.shape;
-  return { ...read(raw, height, width), preprocess, inference };
+  return { ...toModelOutput(raw, height, width), preprocess, inference };
 }
 
-async function imageTensor(source: Sendable, height: number, width: number): Promise<RawTensor> {
-  const { low, high } = named("image");
+async function imageTensor(source: TransferableImage, height: number, width: number): Promise<RawTensor> {
+  const { low, high } = inputOfKind("image");
   if (isTensor(source)) {
     checkTensor(source);
     return { dtype: "float32", shape: [1, 3, source.height, source.width], data: source.data };
   }
-  const data = normalise(await pixels(source, height, width), low, high);
+  const data = normalise(await toPixels(source, height, width), low, high);
   return { dtype: "float32", shape: [1, 3, height, width], data };
 }
 
-function read(raw: Readonly<Record<string, RawTensor>>, height: number, width: number): Omit<Answer, "preprocess" | "inference"> {
+function toModelOutput(raw: Readonly<Record<string, RawTensor>>, height: number, width: number): Omit<ModelOutput, "preprocess" | "inference"> {
   const [scores, ...others] = outputs.filter((o) => o.role === "scores").map((o) => o.name);
   const relevance = raw[scores ?? ""]?.data as Float32Array | undefined;
-  if (!relevance) throw new BackendError(`the model gave no scores, only ${Object.keys(raw).join(", ")}`);
-  // N patches in the picture's proportions: a patch is square.
+  if (!relevance) throw new BackendError(`the model returned no scores, only ${Object.keys(raw).join(", ")}`);
+  // Patches are square, so the grid has the proportions of the image.
   const rows = Math.round(Math.sqrt((relevance.length * height) / width));
   const features = raw[outputs.find((o) => o.role === "features")?.name ?? ""];
   return {
@@ -140,9 +153,9 @@ function integers(raw: Readonly<Record<string, RawTensor>>, role: string): Int32
   return found ? Int32Array.from(found.data as unknown as ArrayLike<number | bigint>, Number) : new Int32Array();
 }
 
-/** Run the golden vectors through the very path that pictures take. */
-async function selfTest(request: SelfTestRequest): Promise<Answers["selfTest"]> {
-  checkCanvas();
+/** Run the golden vectors through the same steps as any image. */
+async function selfTest(request: SelfTestRequest): Promise<Responses["selfTest"]> {
+  checkCanvasReadback();
   const cases: CaseReport[] = [];
   for (const golden of parseGolden(request.json, request.binary, request.url)) {
     const { data, height, width } = golden.image;
@@ -151,26 +164,26 @@ async function selfTest(request: SelfTestRequest): Promise<Answers["selfTest"]> 
       for (let channel = 0; channel < 3; channel++) rgba[to++] = data[from++] ?? 0;
     }
     const image = new ImageData(rgba, width, height);
-    const got = await run({ op: "run", image, query: golden.query, height, width });
-    cases.push(judge(golden, got, request.limit, got.inference));
+    const output = await run({ op: "run", image, query: golden.query, height, width });
+    cases.push(evaluateCase(golden, output, request.limit, output.inference));
   }
   return { pass: cases.every((c) => c.pass), cases };
 }
 
-function named(kind: string): Tensor {
+function inputOfKind(kind: string): Tensor {
   const found = inputs.find((i) => i.kind === kind);
-  if (!found) throw new UsageError(`the model has no input of the kind "${kind}"`);
+  if (!found) throw new UsageError(`the model has no input of kind "${kind}"`);
   return found;
 }
 
-function post(reply: Reply, transfer: Transferable[] = []): void {
+function post(reply: WorkerReply, transfer: Transferable[] = []): void {
   postMessage(reply, { transfer });
 }
 
-function buffers(made: Answers[keyof Answers]): Transferable[] {
-  if (made === null || typeof made !== "object") return [];
+function transferList(response: Responses[keyof Responses]): Transferable[] {
+  if (response === null || typeof response !== "object") return [];
   const found = new Set<ArrayBuffer>();
-  for (const value of Object.values(made)) {
+  for (const value of Object.values(response)) {
     const view = ArrayBuffer.isView(value) ? value : (value as RawTensor | null)?.data;
     if (ArrayBuffer.isView(view) && view.buffer instanceof ArrayBuffer) found.add(view.buffer);
   }

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { Bundle, folder } from "../src/bundle";
+import { Bundle, bundleFolder } from "../src/bundle";
 import { AssetError, HashError, ManifestError } from "../src/errors";
 import { FILES, bytes, manifest, server } from "./bundle";
 
@@ -21,7 +21,7 @@ test.each([
   ["models/manifest.json", BASE],
   ["http://host/models/?a=1#b", BASE],
 ])("the folder of %s", (url, expected) => {
-  expect(folder(url)).toBe(expected);
+  expect(bundleFolder(url)).toBe(expected);
 });
 
 test("a file is fetched, counted by the manifest's size and verified", async () => {
@@ -48,7 +48,7 @@ test("another content is refused, with both hashes", async () => {
   const bundle = await Bundle.open("models");
   const error = await bundle.fetch("onnx/model.onnx").catch((e: unknown) => e);
   expect(error).toBeInstanceOf(HashError);
-  expect(String(error)).toMatch(/onnx\/model\.onnx is not the file .* were expected, and 14 bytes with sha256/);
+  expect(String(error)).toMatch(/onnx\/model\.onnx does not match the manifest: expected 14 bytes .*, received 14 bytes with sha256/);
 });
 
 test("an endless body is stopped at the manifest's size", async () => {
@@ -86,7 +86,7 @@ test("a broken connection is named with how far it came", async () => {
     );
   vi.stubGlobal("fetch", server({ ...good, [MODEL]: broken }).fetch);
   const bundle = await Bundle.open("models");
-  await expect(bundle.fetch("onnx/model.onnx")).rejects.toThrow("broke off after 3 of 14 bytes");
+  await expect(bundle.fetch("onnx/model.onnx")).rejects.toThrow("stopped after 3 of 14 bytes");
 });
 
 test("a manifest that is no JSON is refused", async () => {

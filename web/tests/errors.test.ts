@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { BackendError, DeviceLostError, revive, tell } from "../src/errors";
+import { BackendError, DeviceLostError, deserializeError, serializeError } from "../src/errors";
 
 test("errors cross to the page as what they are", () => {
-  const back = revive(tell(new DeviceLostError("gone")));
+  const back = deserializeError(serializeError(new DeviceLostError("gone")));
   expect(back).toBeInstanceOf(DeviceLostError);
   expect([back.code, back.name, back.message]).toEqual(["DEVICE_LOST", "DeviceLostError", "gone"]);
-  expect(revive(tell(new RangeError("odd\nstack")))).toEqual(new BackendError("the runtime failed: odd"));
+  expect(deserializeError(serializeError(new RangeError("odd\nstack")))).toEqual(new BackendError("the runtime failed: odd"));
 });

@@ -1,31 +1,31 @@
 import { expect, test } from "vitest";
-import { type GoldenCase, judge, parseGolden } from "../src/golden";
+import { type GoldenCase, evaluateCase, parseGolden } from "../src/golden";
 import { bytes } from "./bundle";
 
 const expected = { relevance: Float32Array.of(0, 0.5, 1, 0.25), budgets: Int32Array.of(64, 232, 400, 148), indices: Int32Array.of(2, 1) };
 const one: GoldenCase = { name: "one", words: [], image: { data: new Uint8Array(3), height: 1, width: 1 }, query: new Float32Array(1), expected };
-const change = (part: Partial<typeof expected>): string => judge(one, { ...expected, ...part }, 1e-3, 1).reason;
+const change = (part: Partial<typeof expected>): string => evaluateCase(one, { ...expected, ...part }, 1e-3, 1).reason;
 
 test("the reference itself passes, and so does a rounding", () => {
-  expect(judge(one, expected, 1e-3, 1)).toMatchObject({ pass: true, maxAbs: 0, lostMass: 0 });
+  expect(evaluateCase(one, expected, 1e-3, 1)).toMatchObject({ pass: true, maxAbs: 0, lostMass: 0 });
   expect(change({ relevance: Float32Array.of(0.0005, 0.5, 1, 0.25), budgets: Int32Array.of(65, 232, 400, 148) })).toBe("");
 });
 
 test.each([
-  ["a score that is off", { relevance: Float32Array.of(0.1, 0.5, 1, 0.25) }, "off by 0.10"],
-  ["a score that is not a number", { relevance: Float32Array.of(NaN, 0.5, 1, 0.25) }, "not a number"],
-  ["fewer scores", { relevance: Float32Array.of(0, 0.5, 1) }, "more or fewer"],
-  ["a worse choice", { indices: Int32Array.of(2, 0) }, "miss 33.3 %"],
-  ["one patch twice", { indices: Int32Array.of(2, 2) }, "miss 33.3 %"],
-  ["another number of patches", { indices: Int32Array.of(2) }, "another number"],
-  ["a budget that is off", { budgets: Int32Array.of(64, 240, 400, 148) }, "off by 8 tokens"],
+  ["a score that is off", { relevance: Float32Array.of(0.1, 0.5, 1, 0.25) }, "the largest score error is 0.10 (limit 0.0010)"],
+  ["a score that is not a number", { relevance: Float32Array.of(NaN, 0.5, 1, 0.25) }, "not a finite number"],
+  ["fewer scores", { relevance: Float32Array.of(0, 0.5, 1) }, "the number of scores is wrong"],
+  ["worse patches", { indices: Int32Array.of(2, 0) }, "lose 33.3 % of the relevance (limit 2.0 %)"],
+  ["one patch twice", { indices: Int32Array.of(2, 2) }, "lose 33.3 % of the relevance (limit 2.0 %)"],
+  ["another number of patches", { indices: Int32Array.of(2) }, "the number of selected patches is 1 instead of 2"],
+  ["a budget that is off", { budgets: Int32Array.of(64, 240, 400, 148) }, "the largest token budget error is 8 (limit 1.3)"],
 ])("%s fails with the reason", (_, part, sentence) => {
   expect(change(part)).toContain(sentence);
 });
 
 test("both sides not a number fails too", () => {
   const relevance = Float32Array.of(NaN, 0.5, 1, 0.25);
-  expect(judge({ ...one, expected: { ...expected, relevance } }, { ...expected, relevance }, 1, 1).pass).toBe(false);
+  expect(evaluateCase({ ...one, expected: { ...expected, relevance } }, { ...expected, relevance }, 1, 1).pass).toBe(false);
 });
 
 test("the file format", () => {
@@ -37,5 +37,5 @@ test("the file format", () => {
   expect(read?.image).toMatchObject({ height: 2, width: 2 });
   expect([read?.expected.relevance[0], read?.query[0]]).toEqual([0.5, 7]);
   expect(() => parseGolden(bytes(JSON.stringify({ format: 2, cases: [] })), binary, "u")).toThrow("format 2");
-  expect(() => parseGolden(bytes(JSON.stringify({ format: 1, cases: [{ ...rows, image: part(60, 2, 2, 3) }] })), binary, "u")).toThrow("behind the end");
+  expect(() => parseGolden(bytes(JSON.stringify({ format: 1, cases: [{ ...rows, image: part(60, 2, 2, 3) }] })), binary, "u")).toThrow("past the end");
 });

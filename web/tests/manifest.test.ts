@@ -12,12 +12,12 @@ test("a manifest as edgekit writes it is read", () => {
 
 test.each([
   ["another schema", { schema_version: 2 }, "schema version 2"],
-  ["no files", { files: undefined }, "files should be a list"],
+  ["no files", { files: undefined }, "files must be a list"],
   ["a path that climbs out", { files: [{ path: "../x", size: 1, sha256: "0".repeat(64) }] }, 'not "../x"'],
-  ["an absolute path", { files: [{ path: "/x", size: 1, sha256: "0".repeat(64) }] }, "plain relative path"],
+  ["an absolute path", { files: [{ path: "/x", size: 1, sha256: "0".repeat(64) }] }, "relative path inside the bundle"],
   ["a hash that is none", { files: [{ path: "x", size: 1, sha256: "zz" }] }, "64 hexadecimal digits"],
   ["a size that is none", { files: [{ path: "x", size: -1, sha256: "0".repeat(64) }] }, "size in bytes"],
-  ["a variant without a file", { files: [] }, "a file of the bundle"],
+  ["a variant without a file", { files: [] }, "the path of a file in the bundle"],
   ["no variants", { variants: [] }, "at least one of fp32"],
 ])("%s is refused, with the field named", (_, change, sentence) => {
   expect(() => parseManifest({ ...manifest(), ...change }, "http://x/manifest.json")).toThrow(ManifestError);

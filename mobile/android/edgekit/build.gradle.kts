@@ -1,6 +1,7 @@
 plugins {
     alias(libs.plugins.android.library)
     alias(libs.plugins.kotlin.android)
+    alias(libs.plugins.kotlin.serialization)
 }
 
 android {
@@ -27,7 +28,9 @@ kotlin {
 }
 
 dependencies {
-    // An app links the runtimes that it uses, and pays for no other.
+    implementation(libs.kotlinx.serialization.json)
+
+    // An app adds the runtimes that it uses.
     compileOnly(libs.executorch)
     compileOnly(libs.onnxruntime)
     compileOnly(libs.pytorch.lite)

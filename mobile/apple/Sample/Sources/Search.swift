@@ -4,20 +4,20 @@ import EdgekitCoreML
 import Foundation
 import UIKit
 
-/// What the screen shows, and the one place that touches the runner.
+/// The state of the screen; the only user of the runner.
 @MainActor
 final class Search: ObservableObject {
     @Published var target = ArrCocTiny.Models.allCases[0]
     @Published var words = "red circle"
     @Published private(set) var shown: CGImage?
-    @Published private(set) var said = "Checking the files …"
+    @Published private(set) var status = "Verifying the files …"
     @Published private(set) var result: URL?
 
-    private var bundle: Edgekit.Bundle?
+    private var bundle: ModelBundle?
     private var runner: CoreMLRunner?
     private var picture: Picture?
 
-    /// Open the bundle and the chosen model; the first start of an app version checks every hash.
+    /// Open the bundle and the chosen model; the first start of an app version verifies every hash.
     func open() async {
         await trying {
             let bundle = try self.bundle ?? ArrCocTiny.open()
@@ -25,28 +25,28 @@ final class Search: ObservableObject {
             self.bundle = bundle
             let runner = try await CoreMLRunner(bundle, target.rawValue)
             self.runner = runner
-            said = "\(target.rawValue) is ready on \(runner.device)"
+            status = "\(target.rawValue) is ready on \(runner.device)"
         }
-        await look()
+        await scorePicture()
     }
 
     func take(_ image: CGImage) async {
         shown = image
         await trying { self.picture = try Picture(image) }
-        await look()
+        await scorePicture()
     }
 
-    func look() async {
+    func scorePicture() async {
         guard let bundle, let runner, let picture else { return }
         await trying {
-            guard let query = try bundle.encoder()?.encode(words) else { throw EdgekitError("the bundle has no query encoder") }
+            guard let query = try bundle.encoder()?.encode(words) else { throw EdgekitError("the bundle has no vocabulary for queries") }
             let start = ContinuousClock.now
             let answer = try runner.answer(picture, query: query.vector, k: 1)
             let spent = ContinuousClock.now - start
             shown = try heat(picture, answer)
             let best = Int(answer.indices[0])
             let unknown = query.unknown.isEmpty ? "" : " Not in the vocabulary: \(query.unknown.joined(separator: ", "))."
-            said = "\(spent). Most relevant patch: \(best), with \(answer.relevance[best]).\(unknown)"
+            status = "\(spent). Most relevant patch: \(best) (score \(answer.relevance[best])).\(unknown)"
         }
     }
 
@@ -66,7 +66,7 @@ final class Search: ObservableObject {
             let file = folder.appendingPathComponent("result.json")
             try found.json().write(to: file, options: .atomic)
             result = file
-            said = "\(cases.first { !$0.passed }?.reason ?? "verified"). Median \(timing.p50) ms."
+            status = "\(cases.first { !$0.passed }?.reason ?? "verified"). Median \(timing.p50) ms."
         }
     }
 
@@ -74,7 +74,7 @@ final class Search: ObservableObject {
         do {
             try await work()
         } catch {
-            said = error.localizedDescription
+            status = error.localizedDescription
         }
     }
 

@@ -1,7 +1,7 @@
 import PhotosUI
 import SwiftUI
 
-/// A picture, what to look for in it, and a check of this device.
+/// A picture, what to look for in it, and a test of this device.
 struct SearchView: View {
     @StateObject private var search = Search()
     @State private var item: PhotosPickerItem?
@@ -18,16 +18,16 @@ struct SearchView: View {
                 PhotosPicker("Choose a picture", selection: $item, matching: .images)
                 TextField("What to look for", text: $search.words)
                     .textFieldStyle(.roundedBorder)
-                    .onSubmit { Task { await search.look() } }
+                    .onSubmit { Task { await search.scorePicture() } }
                 Picker("Model", selection: $search.target) {
                     ForEach(ArrCocTiny.Models.allCases, id: \.self) { Text($0.rawValue) }
                 }
-                Button("Check this device") { Task { await search.check() } }
+                Button("Test this device") { Task { await search.check() } }
                     .buttonStyle(.borderedProminent)
                 if let result = search.result {
                     ShareLink("Share result.json", item: result)
                 }
-                Text(search.said)
+                Text(search.status)
                     .font(.footnote)
                     .textSelection(.enabled)
             }

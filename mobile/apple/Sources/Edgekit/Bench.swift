@@ -1,6 +1,6 @@
 import Foundation
 
-/// Latency in milliseconds, as edgekit's reports have it.
+/// Latencies in milliseconds; percentiles, mean and standard deviation as in edgekit's reports.
 public struct Timing: Encodable, Sendable {
     public let device: String
     public let runs: Int
@@ -24,41 +24,42 @@ public struct Timing: Encodable, Sendable {
         std = (sorted.reduce(0) { $0 + ($1 - average) * ($1 - average) } / Double(sorted.count)).squareRoot()
     }
 
-    /// A percentile of sorted numbers, linear between neighbours as NumPy's; `share` is 50 for the median.
-    public static func percentile(_ sorted: [Double], _ share: Double) -> Double {
-        let at = share / 100 * Double(sorted.count - 1)
+    /// A percentile of sorted numbers, with linear interpolation as in NumPy; `percent` is 50 for the median.
+    public static func percentile(_ sorted: [Double], _ percent: Double) -> Double {
+        let at = percent / 100 * Double(sorted.count - 1)
         let low = sorted[Int(at.rounded(.down))]
         return low + (sorted[Int(at.rounded(.up))] - low) * (at - at.rounded(.down))
     }
 }
 
-/// How long a run takes here, by the protocol of edgekit's reports: warm-ups, then at least so many runs and so long.
+/// Inference latency on this device, by the protocol of edgekit's reports: warm-up runs, then timed runs until both `runs`
+/// and `seconds` are reached.
 public struct Bench: Sendable {
     public var warmUps = 10
     public var runs = 100
     public var seconds = 2.0
-    /// On a slow device this many seconds end it earlier.
-    public var mostSeconds = 60.0
+    /// The longest duration: a slow device stops earlier.
+    public var maxSeconds = 60.0
 
     public init() {}
 
-    /// Time a runner without preprocessing.
+    /// Measure a runner, without preprocessing.
     public func time(_ runner: any Runner, _ inputs: [String: Tensor]) throws -> Timing {
         let clock = ContinuousClock()
-        let begun = clock.now
-        for _ in 0..<warmUps where spent(clock, begun) < mostSeconds / 4 { _ = try runner.run(inputs) }
+        let started = clock.now
+        for _ in 0..<warmUps where elapsed(clock, started) < maxSeconds / 4 { _ = try runner.run(inputs) }
         var times: [Double] = []
         let timed = clock.now
-        while times.count < runs || spent(clock, timed) < seconds {
-            if spent(clock, begun) > mostSeconds && times.count >= 3 { break }
+        while times.count < runs || elapsed(clock, timed) < seconds {
+            if elapsed(clock, started) > maxSeconds && times.count >= 3 { break }
             let start = clock.now
             _ = try runner.run(inputs)
-            times.append(1000 * spent(clock, start))
+            times.append(1000 * elapsed(clock, start))
         }
         return Timing(device: runner.device, milliseconds: times)
     }
 
-    private func spent(_ clock: ContinuousClock, _ since: ContinuousClock.Instant) -> Double {
+    private func elapsed(_ clock: ContinuousClock, _ since: ContinuousClock.Instant) -> Double {
         let (whole, parts) = since.duration(to: clock.now).components
         return Double(whole) + Double(parts) / 1e18
     }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The `result.json` that `edgekit report` reads: what this device found, in the words of edgekit's result.py.
+/// The `result.json` that `edgekit report` reads: what was measured on this device, with the fields of edgekit's Result.
 ///
 /// Put it at `build/<model>/imported/<device>-<target>/result.json`; the report shows it beside the other places.
 public struct DeviceResult: Encodable, Sendable {
@@ -22,7 +22,7 @@ public struct DeviceResult: Encodable, Sendable {
             try row.encode(batch, forKey: .batch)
             try row.encode(output, forKey: .output)
             try row.encode(metric, forKey: .metric)
-            try row.encode(value, forKey: .value)  // null where it is not finite; the synthesised code would leave it out
+            try row.encode(value, forKey: .value)  // null where it is not finite; synthesized code would omit it
             try row.encode(limit, forKey: .limit)
             try row.encode(passed, forKey: .passed)
             try row.encode(image, forKey: .image)
@@ -59,7 +59,7 @@ public struct DeviceResult: Encodable, Sendable {
     let places: [Place]
 
     public init(
-        bundle: Bundle, runner: any Runner, cases: [CaseReport], timing: Timing?, place: String, host: [String: String]
+        bundle: ModelBundle, runner: any Runner, cases: [CaseReport], timing: Timing?, place: String, host: [String: String]
     ) {
         let model = runner.model
         let failed = cases.filter { !$0.passed }
@@ -78,7 +78,7 @@ public struct DeviceResult: Encodable, Sendable {
                 device: runner.device,
                 status: cases.isEmpty ? "not verified here" : failed.isEmpty ? "verified" : "rejected",
                 reasons: cases.isEmpty ? ["the bundle has no golden vectors"] : failed.map { "\($0.name): \($0.reason)" },
-                notes: ["judged on \(cases.count) golden vectors"],
+                notes: ["compared on \(cases.count) golden vectors"],
                 measures: DeviceResult.measures(model.manifest, cases),
                 timings: timing.map { ["candidate": $0] } ?? [:]
             )
@@ -94,7 +94,7 @@ public struct DeviceResult: Encodable, Sendable {
 
     private static func measures(_ manifest: Manifest, _ cases: [CaseReport]) -> [Measure] {
         guard let worst = cases.max(by: { $0.maxAbs < $1.maxAbs }),
-            let missed = cases.max(by: { $0.lostMass < $1.lostMass })
+            let mostLost = cases.max(by: { $0.lostMass < $1.lostMass })
         else { return [] }
         return [
             Measure(
@@ -102,8 +102,8 @@ public struct DeviceResult: Encodable, Sendable {
                 value: worst.maxAbs.isFinite ? worst.maxAbs : nil, limit: worst.limit,
                 passed: worst.maxAbs <= worst.limit, image: worst.name),
             Measure(
-                output: manifest.output("ranking")?.name ?? "", metric: "lost mass", value: missed.lostMass,
-                limit: GoldenCase.lostMassLimit, passed: missed.lostMass <= GoldenCase.lostMassLimit, image: missed.name),
+                output: manifest.output("ranking")?.name ?? "", metric: "lost mass", value: mostLost.lostMass,
+                limit: GoldenCase.maxLostMass, passed: mostLost.lostMass <= GoldenCase.maxLostMass, image: mostLost.name),
         ]
     }
 }

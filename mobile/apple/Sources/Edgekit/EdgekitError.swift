@@ -1,6 +1,6 @@
 import Foundation
 
-/// Something that is wrong with the bundle, the query or the device, in a sentence for the user of the app.
+/// An error of the bundle, the query or the device, with a sentence for the user of the app.
 public struct EdgekitError: Error, LocalizedError, Equatable, Sendable {
     public let message: String
 

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What the model says of one picture. `budgets` and `indices` are empty for a model without them.
+/// The outputs for one picture. `budgets` and `indices` are empty for a model without them.
 public struct Answer: Sendable {
     public let relevance: [Float]
     public let budgets: [Int64]
@@ -13,7 +13,7 @@ public struct Answer: Sendable {
     }
 }
 
-/// How one golden case came out; `reason` is empty where it passed.
+/// The result of one golden case; `reason` is empty where it passed.
 public struct CaseReport: Sendable {
     public let name: String
     public let maxAbs: Double
@@ -25,12 +25,12 @@ public struct CaseReport: Sendable {
     public var passed: Bool { reason.isEmpty }
 }
 
-/// One picture and query with the answer that the reference gave, to check this very device with.
+/// One picture and query with the outputs of the recorded reference, to test this device with.
 ///
-/// The format (`golden.json`, `golden.bin`) is the one that the web bundle has.
+/// The web bundle has the same format (`golden.json`, `golden.bin`).
 public struct GoldenCase: Sendable {
-    /// Largest share of relevance that the chosen patches may miss: twice what an artifact's verdict allows.
-    public static let lostMassLimit = 0.02
+    /// Limit of the share of relevance that the selected patches lose: twice the limit of an artifact's verdict.
+    public static let maxLostMass = 0.02
     public static let format = 1
 
     public let name: String
@@ -45,7 +45,7 @@ public struct GoldenCase: Sendable {
         func bytes(of binary: Data, size: Int) throws -> Data {
             let length = size * shape.reduce(1, *)
             guard offset >= 0, length >= 0, offset + length <= binary.count else {
-                throw EdgekitError("golden.json names bytes behind the end of golden.bin: export the assets again")
+                throw EdgekitError("golden.json is invalid (an array extends past the end of golden.bin): export the assets again")
             }
             return binary.subdata(in: offset..<offset + length)
         }
@@ -69,13 +69,17 @@ public struct GoldenCase: Sendable {
         let cases: [Case]
     }
 
-    /// Read the two files.
+    /// Parse the two files.
     public static func parse(json: Data, binary: Data) throws -> [GoldenCase] {
         let file: File = try decode(json, name: "golden.json")
-        guard file.format == format else { throw EdgekitError("golden.json has format \(file.format), not \(format)") }
+        guard file.format == format else {
+            throw EdgekitError(
+                "golden.json is invalid (format \(file.format) is not supported, only \(format)): export the assets again")
+        }
         return try file.cases.map { one in
             guard one.image.shape.count == 3, one.image.shape[2] == 3 else {
-                throw EdgekitError("a picture of golden.json has not three channels: export the assets again")
+                throw EdgekitError(
+                    "golden.json is invalid (the image of '\(one.name)' does not have three channels): export the assets again")
             }
             let rgb = [UInt8](try one.image.bytes(of: binary, size: 1))
             func integers(_ part: Part) throws -> [Int64] {
@@ -94,29 +98,31 @@ public struct GoldenCase: Sendable {
         }
     }
 
-    /// Judge one answer; `limit` is the largest allowed difference of a score.
-    public func judge(_ answer: Answer, limit: Double) -> CaseReport {
-        let maxAbs = largest(answer.relevance.map(Double.init), expected.relevance.map(Double.init))
-        let budgetOff = largest(answer.budgets.map(Double.init), expected.budgets.map(Double.init))
+    /// Compare one answer with the reference; `limit` is the largest allowed error of a score.
+    public func evaluate(_ answer: Answer, limit: Double) -> CaseReport {
+        let maxAbs = maxAbsDifference(answer.relevance.map(Double.init), expected.relevance.map(Double.init))
+        let budgetOff = maxAbsDifference(answer.budgets.map(Double.init), expected.budgets.map(Double.init))
         let lost = lostMass(answer.indices)
+        // A budget is its score times the range of tokens, rounded: one token more than the error of the score.
+        let budgetLimit = 1 + limit * tokensPerScore
         var reason = ""
         if !maxAbs.isFinite {
-            reason = "a score is not a number, or there are more or fewer of them"
+            reason = "a score is not a finite number, or the number of scores is wrong"
         } else if maxAbs > limit {
-            reason = String(format: "a score is off by %.2g, and %.2g is allowed", maxAbs, limit)
+            reason = String(format: "the largest score error is %.2g (limit %.2g)", maxAbs, limit)
         } else if answer.indices.count != expected.indices.count {
-            reason = "another number of patches was chosen"
-        } else if lost > GoldenCase.lostMassLimit {
-            reason = String(format: "the chosen patches miss %.1f %% of the relevance", 100 * lost)
-        } else if budgetOff > 1 + limit * spread {
-            // A budget follows from its score over a range of tokens, and rounds once more.
-            reason = "a budget is off by \(budgetOff) tokens"
+            reason = "the number of selected patches is \(answer.indices.count) instead of \(expected.indices.count)"
+        } else if lost > GoldenCase.maxLostMass {
+            let percent = (100 * lost, 100 * GoldenCase.maxLostMass)
+            reason = String(format: "the selected patches lose %.1f %% of the relevance (limit %.1f %%)", percent.0, percent.1)
+        } else if budgetOff > budgetLimit {
+            reason = String(format: "the largest token budget error is %.0f (limit %.1f)", budgetOff, budgetLimit)
         }
         return CaseReport(
             name: name, maxAbs: maxAbs, limit: limit, budgetOff: budgetOff, lostMass: lost, reason: reason)
     }
 
-    private func lostMass(_ chosen: [Int64]) -> Double {
+    private func lostMass(_ selected: [Int64]) -> Double {
         func mass(_ places: [Int64]) -> Double {
             Set(places).reduce(0) { sum, place in
                 let index = Int(place)
@@ -124,11 +130,11 @@ public struct GoldenCase: Sendable {
             }
         }
         let possible = mass(expected.indices)
-        return possible > 0 ? max(0, 1 - mass(chosen) / possible) : 0
+        return possible > 0 ? max(0, 1 - mass(selected) / possible) : 0
     }
 
-    /// Tokens per unit of score, from the expected values themselves.
-    private var spread: Double {
+    /// Tokens per unit of score, computed from the expected values.
+    private var tokensPerScore: Double {
         let scores = expected.relevance
         guard !expected.budgets.isEmpty,
             let low = scores.indices.min(by: { scores[$0] < scores[$1] }),
@@ -140,10 +146,10 @@ public struct GoldenCase: Sendable {
 }
 
 /// Largest absolute difference; infinite where the lengths differ or a value is not finite.
-private func largest(_ a: [Double], _ b: [Double]) -> Double {
+private func maxAbsDifference(_ a: [Double], _ b: [Double]) -> Double {
     guard a.count == b.count else { return .infinity }
-    return zip(a, b).reduce(0) { most, pair in
-        let off = abs(pair.0 - pair.1)
-        return off.isNaN ? .infinity : max(most, off)
+    return zip(a, b).reduce(0) { largest, pair in
+        let error = abs(pair.0 - pair.1)
+        return error.isNaN ? .infinity : max(largest, error)
     }
 }

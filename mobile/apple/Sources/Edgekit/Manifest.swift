@@ -1,10 +1,10 @@
 import Foundation
 
-/// What `edgekit export` says of one artifact: the contract that every platform reads.
+/// The description of one artifact that `edgekit export` writes.
 ///
-/// `manifest.schema.json` of edgekit describes the whole; only what an app needs is read here.
+/// edgekit's `manifest.schema.json` describes all fields; only those that an app uses are here.
 public struct Manifest: Decodable, Sendable {
-    /// A size is fixed, or the name of an axis.
+    /// One size of a tensor: a number, or the name of an axis.
     public enum Size: Decodable, Equatable, Sendable {
         case fixed(Int)
         case axis(String)
@@ -31,7 +31,7 @@ public struct Manifest: Decodable, Sendable {
         public let high: Double
     }
 
-    /// A dimension: dynamic within minimum and maximum in steps of multipleOf, or fixed at its default.
+    /// An axis: dynamic within minimum and maximum in steps of multipleOf, or fixed at its default.
     public struct Axis: Decodable, Sendable {
         public let `default`: Int
         public let minimum: Int
@@ -44,19 +44,19 @@ public struct Manifest: Decodable, Sendable {
             case multipleOf = "multiple_of"
         }
 
-        public func takes(_ size: Int) -> Bool {
+        public func accepts(_ size: Int) -> Bool {
             dynamic ? (minimum...maximum).contains(size) && size % multipleOf == 0 : size == `default`
         }
     }
 
-    /// A file by path, size in bytes and sha256.
+    /// A file by its path in the bundle, its size in bytes and its sha256.
     public struct File: Decodable, Sendable {
         public let path: String
         public let size: Int
         public let sha256: String
     }
 
-    /// The verdict in one place.
+    /// The verdict of one place: "verified", "rejected" or "not verified here".
     public struct Verdict: Decodable, Sendable {
         public let place: String
         public let status: String
@@ -81,12 +81,12 @@ public struct Manifest: Decodable, Sendable {
         case schemaVersion = "schema_version"
     }
 
-    /// Read a manifest.json; `name` is what errors call it.
+    /// Parse a manifest.json; `name` is its name in error messages.
     public static func parse(_ data: Data, name: String = "manifest.json") throws -> Manifest {
         let manifest: Manifest = try decode(data, name: name)
         guard manifest.schemaVersion == schemaVersion else {
             throw EdgekitError(
-                "\(name) has schema version \(manifest.schemaVersion), and this app reads \(schemaVersion): "
+                "\(name) has schema version \(manifest.schemaVersion), but this app supports version \(schemaVersion): "
                     + "export the assets again"
             )
         }
@@ -99,7 +99,7 @@ public struct Manifest: Decodable, Sendable {
     /// The output of a role ("scores", "counts", "ranking", "features"), if any.
     public func output(_ role: String) -> TensorInfo? { outputs.first { $0.role == role } }
 
-    /// The sizes of a tensor, where `sizes` gives those of some axes and the others have their defaults.
+    /// The shape of a tensor; an axis that is not in `sizes` has its default size.
     public func shape(_ tensor: TensorInfo, sizes: [String: Int] = [:]) throws -> [Int] {
         try tensor.shape.map { size in
             switch size {
@@ -109,34 +109,47 @@ public struct Manifest: Decodable, Sendable {
         }
     }
 
-    /// Refuse inputs whose sizes the artifact does not take: a runtime may answer all the same, and wrongly.
+    /// Refuse inputs whose shape the artifact does not accept: a runtime may run them and return wrong results.
     public func check(_ given: [String: Tensor]) throws {
         for declared in inputs {
             guard let tensor = given[declared.name] else {
-                throw EdgekitError("the model '\(name)' needs the input '\(declared.name)'")
+                throw EdgekitError("the input '\(declared.name)' of the model '\(name)' is missing")
             }
             var fits = tensor.shape.count == declared.shape.count
             for (size, wanted) in zip(tensor.shape, declared.shape) {
                 switch wanted {
                 case .fixed(let number): fits = fits && size == number
-                case .axis(let axisName): fits = try fits && axis(axisName).takes(size)
+                case .axis(let axisName): fits = try fits && axis(axisName).accepts(size)
                 }
             }
             if !fits {
-                throw EdgekitError("'\(declared.name)' of the model '\(name)' does not take the sizes \(tensor.shape)")
+                let accepted = try declared.shape.map(describe).joined(separator: ", ")
+                throw EdgekitError(
+                    "the input '\(declared.name)' of the model '\(name)' has the shape \(tensor.shape), "
+                        + "but the model accepts [\(accepted)]"
+                )
             }
+        }
+    }
+
+    private func describe(_ size: Size) throws -> String {
+        switch size {
+        case .fixed(let number): return "\(number)"
+        case .axis(let axisName):
+            let found = try axis(axisName)
+            return found.dynamic ? "\(found.minimum) to \(found.maximum) in steps of \(found.multipleOf)" : "\(found.default)"
         }
     }
 
     private func axis(_ axisName: String) throws -> Axis {
         guard let axis = axes[axisName] else {
-            throw EdgekitError("the manifest of '\(name)' lacks the axis '\(axisName)'")
+            throw EdgekitError("the manifest of '\(name)' has no axis '\(axisName)'")
         }
         return axis
     }
 }
 
-/// Decode JSON and say in a sentence which field is wrong.
+/// Decode a JSON file; the error names the invalid field.
 func decode<T: Decodable>(_ data: Data, name: String) throws -> T {
     do {
         return try JSONDecoder().decode(T.self, from: data)
@@ -149,6 +162,6 @@ func decode<T: Decodable>(_ data: Data, name: String) throws -> T {
         @unknown default: path = []
         }
         let field = path.map(\.stringValue).joined(separator: ".")
-        throw EdgekitError("\(name) is damaged\(field.isEmpty ? "" : " in '\(field)'"): export the assets again")
+        throw EdgekitError("\(name) is invalid\(field.isEmpty ? "" : " in the field '\(field)'"): export the assets again")
     }
 }

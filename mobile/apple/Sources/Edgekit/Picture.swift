@@ -1,56 +1,56 @@
-/// RGB bytes, row by row; what any image becomes before it becomes a tensor.
+/// RGB bytes, row by row: the form of every image before it is converted to a tensor.
 ///
-/// The steps and the filter are those of edgekit's tests/golden/README.md, on every platform.
+/// edgekit's tests/golden/README.md defines the steps and the filter for all platforms.
 public struct Picture: Sendable {
     public let height: Int
     public let width: Int
     public let rgb: [UInt8]
 
     public init(height: Int, width: Int, rgb: [UInt8]) {
-        precondition(rgb.count == 3 * height * width, "\(rgb.count) bytes do not fill \(height) x \(width)")
+        precondition(rgb.count == 3 * height * width, "\(rgb.count) bytes do not match a size of \(height) x \(width)")
         self.height = height
         self.width = width
         self.rgb = rgb
     }
 
-    /// Lay pixels on white: RGBA bytes, not premultiplied.
+    /// Composite pixels on white: RGBA bytes, not premultiplied.
     public init(height: Int, width: Int, rgba: [UInt8]) {
-        precondition(rgba.count == 4 * height * width, "\(rgba.count) bytes do not fill \(height) x \(width)")
-        var laid = [UInt8](repeating: 0, count: 3 * height * width)
+        precondition(rgba.count == 4 * height * width, "\(rgba.count) bytes do not match a size of \(height) x \(width)")
+        var composited = [UInt8](repeating: 0, count: 3 * height * width)
         for i in 0..<height * width {
             let alpha = Int(rgba[4 * i + 3])
             for c in 0..<3 {
                 let value = Int(rgba[4 * i + c])
-                laid[3 * i + c] = UInt8((2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510)
+                composited[3 * i + c] = UInt8((2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510)
             }
         }
-        self.init(height: height, width: width, rgb: laid)
+        self.init(height: height, width: width, rgb: composited)
     }
 
-    /// Scaled, each side on its own, by a triangle filter that widens where it shrinks.
+    /// Resized, each side on its own, by a triangle filter, which is wider when the image shrinks.
     public func resized(height: Int, width: Int) -> Picture {
         if height == self.height && width == self.width { return self }
         let rows = Weights.all(size: self.height, wanted: height)
         let columns = Weights.all(size: self.width, wanted: width)
-        var made = [UInt8](repeating: 0, count: 3 * height * width)
-        var line = [Double](repeating: 0, count: 3 * self.width)
+        var resized = [UInt8](repeating: 0, count: 3 * height * width)
+        var row = [Double](repeating: 0, count: 3 * self.width)
         for y in 0..<height {
-            for i in line.indices { line[i] = 0 }
+            for i in row.indices { row[i] = 0 }
             for (offset, weight) in rows[y].values.enumerated() {
                 let start = 3 * self.width * (rows[y].first + offset)
-                for i in line.indices { line[i] += weight * Double(rgb[start + i]) }
+                for i in row.indices { row[i] += weight * Double(rgb[start + i]) }
             }
             for x in 0..<width {
                 for c in 0..<3 {
                     var sum = 0.0
                     for (offset, weight) in columns[x].values.enumerated() {
-                        sum += weight * line[3 * (columns[x].first + offset) + c]
+                        sum += weight * row[3 * (columns[x].first + offset) + c]
                     }
-                    made[3 * (width * y + x) + c] = UInt8(min(255, max(0, (sum + 0.5).rounded(.down))))
+                    resized[3 * (width * y + x) + c] = UInt8(min(255, max(0, (sum + 0.5).rounded(.down))))
                 }
             }
         }
-        return Picture(height: height, width: width, rgb: made)
+        return Picture(height: height, width: width, rgb: resized)
     }
 
     /// `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width].
@@ -65,7 +65,7 @@ public struct Picture: Sendable {
     }
 }
 
-/// What each old pixel from `first` on counts for one new pixel.
+/// The weights of the source pixels from `first` on, for one new pixel.
 private struct Weights {
     let first: Int
     let values: [Double]

@@ -1,16 +1,16 @@
 import Foundation
 
-/// An encoded query: its vector, the words that made it, and those that the vocabulary lacks.
+/// An encoded query: its vector, the known words, and the words that the vocabulary does not contain.
 public struct Query: Sendable {
     public let vector: [Float]
     public let known: [String]
     public let unknown: [String]
 }
 
-/// Words to rows of the embedding table to their mean.
+/// A query's vector is the mean of its words' rows in the embedding table.
 ///
-/// `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` holds one row a word, float32, little endian. A text
-/// is lower-cased and cut at everything that is neither letter nor digit.
+/// `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` has one float32 row per word, little-endian. A text is
+/// converted to lower case and split at every character that is neither a letter nor a digit.
 public struct QueryEncoder: Sendable {
     public let words: [String]
     public let dim: Int
@@ -22,13 +22,13 @@ public struct QueryEncoder: Sendable {
         let words: [String]
     }
 
-    /// Read the two files; throws where they do not fit each other.
+    /// Parse the two files; throws an EdgekitError if they do not match.
     public init(vocabulary: Data, embeddings: Data) throws {
         let listed: Vocabulary = try decode(vocabulary, name: "vocabulary.json")
         guard embeddings.count == 4 * listed.dim * listed.words.count else {
             throw EdgekitError(
-                "embeddings.bin has \(embeddings.count) bytes, and \(listed.words.count) words of \(listed.dim) numbers "
-                    + "need \(4 * listed.dim * listed.words.count): export the assets again"
+                "embeddings.bin has \(embeddings.count) bytes, but \(listed.words.count) words with \(listed.dim) float32 "
+                    + "values each need \(4 * listed.dim * listed.words.count): export the assets again"
             )
         }
         words = listed.words
@@ -37,7 +37,7 @@ public struct QueryEncoder: Sendable {
         rows = Dictionary(zip(listed.words, listed.words.indices), uniquingKeysWith: { first, _ in first })
     }
 
-    /// Encode a text; throws where no word of it is known.
+    /// Encode a text; throws an EdgekitError if no word is known.
     public func encode(_ text: String) throws -> Query {
         let found = text.lowercased().split { !($0.isLetter || $0.isNumber) }.map(String.init)
         let known = found.filter { rows[$0] != nil }
@@ -45,7 +45,7 @@ public struct QueryEncoder: Sendable {
         guard !known.isEmpty else {
             let named = unknown.map { "'\($0)'" }.joined(separator: ", ")
             let what = found.isEmpty ? "the query is empty" : "the model does not know \(named)"
-            throw EdgekitError("\(what): try \(words.prefix(3).map { "'\($0)'" }.joined(separator: ", "))")
+            throw EdgekitError("\(what): try for example \(words.prefix(3).map { "'\($0)'" }.joined(separator: ", "))")
         }
         var sum = [Double](repeating: 0, count: dim)
         for word in known {

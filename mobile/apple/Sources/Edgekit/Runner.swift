@@ -1,43 +1,44 @@
-/// One model in one runtime. Make it once, use it from one task at a time.
+/// One model in one runtime, for one task at a time.
 public protocol Runner {
     var model: Model { get }
 
-    /// What runs it, in words: runtime, compute units.
+    /// A description of the runtime and its compute units.
     var device: String { get }
 
-    /// Answer one batch, by names. Outputs that the model leaves to the app are absent.
+    /// Run one batch: inputs and outputs by name. Outputs that the model does not compute are absent.
     func run(_ inputs: [String: Tensor]) throws -> [String: Tensor]
 }
 
 extension Model {
-    /// The model's inputs of one picture and query; the picture is scaled to the model's size.
+    /// The model's inputs for one picture and query; the picture is resized to the model's size.
     public func inputs(_ picture: Picture, query: [Float]) throws -> [String: Tensor] {
-        var made: [String: Tensor] = [:]
+        var tensors: [String: Tensor] = [:]
         for input in manifest.inputs {
             let shape = try manifest.shape(input, sizes: ["batch": 1])
             switch input.kind {
             case "image":
                 let scaled = picture.resized(height: shape[2], width: shape[3])
-                made[input.name] = scaled.tensor(low: input.low, high: input.high)
+                tensors[input.name] = scaled.tensor(low: input.low, high: input.high)
             case "query":
                 guard query.count == shape[1] else {
-                    throw EdgekitError("the query has \(query.count) numbers, not \(shape[1])")
+                    throw EdgekitError("the query has \(query.count) values, but the model expects \(shape[1])")
                 }
-                made[input.name] = Tensor(shape: shape, floats: query)
+                tensors[input.name] = Tensor(shape: shape, floats: query)
             default:
-                throw EdgekitError("the input '\(input.name)' is neither a picture nor a query: use Runner.run")
+                throw EdgekitError("the input '\(input.name)' is neither an image nor a query: use Runner.run")
             }
         }
-        return made
+        return tensors
     }
 }
 
 extension Runner {
-    /// Answer one picture and query. What the model leaves to the app (top-K leaves the Neural Engine) is made here.
+    /// Run the model on one picture and query. Token budgets and top-K that the model does not compute are computed here (the
+    /// Neural Engine does not run top-K).
     public func answer(_ picture: Picture, query: [Float], k: Int) throws -> Answer {
         let outputs = try run(model.inputs(picture, query: query))
         guard let scores = model.manifest.output("scores"), let relevance = outputs[scores.name]?.floats else {
-            throw EdgekitError("the model '\(model.manifest.name)' has no scores: use Runner.run")
+            throw EdgekitError("the model '\(model.manifest.name)' has no scores output: use Runner.run")
         }
         let ranking = model.manifest.output("ranking").flatMap { outputs[$0.name]?.integers }
         var budgets: [Int64] = []
@@ -50,11 +51,11 @@ extension Runner {
             relevance: relevance, budgets: budgets, indices: ranking ?? topK(relevance, k).map(Int64.init))
     }
 
-    /// Answer every golden case on this device.
-    public func selfTest(_ bundle: Bundle) throws -> [CaseReport] {
+    /// Run every golden case on this device.
+    public func selfTest(_ bundle: ModelBundle) throws -> [CaseReport] {
         try bundle.golden().map { one in
             let answered = try answer(one.picture, query: one.query, k: one.expected.indices.count)
-            return one.judge(answered, limit: model.maxAbs)
+            return one.evaluate(answered, limit: model.maxAbs)
         }
     }
 }

@@ -9,13 +9,13 @@ public struct Tensor: Sendable {
     public let numbers: Numbers
 
     public init(shape: [Int], floats: [Float]) {
-        precondition(floats.count == shape.reduce(1, *), "\(floats.count) numbers do not fill \(shape)")
+        precondition(floats.count == shape.reduce(1, *), "\(floats.count) values do not match the shape \(shape)")
         self.shape = shape
         numbers = .floats(floats)
     }
 
     public init(shape: [Int], integers: [Int64]) {
-        precondition(integers.count == shape.reduce(1, *), "\(integers.count) numbers do not fill \(shape)")
+        precondition(integers.count == shape.reduce(1, *), "\(integers.count) values do not match the shape \(shape)")
         self.shape = shape
         numbers = .integers(integers)
     }
@@ -37,9 +37,9 @@ public struct Tensor: Sendable {
     }
 }
 
-/// The K largest scores' places, largest first; of equal scores the lower place comes first, on every platform.
+/// The indices of the K largest scores, largest first; of equal scores the lower index comes first, as on every platform.
 public func topK(_ scores: [Float], _ k: Int) -> [Int] {
-    precondition((0...scores.count).contains(k), "there are \(scores.count) scores, not \(k)")
+    precondition((0...scores.count).contains(k), "k is \(k), but there are \(scores.count) scores")
     let places = scores.indices.sorted { scores[$0] != scores[$1] ? scores[$0] > scores[$1] : $0 < $1 }
     return Array(places.prefix(k))
 }

@@ -4,14 +4,14 @@ import Foundation
 
 /// A `.mlpackage` in Core ML.
 ///
-/// The package is compiled once for each content and kept in the caches folder: compiling a large one takes minutes. Which
-/// compute units are fastest differs from device to device; `selfTest` and `Bench` tell.
+/// The package is compiled once and stored in the caches folder under its hash: compiling a large one takes minutes. Which
+/// compute units are correct and fast depends on the device; `selfTest` and `Bench` measure it.
 public final class CoreMLRunner: Runner {
     public let model: Edgekit.Model
     private let loaded: MLModel
     private let units: MLComputeUnits
 
-    public init(_ bundle: Edgekit.Bundle, _ target: String, units: MLComputeUnits = .all) async throws {
+    public init(_ bundle: ModelBundle, _ target: String, units: MLComputeUnits = .all) async throws {
         model = try bundle.model(target)
         self.units = units
         let compiled = try await CoreMLRunner.compiled(bundle.url(model.path), key: model.artifactSHA256)
@@ -49,12 +49,12 @@ public final class CoreMLRunner: Runner {
         let caches = try files.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
         let home = caches.appendingPathComponent("edgekit", isDirectory: true)
         try files.createDirectory(at: home, withIntermediateDirectories: true)
-        let kept = home.appendingPathComponent("\(key.prefix(16)).mlmodelc", isDirectory: true)
-        if files.fileExists(atPath: kept.path) { return kept }
-        let fresh = try await MLModel.compileModel(at: package)
-        _ = try? files.removeItem(at: kept)
-        try files.moveItem(at: fresh, to: kept)
-        return kept
+        let cached = home.appendingPathComponent("\(key.prefix(16)).mlmodelc", isDirectory: true)
+        if files.fileExists(atPath: cached.path) { return cached }
+        let temporary = try await MLModel.compileModel(at: package)
+        _ = try? files.removeItem(at: cached)
+        try files.moveItem(at: temporary, to: cached)
+        return cached
     }
 }
 
@@ -69,7 +69,7 @@ private func multiArray(_ tensor: Tensor) throws -> MLMultiArray {
 
 private func tensor(_ array: MLMultiArray) -> Tensor {
     let shape = array.shape.map(\.intValue)
-    // An output's rows may be padded, so the elements are read by their strides.
+    // The rows of an output may be padded, so the elements are read by their strides.
     let strides = array.strides.map(\.intValue)
     let offsets = (0..<array.count).map { flat -> Int in
         var rest = flat

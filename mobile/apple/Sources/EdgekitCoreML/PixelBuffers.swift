@@ -3,10 +3,10 @@ import CoreVideo
 import Edgekit
 
 extension Picture {
-    /// A camera's or decoder's pixel buffer (32BGRA), laid on white where it is transparent.
+    /// The pixel buffer of a camera or decoder (32BGRA), composited on white where it is transparent.
     public init(_ buffer: CVPixelBuffer) throws {
         guard CVPixelBufferGetPixelFormatType(buffer) == kCVPixelFormatType_32BGRA else {
-            throw EdgekitError("the pixel buffer is not 32BGRA: ask the camera for kCVPixelFormatType_32BGRA")
+            throw EdgekitError("the pixel format is not 32BGRA: set kCVPixelFormatType_32BGRA in the camera output's settings")
         }
         CVPixelBufferLockBaseAddress(buffer, .readOnly)
         defer { CVPixelBufferUnlockBaseAddress(buffer, .readOnly) }
@@ -39,7 +39,7 @@ extension Picture {
             context.draw(image, in: whole)
             return true
         }
-        guard drawn else { throw EdgekitError("the image cannot be drawn: is it \(image.width) x \(image.height)?") }
+        guard drawn else { throw EdgekitError("the image of \(image.width) x \(image.height) pixels cannot be drawn") }
         for i in stride(from: 3, to: rgba.count, by: 4) { rgba[i] = 255 }
         self.init(height: image.height, width: image.width, rgba: rgba)
     }
@@ -49,9 +49,9 @@ extension Picture {
 func pixelBuffer(_ tensor: Tensor, low: Double, high: Double) throws -> CVPixelBuffer {
     let height = tensor.shape[2]
     let width = tensor.shape[3]
-    var made: CVPixelBuffer?
-    CVPixelBufferCreate(nil, width, height, kCVPixelFormatType_32BGRA, nil, &made)
-    guard let buffer = made else { throw EdgekitError("no memory for a pixel buffer of \(width) x \(height)") }
+    var created: CVPixelBuffer?
+    CVPixelBufferCreate(nil, width, height, kCVPixelFormatType_32BGRA, nil, &created)
+    guard let buffer = created else { throw EdgekitError("a pixel buffer of \(width) x \(height) cannot be allocated") }
     CVPixelBufferLockBaseAddress(buffer, [])
     defer { CVPixelBufferUnlockBaseAddress(buffer, []) }
     guard let base = CVPixelBufferGetBaseAddress(buffer) else { throw EdgekitError("the pixel buffer is empty") }

@@ -26,7 +26,7 @@ final class ManifestTests: XCTestCase {
     func testNamesTheFieldThatIsWrong() {
         let wrong = text.replacingOccurrences(of: "\"entry\": \"Toy.mlpackage\"", with: "\"entry\": 3")
         XCTAssertThrowsError(try Manifest.parse(Data(wrong.utf8))) { error in
-            XCTAssertEqual(error as? EdgekitError, EdgekitError("manifest.json is damaged in 'entry': export the assets again"))
+            XCTAssertEqual(error as? EdgekitError, EdgekitError("manifest.json is invalid in the field 'entry': export the assets again"))
         }
         let newer = text.replacingOccurrences(of: "\"schema_version\": 1", with: "\"schema_version\": 2")
         XCTAssertThrowsError(try Manifest.parse(Data(newer.utf8)))

@@ -1,10 +1,31 @@
 package org.edgekit
 
-/** An input or output of a model. A size is fixed, or the name of an axis. */
+import kotlinx.serialization.KSerializer
+import kotlinx.serialization.SerialName
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.descriptors.PrimitiveKind
+import kotlinx.serialization.descriptors.PrimitiveSerialDescriptor
+import kotlinx.serialization.descriptors.SerialDescriptor
+import kotlinx.serialization.encoding.Decoder
+import kotlinx.serialization.encoding.Encoder
+import kotlinx.serialization.json.JsonDecoder
+import kotlinx.serialization.json.int
+import kotlinx.serialization.json.jsonPrimitive
+
+/** One size of a tensor: a number, or the name of an axis. */
+@Serializable(with = SizeSerializer::class)
+sealed interface Size {
+    data class Fixed(val value: Int) : Size
+
+    data class Axis(val name: String) : Size
+}
+
+/** An input or output of a model. */
+@Serializable
 data class TensorInfo(
     val name: String,
     val dtype: String,
-    val shape: List<Any>,
+    val shape: List<Size>,
     val role: String,
     val kind: String,
     val of: String,
@@ -12,20 +33,42 @@ data class TensorInfo(
     val high: Double,
 )
 
-/** A dimension: dynamic within [minimum, maximum] in steps of [multipleOf], or fixed at [default]. */
-data class Axis(val default: Int, val minimum: Int, val maximum: Int, val multipleOf: Int, val dynamic: Boolean) {
-    fun takes(size: Int): Boolean =
-        if (dynamic) size in minimum..maximum && size % multipleOf == 0 else size == default
+/** An axis: dynamic within [minimum, maximum] in steps of [multipleOf], or fixed at [default]. */
+@Serializable
+data class Axis(
+    val default: Int,
+    val minimum: Int,
+    val maximum: Int,
+    @SerialName("multiple_of") val multipleOf: Int,
+    val dynamic: Boolean,
+) {
+    fun accepts(size: Int): Boolean = if (dynamic) size in minimum..maximum && size % multipleOf == 0 else size == default
 }
 
-/** A file by path, size in bytes and sha256. */
-data class FileInfo(val path: String, val size: Long, val sha256: String)
+/** A file by its path in the bundle, its size in bytes and its sha256. A path outside of the bundle is refused. */
+@Serializable
+data class FileInfo(val path: String, val size: Long, val sha256: String) {
+    init {
+        val inside = path.isNotEmpty() && !path.startsWith("/") && '\\' !in path && ':' !in path && ".." !in path.split('/')
+        require(inside) { "'$path' is not a relative path inside the bundle" }
+        require(SHA256.matches(sha256)) { "the sha256 of '$path' is not 64 hexadecimal digits" }
+    }
+
+    private companion object {
+        val SHA256 = Regex("[0-9a-f]{64}")
+    }
+}
+
+/** The verdict of one place: "verified", "rejected" or "not verified here". */
+@Serializable
+data class Verdict(val place: String, val status: String)
 
 /**
- * What `edgekit export` says of one artifact: the contract that every platform reads.
+ * The description of one artifact that `edgekit export` writes.
  *
- * `manifest.schema.json` of edgekit describes the whole; only what an app needs is read here.
+ * edgekit's `manifest.schema.json` describes all fields; only those that an app uses are here.
  */
+@Serializable
 data class Manifest(
     val name: String,
     val target: String,
@@ -35,7 +78,7 @@ data class Manifest(
     val outputs: List<TensorInfo>,
     val axes: Map<String, Axis>,
     val files: List<FileInfo>,
-    val verdicts: Map<String, String>,
+    val verdicts: List<Verdict>,
     val notes: List<String>,
 ) {
     /** The input of a kind ("image", "query"), or null. */
@@ -44,84 +87,67 @@ data class Manifest(
     /** The output of a role ("scores", "counts", "ranking", "features"), or null. */
     fun output(role: String): TensorInfo? = outputs.firstOrNull { it.role == role }
 
-    /** The sizes of a tensor, where `sizes` gives those of some axes and the others have their defaults. */
+    /** The shape of a tensor; an axis that is not in `sizes` has its default size. */
     fun shape(tensor: TensorInfo, sizes: Map<String, Int> = emptyMap()): IntArray =
         tensor.shape.map { size ->
-            if (size is String) sizes[size] ?: axis(size).default else size as Int
+            when (size) {
+                is Size.Fixed -> size.value
+                is Size.Axis -> sizes[size.name] ?: axis(size.name).default
+            }
         }.toIntArray()
 
-    /** Refuse inputs whose sizes the artifact does not take: a runtime may answer all the same, and wrongly. */
+    /** Refuse inputs whose shape the artifact does not accept: a runtime may run them and return wrong results. */
     fun check(inputs: Map<String, Tensor>) {
         for (declared in this.inputs) {
-            val given = inputs[declared.name] ?: throw EdgekitException("the model '$name' needs the input '${declared.name}'")
-            val fits = given.shape.size == declared.shape.size &&
-                given.shape.zip(declared.shape).all { (size, wanted) ->
-                    if (wanted is String) axis(wanted).takes(size) else size == wanted
-                }
+            val given = inputs[declared.name] ?: throw EdgekitException("the input '${declared.name}' of the model '$name' is missing")
+            val fits = given.shape.size == declared.shape.size && given.shape.zip(declared.shape).all { (size, wanted) -> accepts(wanted, size) }
             if (!fits) {
-                val wanted = declared.shape.joinToString(", ") { if (it is String) words(it) else it.toString() }
-                throw EdgekitException("'${declared.name}' of the model '$name' takes [$wanted], not ${given.shape.toList()}")
+                val wanted = declared.shape.joinToString(", ", transform = ::describe)
+                throw EdgekitException("the input '${declared.name}' of the model '$name' has the shape ${given.shape.toList()}, but the model accepts [$wanted]")
             }
         }
     }
 
-    private fun axis(name: String): Axis = axes[name] ?: throw EdgekitException("the manifest of '${this.name}' lacks the axis '$name'")
+    private fun accepts(declared: Size, size: Int): Boolean = when (declared) {
+        is Size.Fixed -> size == declared.value
+        is Size.Axis -> axis(declared.name).accepts(size)
+    }
 
-    private fun words(name: String): String = axis(name).let { a ->
-        if (a.dynamic) "${a.minimum} to ${a.maximum} in steps of ${a.multipleOf}" else a.default.toString()
+    private fun axis(name: String): Axis = axes[name] ?: throw EdgekitException("the manifest of '${this.name}' has no axis '$name'")
+
+    private fun describe(size: Size): String = when (size) {
+        is Size.Fixed -> size.value.toString()
+        is Size.Axis -> axis(size.name).let { if (it.dynamic) "${it.minimum} to ${it.maximum} in steps of ${it.multipleOf}" else it.default.toString() }
     }
 
     companion object {
         const val SCHEMA_VERSION = 1
 
-        /** Read a manifest.json. */
+        /** Parse a manifest.json; `name` is its name in error messages. */
         fun parse(text: String, name: String = "manifest.json"): Manifest {
-            val top = Json.parse(text, name)
-            val version = top["schema_version"].int
+            val version = decodeJson<Versioned>(text, name).schemaVersion
             if (version != SCHEMA_VERSION) {
-                throw EdgekitException("$name has schema version $version, and this app reads $SCHEMA_VERSION: export the assets again")
+                throw EdgekitException("$name has schema version $version, but this app supports version $SCHEMA_VERSION: export the assets again")
             }
-            return Manifest(
-                name = top["name"].text,
-                target = top["target"].text,
-                precision = top["precision"].text,
-                entry = top["entry"].text,
-                inputs = top["inputs"].list.map(::tensor),
-                outputs = top["outputs"].list.map(::tensor),
-                axes = top["axes"].let { axes -> axes.keys.associateWith { axis(axes[it]) } },
-                files = top["files"].list.map(::file),
-                verdicts = top["verdicts"].list.associate { it["place"].text to it["status"].text },
-                notes = top["notes"].list.map { it.text },
-            )
+            return decodeJson(text, name)
         }
+    }
+}
 
-        /** Read a file's path, size and hash; a path that leaves the folder is refused. */
-        fun file(json: Json): FileInfo {
-            val path = json["path"].text
-            val plain = path.isNotEmpty() && !path.startsWith("/") && '\\' !in path && ':' !in path && ".." !in path.split('/')
-            if (!plain) json["path"].wrong("a plain relative path, not '$path'")
-            val sha256 = json["sha256"].text
-            if (!Regex("[0-9a-f]{64}").matches(sha256)) json["sha256"].wrong("64 hexadecimal digits")
-            return FileInfo(path, json["size"].long, sha256)
-        }
+/** Decoded first: the other fields may differ in another schema version. */
+@Serializable
+private class Versioned(@SerialName("schema_version") val schemaVersion: Int)
 
-        private fun tensor(json: Json) = TensorInfo(
-            name = json["name"].text,
-            dtype = json["dtype"].text,
-            shape = json["shape"].list.map { if (it.isText) it.text else it.int },
-            role = json["role"].text,
-            kind = json["kind"].text,
-            of = json["of"].text,
-            low = json["low"].number,
-            high = json["high"].number,
-        )
+internal object SizeSerializer : KSerializer<Size> {
+    override val descriptor: SerialDescriptor = PrimitiveSerialDescriptor("org.edgekit.Size", PrimitiveKind.STRING)
 
-        private fun axis(json: Json) = Axis(
-            default = json["default"].int,
-            minimum = json["minimum"].int,
-            maximum = json["maximum"].int,
-            multipleOf = json["multiple_of"].int,
-            dynamic = json["dynamic"].bool,
-        )
+    override fun deserialize(decoder: Decoder): Size {
+        val value = (decoder as JsonDecoder).decodeJsonElement().jsonPrimitive
+        return if (value.isString) Size.Axis(value.content) else Size.Fixed(value.int)
+    }
+
+    override fun serialize(encoder: Encoder, value: Size) = when (value) {
+        is Size.Fixed -> encoder.encodeInt(value.value)
+        is Size.Axis -> encoder.encodeString(value.name)
     }
 }

@@ -5,37 +5,37 @@ import kotlin.math.floor
 import kotlin.math.max
 
 /**
- * RGB bytes, row by row; what any bitmap becomes before it becomes a tensor.
+ * RGB bytes, row by row: the form of every image before it is converted to a tensor.
  *
- * The steps and the filter are those of edgekit's tests/golden/README.md, on every platform.
+ * edgekit's tests/golden/README.md defines the steps and the filter for all platforms.
  */
 class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     init {
-        require(rgb.size == 3 * height * width) { "${rgb.size} bytes do not fill $height x $width" }
+        require(rgb.size == 3 * height * width) { "${rgb.size} bytes do not match a size of $height x $width" }
     }
 
-    /** Scaled, each side on its own, by a triangle filter that widens where it shrinks. */
+    /** Resized, each side on its own, by a triangle filter, which is wider when the image shrinks. */
     fun resized(height: Int, width: Int): Picture {
         if (height == this.height && width == this.width) return this
         val rows = weights(this.height, height)
         val columns = weights(this.width, width)
-        val made = ByteArray(3 * height * width)
-        val line = DoubleArray(3 * this.width)
+        val resized = ByteArray(3 * height * width)
+        val row = DoubleArray(3 * this.width)
         for (y in 0 until height) {
-            line.fill(0.0)
+            row.fill(0.0)
             rows[y].each { from, weight ->
                 val start = 3 * this.width * from
-                for (i in line.indices) line[i] += weight * (rgb[start + i].toInt() and 255)
+                for (i in row.indices) row[i] += weight * (rgb[start + i].toInt() and 255)
             }
             for (x in 0 until width) {
                 for (c in 0 until 3) {
                     var sum = 0.0
-                    columns[x].each { from, weight -> sum += weight * line[3 * from + c] }
-                    made[3 * (width * y + x) + c] = floor(sum + 0.5).coerceIn(0.0, 255.0).toInt().toByte()
+                    columns[x].each { from, weight -> sum += weight * row[3 * from + c] }
+                    resized[3 * (width * y + x) + c] = floor(sum + 0.5).coerceIn(0.0, 255.0).toInt().toByte()
                 }
             }
         }
-        return Picture(height, width, made)
+        return Picture(height, width, resized)
     }
 
     /** `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width]. */
@@ -50,15 +50,15 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     }
 
     companion object {
-        /** Lay pixels on white. `argb` is what `android.graphics.Bitmap.getPixels` gives: not premultiplied. */
+        /** Composite pixels on white. `argb` has the format of `android.graphics.Bitmap.getPixels`: not premultiplied. */
         fun onWhite(height: Int, width: Int, argb: IntArray): Picture {
             val rgb = ByteArray(3 * height * width)
             for (i in argb.indices) {
                 val alpha = argb[i] ushr 24
                 for (c in 0 until 3) {
                     val value = argb[i] ushr (16 - 8 * c) and 255
-                    val laid = if (alpha == 255) value else (2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510
-                    rgb[3 * i + c] = laid.toByte()
+                    val composited = if (alpha == 255) value else (2 * (value * alpha + 255 * (255 - alpha)) + 255) / 510
+                    rgb[3 * i + c] = composited.toByte()
                 }
             }
             return Picture(height, width, rgb)
@@ -79,7 +79,7 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     }
 }
 
-/** What each old pixel from `first` on counts for one new pixel. */
+/** The weights of the source pixels from `first` on, for one new pixel. */
 private class Weights(val first: Int, val values: DoubleArray) {
     inline fun each(take: (from: Int, weight: Double) -> Unit) {
         for (i in values.indices) take(first + i, values[i])

@@ -2,27 +2,28 @@ package org.edgekit
 
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
+import kotlinx.serialization.Serializable
 
-/** An encoded query: its vector, the words that made it, and those that the vocabulary lacks. */
+/** An encoded query: its vector, the known words, and the words that the vocabulary does not contain. */
 class Query(val vector: FloatArray, val known: List<String>, val unknown: List<String>)
 
 /**
- * Words to rows of the embedding table to their mean.
+ * A query's vector is the mean of its words' rows in the embedding table.
  *
- * `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` holds one row a word, float32, little endian. A text
- * is lower-cased and cut at everything that is neither letter nor digit.
+ * `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` has one float32 row per word, little-endian. A text is
+ * converted to lower case and split at every character that is neither a letter nor a digit.
  */
 class QueryEncoder private constructor(val words: List<String>, val dim: Int, private val table: FloatArray) {
     private val rows = words.withIndex().associate { (row, word) -> word to row }
 
-    /** Encode a text; throws where no word of it is known. */
+    /** Encode a text. Throws an EdgekitException if no word is known. */
     fun encode(text: String): Query {
         val words = WORD.findAll(text.lowercase()).map { it.value }.toList()
         val (known, unknown) = words.partition { it in rows }
         if (known.isEmpty()) {
             val examples = this.words.take(3).joinToString { "'$it'" }
             val what = if (words.isEmpty()) "the query is empty" else "the model does not know ${unknown.joinToString { "'$it'" }}"
-            throw EdgekitException("$what: try $examples")
+            throw EdgekitException("$what: try for example $examples")
         }
         val sum = DoubleArray(dim)
         for (word in known) {
@@ -35,14 +36,12 @@ class QueryEncoder private constructor(val words: List<String>, val dim: Int, pr
     companion object {
         private val WORD = Regex("[\\p{L}\\p{N}]+")
 
-        /** Read the two files; throws where they do not fit each other. */
+        /** Parse the two files. Throws an EdgekitException if they do not match. */
         fun parse(vocabulary: String, embeddings: ByteArray): QueryEncoder {
-            val top = Json.parse(vocabulary, "vocabulary.json")
-            val dim = top["dim"].int
-            val words = top["words"].list.map { it.text }
+            val (dim, words) = decodeJson<Vocabulary>(vocabulary, ModelBundle.VOCABULARY)
             if (embeddings.size.toLong() != 4L * dim * words.size) {
                 throw EdgekitException(
-                    "embeddings.bin has ${embeddings.size} bytes, and ${words.size} words of $dim numbers need " +
+                    "embeddings.bin has ${embeddings.size} bytes, but ${words.size} words with $dim float32 values each need " +
                         "${4L * dim * words.size}: export the assets again",
                 )
             }
@@ -52,3 +51,7 @@ class QueryEncoder private constructor(val words: List<String>, val dim: Int, pr
         }
     }
 }
+
+/** The content of vocabulary.json. */
+@Serializable
+private data class Vocabulary(val dim: Int, val words: List<String>)

@@ -8,23 +8,23 @@ sealed interface Tensor {
 /** float32 numbers. */
 class FloatTensor(override val shape: IntArray, val data: FloatArray) : Tensor {
     init {
-        require(data.size == shape.fold(1, Int::times)) { "${data.size} numbers do not fill ${shape.toList()}" }
+        require(data.size == shape.fold(1, Int::times)) { "${data.size} values do not match the shape ${shape.toList()}" }
     }
 }
 
 /** int64 numbers. */
 class LongTensor(override val shape: IntArray, val data: LongArray) : Tensor {
     init {
-        require(data.size == shape.fold(1, Int::times)) { "${data.size} numbers do not fill ${shape.toList()}" }
+        require(data.size == shape.fold(1, Int::times)) { "${data.size} values do not match the shape ${shape.toList()}" }
     }
 }
 
 /**
- * The K largest scores' places, largest first; of equal scores the lower place comes first, on every platform.
+ * The indices of the K largest scores, largest first; of equal scores the lower index comes first, as on every platform.
  *
- * Core ML and WebGPU models leave top-K to the app; the others answer it themselves.
+ * Needed for models without top-K, which Core ML and WebGPU do not run.
  */
 fun topK(scores: FloatArray, k: Int): IntArray {
-    require(k in 0..scores.size) { "there are ${scores.size} scores, not $k" }
+    require(k in 0..scores.size) { "k is $k, but there are ${scores.size} scores" }
     return scores.indices.sortedWith(compareByDescending<Int> { scores[it] }.thenBy { it }).take(k).toIntArray()
 }

@@ -3,37 +3,62 @@ package org.edgekit
 import java.io.File
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
+import kotlinx.serialization.Serializable
+import kotlinx.serialization.json.addJsonObject
+import kotlinx.serialization.json.buildJsonObject
+import kotlinx.serialization.json.put
+import kotlinx.serialization.json.putJsonArray
+import kotlinx.serialization.json.putJsonObject
+
+/** An array in a binary file: its first byte and its shape. */
+@Serializable
+class ArrayPart(val offset: Int, val shape: List<Int>)
 
 /** The golden vectors that all platforms share: the folder tests/golden of edgekit's repository. */
-object Files {
+internal object Files {
     val golden = File(System.getProperty("edgekit.golden") ?: throw IllegalStateException("set -Dedgekit.golden"))
 
-    fun json(name: String): Json = Json.parse(File(golden, name).readText(), name)
+    inline fun <reified T> json(name: String): T = JsonFormat.decodeFromString(File(golden, name).readText())
 
-    fun bytes(binary: String, part: Json, size: Int): ByteBuffer {
-        val count = part["shape"].list.fold(1) { product, n -> product * n.int }
+    fun bytes(binary: String, part: ArrayPart, size: Int): ByteBuffer {
+        val count = part.shape.fold(1, Int::times)
         val data = File(golden, binary).readBytes()
-        return ByteBuffer.wrap(data, part["offset"].int, size * count).slice().order(ByteOrder.LITTLE_ENDIAN)
+        return ByteBuffer.wrap(data, part.offset, size * count).slice().order(ByteOrder.LITTLE_ENDIAN)
     }
 
-    fun floats(binary: String, part: Json) = bytes(binary, part, 4).asFloatBuffer().let { b -> FloatArray(b.remaining()).also(b::get) }
+    fun floats(binary: String, part: ArrayPart) = bytes(binary, part, 4).asFloatBuffer().let { b -> FloatArray(b.remaining()).also(b::get) }
 
     /** A bundle on disk with one model of a file of four bytes, as `edgekit assets` writes it. */
     fun bundle(folder: File, manifest: String = MANIFEST): File {
         val model = byteArrayOf(1, 2, 3, 4)
         val written = mapOf("toy/manifest.json" to manifest.toByteArray(), "toy/model.ptl" to model) + goldenFiles()
         for ((path, data) in written) File(folder, path).apply { parentFile.mkdirs() }.writeBytes(data)
-        val files = written.map { (path, data) -> mapOf("path" to path, "size" to data.size, "sha256" to Bundle.sha256(data)) }
-        val index = mapOf(
-            "schema_version" to 1,
-            "name" to "toy",
-            "reference" to mapOf("sha256" to "b".repeat(64), "device" to "NVIDIA H200"),
-            "models" to listOf(
-                mapOf("manifest" to "toy/manifest.json", "file" to "toy/model.ptl", "artifact_sha256" to "a".repeat(64), "max_abs" to 1e-3),
-            ),
-            "files" to files,
-        )
-        File(folder, Bundle.INDEX).writeText(Json.write(index))
+        val index = buildJsonObject {
+            put("schema_version", 1)
+            put("name", "toy")
+            putJsonObject("reference") {
+                put("sha256", "b".repeat(64))
+                put("device", "NVIDIA H200")
+            }
+            putJsonArray("models") {
+                addJsonObject {
+                    put("manifest", "toy/manifest.json")
+                    put("file", "toy/model.ptl")
+                    put("artifact_sha256", "a".repeat(64))
+                    put("max_abs", 1e-3)
+                }
+            }
+            putJsonArray("files") {
+                for ((path, data) in written) {
+                    addJsonObject {
+                        put("path", path)
+                        put("size", data.size)
+                        put("sha256", ModelBundle.sha256(data))
+                    }
+                }
+            }
+        }
+        File(folder, ModelBundle.INDEX).writeText(index.toString())
         return folder
     }
 
@@ -45,10 +70,12 @@ object Files {
         for (number in floatArrayOf(0f, 0.2f, 0.4f, 1f)) binary.putFloat(number)
         for (number in intArrayOf(64, 131, 198, 400)) binary.putInt(number)
         for (number in intArrayOf(3, 2)) binary.putInt(number)
-        fun part(offset: Int, vararg shape: Int) = mapOf("offset" to offset, "shape" to shape.toList())
-        val expected = mapOf("relevance" to part(24, 4), "budgets" to part(40, 4), "indices" to part(56, 2))
-        val case = mapOf("name" to "ramp", "words" to listOf("red"), "image" to part(0, 2, 2, 3), "query" to part(12, 3), "expected" to expected)
-        val json = Json.write(mapOf("format" to 1, "binary" to "golden.bin", "cases" to listOf(case)))
+        val json = """
+            {"format": 1, "binary": "golden.bin", "cases": [
+              {"name": "ramp", "words": ["red"],
+               "image": {"offset": 0, "shape": [2, 2, 3]}, "query": {"offset": 12, "shape": [3]},
+               "expected": {"relevance": {"offset": 24, "shape": [4]}, "budgets": {"offset": 40, "shape": [4]}, "indices": {"offset": 56, "shape": [2]}}}]}
+        """.trimIndent()
         return mapOf("golden.json" to json.toByteArray(), "golden.bin" to binary.array())
     }
 
@@ -70,7 +97,7 @@ object Files {
     """.trimIndent()
 }
 
-/** Answers as the toy model would: scores are the red plane, budgets and ranks follow; `shift` spoils the scores. */
+/** Computes what the toy model would: the scores are the red plane; `shift` is added to each score. */
 class ToyRunner(override val model: Model, private val shift: Float = 0f) : Runner {
     override val device = "a toy on the JVM"
     var runs = 0

@@ -3,7 +3,7 @@ package org.edgekit.android
 import android.graphics.Bitmap
 import org.edgekit.Picture
 
-/** Any bitmap as a picture: laid on white where it is transparent; a hardware bitmap is copied first. */
+/** A bitmap as a picture, composited on white where it is transparent; a hardware bitmap is copied first. */
 fun Bitmap.toPicture(): Picture {
     val readable = if (config == Bitmap.Config.HARDWARE) copy(Bitmap.Config.ARGB_8888, false) else this
     val pixels = IntArray(readable.width * readable.height)

@@ -22,7 +22,7 @@ class ExecuTorchRunner(override val model: Model, file: File, private val thread
         model.manifest.check(inputs)
         val values = model.manifest.inputs.map { EValue.from(torch(inputs.getValue(it.name))) }
         val outputs = module.forward(*values.toTypedArray())
-        if (outputs.size != model.manifest.outputs.size) throw EdgekitException("ExecuTorch answered ${outputs.size} outputs: see its log")
+        if (outputs.size != model.manifest.outputs.size) throw EdgekitException("ExecuTorch returned ${outputs.size} outputs instead of ${model.manifest.outputs.size}: see its log")
         return model.manifest.outputs.zip(outputs.toList()).associate { (info, value) -> info.name to plain(value.toTensor()) }
     }
 
@@ -41,7 +41,7 @@ class ExecuTorchRunner(override val model: Model, file: File, private val thread
         return when (tensor.dtype()) {
             DType.FLOAT -> FloatTensor(shape, tensor.dataAsFloatArray)
             DType.INT64 -> LongTensor(shape, tensor.dataAsLongArray)
-            else -> throw EdgekitException("an output has the type ${tensor.dtype()}, which no runner reads")
+            else -> throw EdgekitException("an output has the type ${tensor.dtype()}, which is not supported")
         }
     }
 }

@@ -14,7 +14,7 @@ import org.edgekit.Model
 import org.edgekit.Runner
 import org.edgekit.Tensor
 
-/** An `.onnx` file in ONNX Runtime, on the CPU: the provider that answers alike on every phone. */
+/** An `.onnx` file in ONNX Runtime, on the CPU execution provider, which every phone has. */
 class OnnxRuntimeRunner(override val model: Model, file: File, private val threads: Int) : Runner {
     private val environment = OrtEnvironment.getEnvironment()
     private val session: OrtSession =
@@ -52,7 +52,7 @@ class OnnxRuntimeRunner(override val model: Model, file: File, private val threa
         val shape = info.shape.map(Long::toInt).toIntArray()
         val floats = tensor.floatBuffer
         if (floats != null) return FloatTensor(shape, FloatArray(floats.remaining()).also(floats::get))
-        val longs = tensor.longBuffer ?: throw EdgekitException("an output has the type ${info.type}, which no runner reads")
+        val longs = tensor.longBuffer ?: throw EdgekitException("an output has the type ${info.type}, which is not supported")
         return LongTensor(shape, LongArray(longs.remaining()).also(longs::get))
     }
 }

@@ -46,7 +46,7 @@ class PyTorchMobileRunner(override val model: Model, file: File, private val thr
         return when (tensor.dtype()) {
             DType.FLOAT32 -> FloatTensor(shape, tensor.dataAsFloatArray)
             DType.INT64 -> LongTensor(shape, tensor.dataAsLongArray)
-            else -> throw EdgekitException("an output has the type ${tensor.dtype()}, which no runner reads")
+            else -> throw EdgekitException("an output has the type ${tensor.dtype()}, which is not supported")
         }
     }
 }

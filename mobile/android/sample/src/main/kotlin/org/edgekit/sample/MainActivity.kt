@@ -23,6 +23,7 @@ import java.util.concurrent.Executors
 import org.edgekit.Answer
 import org.edgekit.Bench
 import org.edgekit.EdgekitException
+import org.edgekit.ModelBundle
 import org.edgekit.Picture
 import org.edgekit.Runner
 import org.edgekit.android.Runners
@@ -34,14 +35,14 @@ import org.edgekit.selfTest
 
 /** Shows a picture with the relevance of its patches, and checks this device against the recorded reference. */
 class MainActivity : AppCompatActivity() {
-    // A runner belongs to one thread: everything that touches it goes through here.
+    // A runner is used from one thread: every use of it runs here.
     private val worker: ExecutorService = Executors.newSingleThreadExecutor()
-    private val bundle: org.edgekit.Bundle by lazy { ArrCocTiny.open(applicationContext).also { it.verify() } }
+    private val bundle: ModelBundle by lazy { ArrCocTiny.open(applicationContext).also { it.verify() } }
     private var runner: Runner? = null
     private var bitmap: Bitmap? = null
 
     private val pick = registerForActivityResult(ActivityResultContracts.PickVisualMedia()) { uri: Uri? ->
-        if (uri != null) inWorker { bitmap = decode(uri).also { show(it) }; look() }
+        if (uri != null) inWorker { bitmap = decode(uri).also { show(it) }; scorePicture() }
     }
 
     override fun onCreate(state: Bundle?) {
@@ -59,8 +60,8 @@ class MainActivity : AppCompatActivity() {
             pick.launch(PickVisualMediaRequest(ActivityResultContracts.PickVisualMedia.ImageOnly))
         }
         findViewById<Button>(R.id.check).setOnClickListener { inWorker(::check) }
-        findViewById<EditText>(R.id.query).setOnEditorActionListener { _, _, _ -> inWorker(::look); false }
-        say(getString(R.string.checking))
+        findViewById<EditText>(R.id.query).setOnEditorActionListener { _, _, _ -> inWorker(::scorePicture); false }
+        showStatus(getString(R.string.checking))
     }
 
     override fun onDestroy() {
@@ -71,14 +72,14 @@ class MainActivity : AppCompatActivity() {
 
     private fun open(target: String) = inWorker {
         runner?.close()
-        runner = Runners.open(bundle, target).also { say(getString(R.string.ready, target, it.device)) }
-        look()
+        runner = Runners.open(bundle, target).also { showStatus(getString(R.string.ready, target, it.device)) }
+        scorePicture()
     }
 
-    private fun look() {
+    private fun scorePicture() {
         val runner = runner ?: return
         val shown = bitmap ?: return
-        val encoder = bundle.encoder ?: throw EdgekitException("the bundle has no query encoder")
+        val encoder = bundle.encoder ?: throw EdgekitException("the bundle has no vocabulary for queries")
         val query = encoder.encode(findViewById<EditText>(R.id.query).text.toString())
         val start = System.nanoTime()
         val answer = runner.answer(shown.toPicture(), query.vector)
@@ -86,7 +87,7 @@ class MainActivity : AppCompatActivity() {
         val unknown = if (query.unknown.isEmpty()) "" else getString(R.string.unknown, query.unknown.joinToString())
         show(paint(shown, answer))
         val best = answer.indices[0].toInt()
-        say(getString(R.string.answer, spent, best, answer.relevance[best], unknown))
+        showStatus(getString(R.string.answer, spent, best, answer.relevance[best], unknown))
     }
 
     private fun check() {
@@ -103,12 +104,12 @@ class MainActivity : AppCompatActivity() {
         val file = File(folder, "result.json")
         file.writeText(resultJson(bundle, runner, cases, timing, "android", host))
         val verdict = cases.firstOrNull { !it.passed }?.reason ?: "verified"
-        say(getString(R.string.checked, verdict, timing.percentile(50.0), file.path))
+        showStatus(getString(R.string.checked, verdict, timing.percentile(50.0), file.path))
     }
 
     private fun decode(uri: Uri): Bitmap = ImageDecoder.decodeBitmap(ImageDecoder.createSource(contentResolver, uri)) { decoder, info, _ ->
         decoder.setAllocator(ImageDecoder.ALLOCATOR_SOFTWARE)
-        // 1024 pixels are plenty for a model that sees 224, and twelve megapixels take 48 MB.
+        // 1024 pixels are enough for a model input of 224, and twelve megapixels need 48 MB.
         decoder.setTargetSampleSize(maxOf(1, maxOf(info.size.width, info.size.height) / 1024))
     }
 
@@ -133,13 +134,13 @@ class MainActivity : AppCompatActivity() {
 
     private fun show(shown: Bitmap) = runOnUiThread { findViewById<ImageView>(R.id.picture).setImageBitmap(shown) }
 
-    private fun say(text: String) = runOnUiThread { findViewById<TextView>(R.id.said).text = text }
+    private fun showStatus(text: String) = runOnUiThread { findViewById<TextView>(R.id.status).text = text }
 
     private fun inWorker(work: () -> Unit) = worker.execute {
         try {
             work()
         } catch (error: Exception) {
-            say(error.message ?: error.toString())
+            showStatus(error.message ?: error.toString())
         }
     }
 }

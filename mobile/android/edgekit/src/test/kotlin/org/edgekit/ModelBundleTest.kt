@@ -1,0 +1,93 @@
+package org.edgekit
+
+import java.io.File
+import kotlin.io.path.createTempDirectory
+import kotlin.test.Test
+import kotlin.test.assertContains
+import kotlin.test.assertEquals
+import kotlin.test.assertFailsWith
+import kotlin.test.assertTrue
+import kotlinx.serialization.json.Json
+import kotlinx.serialization.json.jsonArray
+import kotlinx.serialization.json.jsonObject
+import kotlinx.serialization.json.jsonPrimitive
+
+class ModelBundleTest {
+    private val folder: File = Files.bundle(createTempDirectory("edgekit").toFile())
+    private val bundle: ModelBundle = ModelBundle(FolderSource(folder))
+    private val model: Model = bundle.models.getValue("torch-mobile")
+
+    @Test
+    fun verifiesItsFiles() {
+        bundle.verify()
+        assertEquals(4, bundle.file(model).length())
+        File(folder, "toy/model.ptl").writeBytes(byteArrayOf(1, 2, 3, 5))
+        val error = assertFailsWith<EdgekitException> { ModelBundle(FolderSource(folder)).verify() }
+        assertContains(error.message.orEmpty(), "'toy/model.ptl' is damaged")
+    }
+
+    @Test
+    fun aDamagedManifestIsNotRead() {
+        File(folder, "toy/manifest.json").appendText(" ")
+        assertFailsWith<EdgekitException> { ModelBundle(FolderSource(folder)) }
+    }
+
+    @Test
+    fun checksThisDeviceWithGoldenVectors() {
+        val reports = ToyRunner(model).selfTest(bundle)
+        assertEquals(listOf(""), reports.map { it.reason })
+        val spoilt = ToyRunner(model, shift = 0.01f).selfTest(bundle).single()
+        assertContains(spoilt.reason, "the largest score error is 0.010 (limit 0.0010)")
+        val broken = ToyRunner(model, shift = Float.NaN).selfTest(bundle).single()
+        assertContains(broken.reason, "not a finite number")
+    }
+
+    @Test
+    fun timesByTheProtocol() {
+        var now = 0L
+        val runner = ToyRunner(model)
+        val bench = Bench(clock = { now.also { now += 500_000 } })
+        val timing = bench.time(runner, model.inputs(bundle.golden[0].picture, bundle.golden[0].query))
+        assertTrue(timing.runs >= 100)
+        assertEquals(timing.runs + 10, runner.runs)
+        assertEquals(0.5, timing.percentile(50.0), 1e-9)
+        val known = Timing("x", doubleArrayOf(1.0, 2.0, 4.0, 8.0))
+        assertEquals(3.0, known.percentile(50.0), 1e-12)
+        assertEquals(6.8, known.percentile(90.0), 1e-12)
+        assertEquals(2.680951, known.std, 1e-6)
+    }
+
+    @Test
+    fun writesAResultThatEdgekitReads() {
+        val host = mapOf("system" to "JVM ${System.getProperty("java.version")}", "device" to "test")
+        val inputs = model.inputs(bundle.golden[0].picture, bundle.golden[0].query)
+        val timing = Bench(warmUps = 1, runs = 5, seconds = 0.0).time(ToyRunner(model), inputs)
+        val text = resultJson(bundle, ToyRunner(model), ToyRunner(model).selfTest(bundle), timing, "phone", host)
+        assertEquals("verified", status(text))
+        // edgekit's own reader gets it from here (tests/mobile/test_kotlin.py).
+        System.getProperty("edgekit.result")?.let { File(it).writeText(text) }
+        val spoilt = ToyRunner(model, shift = 0.01f)
+        val rejected = resultJson(bundle, spoilt, spoilt.selfTest(bundle), null, "phone", host)
+        assertEquals("rejected", status(rejected))
+    }
+
+    @Test
+    fun aScoreThatIsNotFiniteIsNullInTheResult() {
+        val broken = ToyRunner(model, shift = Float.NaN)
+        val text = resultJson(bundle, broken, broken.selfTest(bundle), null, "phone", emptyMap())
+        assertContains(text, """"metric":"max abs","value":null""")
+    }
+
+    @Test
+    fun anIndexThatNamesAFileOutsideIsRefused() {
+        val index = File(folder, ModelBundle.INDEX)
+        index.writeText(index.readText().replaceFirst("toy/model.ptl\",\"size", "../model.ptl\",\"size"))
+        val error = assertFailsWith<EdgekitException> { ModelBundle(FolderSource(folder)) }
+        assertContains(error.message.orEmpty(), "'../model.ptl' is not a relative path inside the bundle")
+    }
+
+    private fun status(result: String): String {
+        val place = Json.parseToJsonElement(result).jsonObject.getValue("places").jsonArray.single().jsonObject
+        return place.getValue("status").jsonPrimitive.content
+    }
+}

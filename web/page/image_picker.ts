@@ -1,0 +1,120 @@
+/** ImagePicker: the sample pictures, and those that the user opens, drops, pastes or photographs. */
+import { ImageError, decode } from "../src/index";
+import { takePhoto } from "./camera";
+import { element, createElement } from "./dom";
+
+/** One sample, as samples.json lists it. */
+export interface Sample {
+  readonly file: string;
+  readonly query: string;
+  readonly title: string;
+}
+
+export interface ChosenImage {
+  readonly picture: ImageBitmap;
+  /** Name of the sample, for the URL; empty for the user's own pictures. */
+  readonly sample: string;
+  readonly query: string;
+}
+
+/** Longest side of the displayed picture, in pixels. */
+const MAX_SIDE = 1280;
+
+export class ImagePicker {
+  private readonly strip = element("#strip", HTMLElement);
+  private readonly file = element("#file", HTMLInputElement);
+  private samples: readonly Sample[] = [];
+  private latestLoad = 0;
+
+  constructor(
+    private readonly onchosen: (chosen: ChosenImage) => void,
+    private readonly onerror: (error: unknown) => void,
+  ) {
+    element("#open", HTMLButtonElement).addEventListener("click", () => {
+      this.file.click();
+    });
+    this.file.addEventListener("change", () => {
+      const [first] = this.file.files ?? [];
+      if (first) void this.loadImage(first, first.name);
+      this.file.value = "";
+    });
+    element("#take-photo", HTMLButtonElement).addEventListener("click", () => {
+      takePhoto().then((photo) => {
+        if (photo) void this.loadImage(photo, "the photograph");
+      }, this.onerror);
+    });
+    this.listen();
+  }
+
+  /** List the bundle's samples, and load the one with that name, or the first. Returns their queries. */
+  async start(base: string, name: string): Promise<readonly string[]> {
+    const response = await fetch(new URL("samples.json", base));
+    this.samples = response.ok ? ((await response.json()) as { samples: Sample[] }).samples : [];
+    this.strip.append(...this.samples.map((sample) => this.sampleTile(sample, base)));
+    const first = this.samples.find((s) => sampleName(s) === name) ?? this.samples[0];
+    if (first) await this.loadSample(first, base);
+    return this.samples.map((s) => s.query);
+  }
+
+  private sampleTile(sample: Sample, base: string): HTMLElement {
+    const image = createElement("img", "", { src: new URL(sample.file, base).href, alt: "", width: "72", height: "72", decoding: "async", loading: "lazy", fetchpriority: "low" });
+    const tile = createElement("button", [image], { type: "button", class: "tile", "aria-label": `Sample: ${sample.title}`, "aria-pressed": "false", "data-sample": sampleName(sample) });
+    tile.addEventListener("click", () => void this.loadSample(sample, base));
+    return tile;
+  }
+
+  private loadSample(sample: Sample, base: string): Promise<void> {
+    return this.loadImage(fetchSample(sample, base), sample.file, sample);
+  }
+
+  /** Load a picture, unless another one is chosen in the meantime. */
+  private async loadImage(file: Blob | Promise<Blob>, name: string, sample?: Sample): Promise<void> {
+    const load = ++this.latestLoad;
+    try {
+      const picture = await decode(await file, MAX_SIDE, name);
+      if (load !== this.latestLoad) return;
+      const chosen = sample ? sampleName(sample) : "";
+      for (const tile of this.strip.querySelectorAll("[data-sample]")) {
+        tile.setAttribute("aria-pressed", String(tile.getAttribute("data-sample") === chosen));
+      }
+      this.onchosen({ picture, sample: chosen, query: sample?.query ?? "" });
+    } catch (error) {
+      if (load === this.latestLoad) this.onerror(error);
+    }
+  }
+
+  private listen(): void {
+    const body = document.body;
+    addEventListener("dragover", (event) => {
+      event.preventDefault();
+      body.dataset.drop = "";
+    });
+    addEventListener("dragleave", (event) => {
+      if (!event.relatedTarget) delete body.dataset.drop;
+    });
+    addEventListener("drop", (event) => {
+      event.preventDefault();
+      delete body.dataset.drop;
+      const [file] = event.dataTransfer?.files ?? [];
+      if (file) void this.loadImage(file, file.name);
+      else this.onerror(new ImageError("the dropped item is not a file: save the picture first, then drop the file"));
+    });
+    addEventListener("paste", (event) => {
+      const file = [...(event.clipboardData?.files ?? [])].find((f) => f.type.startsWith("image/"));
+      if (!file) return; // text for the query field
+      event.preventDefault();
+      void this.loadImage(file, "the pasted picture");
+    });
+  }
+}
+
+async function fetchSample({ file }: Sample, base: string): Promise<Blob> {
+  const response = await fetch(new URL(file, base)).catch(() => undefined);
+  if (response?.ok) return response.blob();
+  const reason = response ? `the server answered ${String(response.status)}` : "check the connection";
+  throw new ImageError(`the sample ${file} cannot be fetched: ${reason}`);
+}
+
+function sampleName(sample: Sample): string {
+  return sample.file.replace(/^.*\//, "").replace(/\.\w+$/, "");
+}

@@ -1,0 +1,156 @@
+/** MapView: a picture with its relevance map, a cursor for patches, and a progress bar while loading. */
+import type { Result } from "../src/index";
+import { element } from "./dom";
+import { type Box, type RelevanceMap, type View, fitBox, drawPatchFrame, renderMap } from "./map_renderer";
+
+const FADE_TIME = 240; // ms of the transition between two maps
+const MAX_PIXEL_RATIO = 2; // device pixels per CSS pixel; more need time without a visible effect
+
+export class MapView {
+  readonly canvas: HTMLCanvasElement;
+  private readonly caption: HTMLElement;
+  private readonly progress: HTMLElement;
+  private picture: ImageBitmap | undefined;
+  private map: RelevanceMap | undefined;
+  private shown: Float32Array | undefined;
+  private view: View = "heat";
+  private cursor: number | undefined;
+  private fading = 0;
+  private readonly emptyLabel: string;
+
+  /** @param onpatch - Called with the patch under the pointer or the cursor, or undefined. */
+  constructor(
+    private readonly figure: HTMLElement,
+    private readonly onpatch: (patch: number | undefined) => void,
+  ) {
+    this.canvas = element("canvas", HTMLCanvasElement, figure);
+    this.emptyLabel = this.canvas.getAttribute("aria-label") ?? "";
+    this.caption = element("figcaption", HTMLElement, figure);
+    this.progress = element(".progress", HTMLElement, figure);
+    new ResizeObserver(() => {
+      this.draw();
+    }).observe(this.canvas);
+    this.listen();
+  }
+
+  showPicture(picture: ImageBitmap): void {
+    this.picture = picture;
+    this.map = this.shown = undefined;
+    this.canvas.setAttribute("aria-label", this.emptyLabel);
+    this.draw();
+  }
+
+  /** Show a result; the map fades from the previous one. */
+  showResult(result: Result, label: string): void {
+    const from = this.shown;
+    this.map = { rows: result.rows, columns: result.columns, relevance: result.relevance, budgets: result.budgets, top: result.indices };
+    this.canvas.setAttribute("aria-label", label);
+    cancelAnimationFrame(this.fading);
+    const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (reducedMotion || from?.length !== result.relevance.length) this.setRelevance(result.relevance);
+    else this.fade(from, result.relevance, performance.now());
+  }
+
+  setView(view: View): void {
+    this.view = view;
+    this.draw();
+  }
+
+  setCursor(patch: number | undefined): void {
+    this.cursor = patch;
+    this.draw();
+  }
+
+  setCaption(text: string): void {
+    this.caption.textContent = text;
+  }
+
+  /** A share in [0, 1], or undefined when nothing is loading. */
+  setProgress(share: number | undefined): void {
+    this.progress.hidden = share === undefined;
+    this.progress.style.setProperty("--share", String(share ?? 0));
+  }
+
+  set hidden(hide: boolean) {
+    this.figure.hidden = hide;
+  }
+
+  private fade(from: Float32Array, to: Float32Array, start: number): void {
+    const share = Math.min(1, (performance.now() - start) / FADE_TIME);
+    const eased = 1 - (1 - share) ** 3;
+    this.setRelevance(to.map((value, i) => (from[i] ?? 0) + (value - (from[i] ?? 0)) * eased));
+    if (share < 1) this.fading = requestAnimationFrame(() => { this.fade(from, to, start); });
+  }
+
+  private setRelevance(relevance: Float32Array): void {
+    this.shown = relevance;
+    this.draw();
+  }
+
+  private draw(): void {
+    const { clientWidth, clientHeight } = this.canvas;
+    if (!this.picture || clientWidth === 0) return;
+    const sharp = Math.min(MAX_PIXEL_RATIO, devicePixelRatio);
+    const [width, height] = [Math.round(clientWidth * sharp), Math.round(clientHeight * sharp)];
+    if (this.canvas.width !== width || this.canvas.height !== height) [this.canvas.width, this.canvas.height] = [width, height];
+    const map = this.map && { ...this.map, relevance: this.shown ?? this.map.relevance };
+    const box = renderMap(this.canvas, this.picture, map, this.view);
+    if (map && this.cursor !== undefined) drawPatchFrame(this.canvas, map, box, this.cursor);
+  }
+
+  private listen(): void {
+    const canvas = this.canvas;
+    canvas.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "mouse") this.onpatch(this.patchAt(event));
+    });
+    canvas.addEventListener("pointerleave", (event) => {
+      if (event.pointerType === "mouse" && document.activeElement !== canvas) this.onpatch(undefined);
+    });
+    canvas.addEventListener("pointerdown", (event) => {
+      this.onpatch(this.patchAt(event));
+    });
+    canvas.addEventListener("keydown", (event) => {
+      if (!this.map || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "Escape") {
+        this.onpatch(undefined);
+        return;
+      }
+      const next = this.patchForKey(event.key, this.map);
+      if (next === undefined) return;
+      event.preventDefault();
+      this.onpatch(next);
+    });
+  }
+
+  private patchForKey(key: string, map: RelevanceMap): number | undefined {
+    const { rows, columns, relevance, top } = map;
+    const now = this.cursor ?? top[0] ?? 0;
+    const [row, column] = [Math.floor(now / columns), now % columns];
+    switch (key) {
+      case "ArrowLeft":
+        return this.cursor === undefined ? now : row * columns + Math.max(0, column - 1);
+      case "ArrowRight":
+        return this.cursor === undefined ? now : row * columns + Math.min(columns - 1, column + 1);
+      case "ArrowUp":
+        return this.cursor === undefined ? now : Math.max(0, row - 1) * columns + column;
+      case "ArrowDown":
+        return this.cursor === undefined ? now : Math.min(rows - 1, row + 1) * columns + column;
+      case "Home":
+        return top[0] ?? now;
+      case "End":
+        return relevance.lastIndexOf(Math.min(...relevance));
+      default:
+        return undefined;
+    }
+  }
+
+  private patchAt(event: PointerEvent): number | undefined {
+    if (!this.map || !this.picture) return undefined;
+    const bounds = this.canvas.getBoundingClientRect();
+    const box: Box = fitBox(this.picture, bounds);
+    const column = Math.floor(((event.clientX - bounds.left - box.x) / box.width) * this.map.columns);
+    const row = Math.floor(((event.clientY - bounds.top - box.y) / box.height) * this.map.rows);
+    const inside = column >= 0 && row >= 0 && column < this.map.columns && row < this.map.rows;
+    return inside ? row * this.map.columns + column : undefined;
+  }
+}

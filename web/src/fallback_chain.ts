@@ -1,0 +1,237 @@
+/**
+ * FallbackChain: tries the candidates in order until one has started, opened its model and passed the self-test.
+ *
+ * The runtime starts while the manifest and the model are still being downloaded.
+ */
+import type { Bundle } from "./bundle";
+import { type Candidate, type CandidateOrder, type LoadStep, firstDevice, orderCandidates, remaining } from "./candidates";
+import { threadCount } from "./device";
+import { AssetError, BackendError, EdgekitError, SelfTestError, firstLine } from "./errors";
+import { type GoldenFiles, type SelfTestReport, fetchGolden } from "./golden";
+import type { ResolvedOptions } from "./options";
+import type { Progress } from "./progress";
+import type { Device, Started } from "./protocol";
+import { SelfTestCache } from "./selftest_cache";
+import { RUNTIME_FILES } from "./session";
+import { WorkerClient } from "./worker_client";
+
+/** A candidate that failed, and why. One that ran before it failed (a lost GPU) may be in use again. */
+export interface Fallback {
+  readonly device: Device;
+  readonly dtype: string;
+  readonly threads: number;
+  readonly code: string;
+  readonly reason: string;
+}
+
+/** Milliseconds of each step; they overlap. */
+export interface LoadTimings {
+  start: number;
+  fetch: number;
+  open: number;
+  selfTest: number;
+}
+
+/** The candidate in use. */
+export interface ActiveBackend {
+  readonly candidate: Candidate;
+  readonly client: WorkerClient;
+  readonly runtime: Started;
+  /** Of this load, or of the earlier visit in which the same test passed; null where no test was requested. */
+  readonly report: SelfTestReport | null;
+  /** The self-test that this visit has still to run; it throws SelfTestError. */
+  readonly deferredSelfTest: (() => Promise<SelfTestReport>) | undefined;
+  readonly fromCache: boolean;
+  readonly timings: LoadTimings;
+}
+
+/** The limit of a score's error for fp32 on WebGPU: drivers change the order of summation. */
+const WEBGPU_MAX_ABS = 1e-3;
+
+/** A worker whose runtime is starting. */
+export class StartingWorker {
+  readonly client = new WorkerClient();
+  readonly started: Promise<Started>;
+  private readonly startedAt = performance.now();
+  /** Milliseconds that the start took. */
+  startMs = 0;
+
+  constructor(
+    readonly candidate: Pick<Candidate, "device" | "build" | "threads">,
+    options: ResolvedOptions,
+  ) {
+    const { device, build, threads } = candidate;
+    const what = `starting the ${device} backend`;
+    const request = { op: "start", device, build, threads, runtime: options.runtime } as const;
+    this.started = this.client.request(request, { limit: options.timeout, what, signal: options.signal });
+    this.started.then(
+      () => (this.startMs = performance.now() - this.startedAt),
+      () => undefined, // awaited later, or not at all
+    );
+  }
+
+  matches({ device, build, threads }: Candidate): boolean {
+    return this.candidate.device === device && this.candidate.build === build && this.candidate.threads === threads;
+  }
+}
+
+/** Start the runtime that the first candidate will need. */
+export function startFirstWorker(options: ResolvedOptions): StartingWorker {
+  const device = firstDevice(options.device, options.capabilities);
+  const build = device === "webgpu" ? "jspi" : "wasm";
+  return new StartingWorker({ device, build, threads: device === "webgpu" ? 1 : threadCount(options.capabilities) }, options);
+}
+
+/**
+ * Activate the first candidate that works.
+ *
+ * @param first - A worker that is starting already.
+ * @param fallbacks - Gets the candidates that failed.
+ * @throws The last candidate's error, where all failed.
+ */
+export async function activateFirst(
+  bundle: Bundle,
+  options: ResolvedOptions,
+  first: StartingWorker | undefined,
+  fallbacks: Fallback[],
+): Promise<ActiveBackend> {
+  const { candidates, unavailable } = bundleCandidates(bundle, options);
+  fallbacks.push(...unavailable.map((u) => ({ ...u, threads: 1 })));
+  const preferred = candidates.filter((c) => !options.avoid.some((a) => a.device === c.device && a.threads === c.threads));
+  let candidatesLeft: readonly Candidate[] = preferred.length > 0 ? preferred : candidates;
+  let unused = first;
+  for (let candidate = candidatesLeft[0]; candidate; candidate = candidatesLeft[0]) {
+    if (!unused?.matches(candidate)) unused?.client.terminate();
+    const starting: StartingWorker = unused?.matches(candidate) ? unused : new StartingWorker(candidate, options);
+    unused = undefined;
+    const reached: { step: LoadStep } = { step: "start" };
+    try {
+      return await activate(bundle, options, candidate, starting, reached);
+    } catch (error) {
+      starting.client.terminate();
+      options.signal?.throwIfAborted();
+      const failure = error instanceof EdgekitError ? error : new BackendError(firstLine(error));
+      candidatesLeft = remaining(candidatesLeft, candidate, reached.step, failure.code);
+      if (candidatesLeft.length === 0) throw failure;
+      const { device, dtype, threads } = candidate;
+      fallbacks.push({ device, dtype, threads, code: failure.code, reason: failure.message });
+    }
+  }
+  throw new BackendError("no backend is available");
+}
+
+/** The candidates for this bundle. */
+export function bundleCandidates(bundle: Bundle, options: Pick<ResolvedOptions, "device" | "dtype" | "capabilities">): CandidateOrder {
+  const asyncify = bundle.file(`ort/${RUNTIME_FILES.asyncify.wasm}`) !== undefined;
+  const available = bundle.manifest.variants.map((v) => v.name);
+  return orderCandidates(options.device, options.dtype, options.capabilities, available, asyncify);
+}
+
+/** Start one candidate, open its model and test it; `reached.step` says how far it came. */
+async function activate(
+  bundle: Bundle,
+  options: ResolvedOptions,
+  candidate: Candidate,
+  starting: StartingWorker,
+  reached: { step: LoadStep },
+): Promise<ActiveBackend> {
+  const { client } = starting;
+  const { progress, signal, timeout: limit } = options;
+  const runtimeArrived = expectRuntime(bundle, candidate, progress);
+  const model = fetchModel(bundle, candidate, client, options);
+  const golden = options.selfTest && bundle.manifest.golden ? fetchGolden(bundle, signal) : undefined;
+  golden?.catch(() => undefined); // awaited in the self-test, unless an earlier step fails
+  const runtime = await starting.started;
+  runtimeArrived();
+  reached.step = "fetch";
+  const { fetchMs, fromCache } = await model;
+  reached.step = "open";
+  const openStart = performance.now();
+  const { inputs, outputs } = bundle.manifest;
+  await client.request({ op: "open", inputs, outputs }, { limit, what: `opening the ${candidate.dtype} model`, signal });
+  const openMs = performance.now() - openStart;
+  reached.step = "selfTest";
+  const testStart = performance.now();
+  // A GPU driver may have changed since the last visit; on WASM the result depends on browser, runtime and model alone.
+  const cache = candidate.device === "wasm" ? new SelfTestCache(bundle, candidate, runtime) : undefined;
+  const test =
+    golden && ((until: AbortSignal | undefined) => requirePass(bundle, candidate, client, { signal: until, timeout: limit }, golden, cache));
+  const earlierReport = test && cache?.read();
+  const report = earlierReport ?? (await test?.(signal)) ?? null;
+  const timings = { start: starting.startMs, fetch: fetchMs, open: openMs, selfTest: performance.now() - testStart };
+  const deferredSelfTest = earlierReport && (() => test(undefined));
+  return { candidate, client, runtime, report, deferredSelfTest, fromCache, timings };
+}
+
+/** Have the worker fetch a candidate's model. The promise may be awaited late. */
+function fetchModel(
+  bundle: Bundle,
+  { dtype }: Candidate,
+  client: WorkerClient,
+  { progress, signal }: ResolvedOptions,
+): Promise<{ fetchMs: number; fromCache: boolean }> {
+  const variant = bundle.variant(dtype);
+  if (!variant) throw new AssetError(`the bundle has no ${dtype} model`);
+  const model = bundle.request(variant.path);
+  progress.addFile(variant.path, model.file.size);
+  const fetchStart = performance.now();
+  let fromCache = false;
+  const onprogress = (loaded: number, cached: boolean): void => {
+    fromCache = cached;
+    progress.update(variant.path, loaded, cached);
+  };
+  const fetched = client
+    .request({ op: "fetch", model }, { what: `fetching the ${dtype} model`, signal, onprogress })
+    .then(() => ({ fetchMs: performance.now() - fetchStart, fromCache }));
+  fetched.catch(() => undefined); // awaited after the start, unless that fails first
+  return fetched;
+}
+
+/** Count the runtime's WASM in the progress; call the returned function when it has arrived. */
+export function expectRuntime(bundle: Bundle, { build }: Pick<Candidate, "build">, progress: Progress): () => void {
+  const path = `ort/${RUNTIME_FILES[build].wasm}`;
+  const size = bundle.file(path)?.size ?? 0;
+  progress.addFile(path, size);
+  return () => {
+    progress.update(path, size, false);
+  };
+}
+
+/** @throws SelfTestError naming the first case that failed. */
+async function requirePass(
+  bundle: Bundle,
+  candidate: Candidate,
+  client: WorkerClient,
+  options: Pick<ResolvedOptions, "signal" | "timeout">,
+  files: Promise<GoldenFiles>,
+  cache: SelfTestCache | undefined,
+): Promise<SelfTestReport> {
+  const report = await runSelfTest(bundle, candidate, client, options, files);
+  const failed = report.cases.find((c) => !c.pass);
+  if (failed) {
+    cache?.clear();
+    throw new SelfTestError(
+      `the self-test of ${candidate.dtype} on ${candidate.device} failed in case "${failed.name}": ${failed.reason}`,
+    );
+  }
+  cache?.write(report);
+  return report;
+}
+
+/** Run the golden vectors on a backend. Reports; does not throw when a case fails. */
+export async function runSelfTest(
+  bundle: Bundle,
+  { device, dtype }: Candidate,
+  client: WorkerClient,
+  options: Pick<ResolvedOptions, "signal" | "timeout">,
+  files: Promise<GoldenFiles> = fetchGolden(bundle, options.signal),
+): Promise<SelfTestReport> {
+  const [json, binary] = await files;
+  const allowed = bundle.variant(dtype)?.max_abs ?? 0;
+  const limit = device === "webgpu" ? Math.max(allowed, WEBGPU_MAX_ABS) : allowed;
+  const report = await client.request(
+    { op: "selfTest", json, binary, limit, url: bundle.urlOf(bundle.manifest.golden) },
+    { limit: options.timeout, what: `the self-test of ${dtype} on ${device}`, signal: options.signal },
+  );
+  return { ...report, device, dtype };
+}

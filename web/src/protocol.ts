@@ -1,0 +1,117 @@
+/**
+ * Protocol: the messages between the page and one worker.
+ *
+ * Each request gets one response with the same `id`; a download reports its progress first. "deviceLost" is the only
+ * message that belongs to no request.
+ */
+import type { FileRequest } from "./download";
+import type { SerializedError } from "./errors";
+import type { Expected, SelfTestReport } from "./golden";
+import type { Tensor } from "./manifest";
+import type { TransferableImage } from "./preprocessing";
+
+/** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too, "asyncify" for browsers without JSPI. */
+export type Build = "wasm" | "jspi" | "asyncify";
+export type Device = "webgpu" | "wasm";
+
+export interface StartRequest {
+  readonly op: "start";
+  readonly build: Build;
+  readonly device: Device;
+  /** URL of the folder with the runtime's files. */
+  readonly runtime: string;
+  readonly threads: number;
+}
+
+/** Fetch the model, in parallel with other requests: its bytes never pass through the page's thread. */
+export interface FetchRequest {
+  readonly op: "fetch";
+  readonly model: FileRequest;
+}
+
+/** Fetch and store a model and its other files for a later visit, without opening a session. */
+export interface PreloadRequest {
+  readonly op: "preload";
+  readonly model: FileRequest;
+  /** URLs of the other files, which go into the HTTP cache. */
+  readonly otherUrls: readonly string[];
+}
+
+/** Open a session with the model that was fetched. */
+export interface OpenRequest {
+  readonly op: "open";
+  readonly inputs: readonly Tensor[];
+  readonly outputs: readonly Tensor[];
+}
+
+export interface RunRequest {
+  readonly op: "run";
+  readonly image: TransferableImage;
+  readonly query: Float32Array<ArrayBuffer> | null;
+  readonly height: number;
+  readonly width: number;
+}
+
+/** Raw inputs, for verification: no preprocessing. */
+export interface FeedRequest {
+  readonly op: "feed";
+  readonly inputs: Readonly<Record<string, RawTensor>>;
+}
+
+export interface SelfTestRequest {
+  readonly op: "selfTest";
+  readonly json: Uint8Array<ArrayBuffer>;
+  readonly binary: Uint8Array<ArrayBuffer>;
+  readonly limit: number;
+  readonly url: string;
+}
+
+export type Request = StartRequest | FetchRequest | PreloadRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
+
+/** A tensor without preprocessing; int64 values are a BigInt64Array. */
+export interface RawTensor {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly data: ArrayBufferView<ArrayBuffer>;
+}
+
+export interface Adapter {
+  readonly vendor: string;
+  readonly architecture: string;
+  readonly description: string;
+}
+
+export interface Started {
+  readonly threads: number;
+  readonly adapter: Adapter | null;
+  readonly version: string;
+}
+
+export interface ModelOutput extends Expected {
+  readonly rows: number;
+  readonly columns: number;
+  readonly tokens: { readonly data: Float32Array; readonly shape: readonly number[] } | null;
+  /** Further score maps of the model, by output name. */
+  readonly parts: Readonly<Record<string, Float32Array>>;
+  /** Milliseconds. */
+  readonly preprocess: number;
+  readonly inference: number;
+}
+
+export interface Responses {
+  start: Started;
+  fetch: null;
+  preload: null;
+  open: null;
+  run: ModelOutput;
+  feed: Readonly<Record<string, RawTensor>>;
+  selfTest: Omit<SelfTestReport, "device" | "dtype">;
+}
+
+export type WorkerRequest = { readonly id: number } & Request;
+
+export type WorkerReply =
+  | { readonly id: number; readonly loaded: number; readonly fromCache: boolean }
+  | { readonly id: number; readonly response: Responses[keyof Responses] }
+  | { readonly id: number; readonly error: SerializedError }
+  | { readonly deviceLost: string };

@@ -1,0 +1,128 @@
+/**
+ * QueryEncoder: a query's vector is the mean of its words' rows in the embedding table.
+ *
+ * `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` has one float32 row per word, little-endian.
+ * Text is converted to lower case and split at every character that is neither a letter nor a digit, as in
+ * edgekit/arrcoc/queries.py.
+ */
+import type { Bundle } from "./bundle";
+import { ManifestError, QueryError } from "./errors";
+
+/** The files of a bundle with its words and their vectors. */
+export const VOCABULARY_FILES = ["vocabulary.json", "embeddings.bin"] as const;
+
+export interface EncodedQuery {
+  readonly vector: Float32Array<ArrayBuffer>;
+  readonly known: readonly string[];
+  readonly unknown: readonly string[];
+}
+
+export class QueryEncoder {
+  private readonly rows: ReadonlyMap<string, number>;
+
+  private constructor(
+    readonly words: readonly string[],
+    readonly dim: number,
+    private readonly table: Float32Array,
+  ) {
+    this.rows = new Map(words.map((word, row) => [word, row]));
+  }
+
+  /**
+   * The encoder of a bundle, or undefined where the bundle has no vocabulary.
+   *
+   * @throws AssetError or HashError if a file cannot be fetched, ManifestError if the table does not match the vocabulary.
+   */
+  static async fetch(bundle: Bundle, signal?: AbortSignal): Promise<QueryEncoder | undefined> {
+    const [vocabulary, embeddings] = VOCABULARY_FILES;
+    if (!bundle.file(vocabulary) || !bundle.file(embeddings)) return undefined;
+    const [words, table] = await Promise.all([bundle.fetch(vocabulary, { signal }), bundle.fetch(embeddings, { signal })]);
+    return QueryEncoder.from(words, table, bundle.urlOf(embeddings));
+  }
+
+  /** @throws ManifestError if the table does not match the vocabulary. */
+  static from(vocabulary: Uint8Array, embeddings: Uint8Array<ArrayBuffer>, url: string): QueryEncoder {
+    const { dim, words } = JSON.parse(new TextDecoder().decode(vocabulary)) as { dim: number; words: string[] };
+    if (embeddings.byteLength !== 4 * dim * words.length) {
+      throw new ManifestError(
+        `the embedding table ${url} has ${String(embeddings.byteLength)} bytes, but ${String(words.length)} words with ${String(dim)} float32 values each need ${String(4 * dim * words.length)}`,
+      );
+    }
+    return new QueryEncoder(words, dim, floats(embeddings));
+  }
+
+  /**
+   * Encode a text, or a list of words.
+   *
+   * @throws QueryError if no word is known.
+   */
+  encode(query: string | readonly string[]): EncodedQuery {
+    const words = typeof query === "string" ? split(query) : query.flatMap(split);
+    const known = words.filter((w) => this.rows.has(w));
+    const unknown = words.filter((w) => !this.rows.has(w));
+    if (words.length === 0) throw new QueryError(`the query is empty: type a word, for example ${this.examples()}`);
+    if (known.length === 0) {
+      const named = unknown.map((w) => `"${w}"`).join(", ");
+      const near = unknown.flatMap((w) => this.nearest(w) ?? []);
+      const hint = near.length > 0 ? `did you mean ${near.map((w) => `"${w}"`).join(", ")}?` : `try ${this.examples()}`;
+      throw new QueryError(`the model does not know ${named}: ${hint}`);
+    }
+    const vector = new Float32Array(this.dim);
+    for (const word of known) {
+      const from = (this.rows.get(word) ?? 0) * this.dim;
+      for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) + (this.table[from + i] ?? 0);
+    }
+    for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) / known.length;
+    return { vector, known, unknown };
+  }
+
+  /** Known words that start with a text, in the vocabulary's order. */
+  complete(start: string, limit = 8): readonly string[] {
+    const low = start.toLowerCase();
+    return low === "" ? [] : this.words.filter((w) => w.startsWith(low)).slice(0, limit);
+  }
+
+  /** The known word closest to a mistyped one: at most two edits, and fewer than half of its letters. */
+  nearest(word: string): string | undefined {
+    const maxEdits = Math.min(2, Math.floor((word.length - 1) / 2));
+    let best: string | undefined;
+    let fewest = maxEdits + 1;
+    for (const known of this.words) {
+      const edits = editDistance(word, known);
+      if (edits < fewest) [best, fewest] = [known, edits];
+    }
+    return best;
+  }
+
+  private examples(): string {
+    return this.words
+      .slice(0, 3)
+      .map((w) => `"${w}"`)
+      .join(", ");
+  }
+}
+
+function split(text: string): string[] {
+  return text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+}
+
+/** Levenshtein distance: insertions, deletions and replacements of letters. */
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1] ? 0 : 1;
+      next.push(Math.min((row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1, (row[j - 1] ?? 0) + same));
+    }
+    row = next;
+  }
+  return row[b.length] ?? 0;
+}
+
+function floats(bytes: Uint8Array<ArrayBuffer>): Float32Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const table = new Float32Array(bytes.byteLength / 4);
+  for (let i = 0; i < table.length; i++) table[i] = view.getFloat32(4 * i, true);
+  return table;
+}
