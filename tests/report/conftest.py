@@ -261,23 +261,28 @@ def _web(builder: Builder) -> None:
     for name, error, p50 in (("wasm-fp32", 2e-6, 9.6), ("wasm-int8", 0.012, 6.1), ("webgpu-fp32", 4e-5, 0)):
         maps = builder.scores("web", name, error, len(name) + 3)
         limits = INT8 if "int8" in name else FP32
-        places.append(ran(builder, maps, limits, p50, place=name, device="Chromium 141, onnxruntime-web 1.30"))
+        places.append(
+            ran(
+                builder,
+                maps,
+                limits,
+                p50,
+                place=name,
+                variant=name.partition("-")[2],
+                device="Chromium 141, onnxruntime-web 1.30",
+            )
+        )
     builder.judge("web", places, 4_700_000)
 
 
 def _elsewhere(builder: Builder) -> None:
     builder.artifact("coreml", "fp16")
     maps = builder.scores("coreml", "interpreter", 2e-3, 9)
-    why = "Core ML runs on macOS and iOS only: copy the folder to a Mac and run `edgekit verify` there"
+    text = "Core ML runs on macOS and iOS only: copy the folder to a Mac and run `edgekit verify` there"
     here = ran(builder, maps, FP16, place="interpreter", device="edgekit MIL interpreter")
-    builder.judge(
-        "coreml",
-        [
-            here,
-            PlaceResult(place="device", status="not verified here", reasons=(fact(Code.RUNTIME_MISSING, text=why),)),
-        ],
-        6_300_000,
-    )
+    missing = fact(Code.RUNTIME_MISSING, text=text)
+    there = PlaceResult(place="device", status="not verified here", reasons=(missing,))
+    builder.judge("coreml", [here, there], 6_300_000)
     builder.artifact("torch-mobile", "fp32")
     worst = judged("max abs", 3.1e-6, 1e-4, {"image": "scene-003", "patch": 17})
     timings = {"candidate": timing(6.7, "Pixel 8, NNAPI")}

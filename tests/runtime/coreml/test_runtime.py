@@ -154,7 +154,8 @@ def test_images_become_pixels(saved: Any, tmp_path: Path) -> None:
 
 def test_reading_and_computing_import_neither_torch_nor_coremltools(artifact: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; import numpy as np; from edgekit.runtime.coreml.runtime import load; "
+        "import sys; from pathlib import Path; import numpy as np; "
+        "from edgekit.runtime.coreml.runtime import open_package; "
         f"open_package(Path({str(artifact)!r}), 'interpreter').run({{'x': np.ones((1, 4), np.float32)}}); "
         "print([m for m in ('torch', 'coremltools', 'scipy') if m in sys.modules])"
     )
