@@ -105,7 +105,7 @@ class _Words(dict[str, Any]):
         self.update(
             output=told.output,
             metric=told.metric,
-            value=info.format(told.value),
+            value=info.format_beside(told.value, told.limit),
             limit=info.format_limit(told.limit) if told.limit is not None else "",
             tolerance=plain(told.limit, 2),
             error=plain(told.value, 2),
