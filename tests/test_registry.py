@@ -9,27 +9,29 @@ from edgekit import registry
 from edgekit.errors import DependencyError, UsageError
 from edgekit.judge.tolerance import FP32
 from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Target
+from edgekit.target import Exported, Job, Need, Place, Target
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     raise NotImplementedError
 
 
-def load(artifact: Path, place: str) -> Runtime:
+def load(artifact: Path, place: Place) -> Runtime:
     raise NotImplementedError
 
 
 def target(source: str = "model", **more: object) -> Target:
-    return Target(summary="a", export=export, load=load, tolerance={"": FP32}, source=source, **more)  # type: ignore[arg-type]
+    places = (Place(name="cpu", tolerance=FP32),)
+    return Target(summary="a", export=export, load=load, places=places, source=source, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A third party's package on the path: a good target, a broken one, and its own metadata."""
     (tmp_path / "edgekit_acme.py").write_text(
-        "from edgekit.target import *\nfrom edgekit.judge.tolerance import FP32\n"
-        "TARGET = Target(summary='acme', export=lambda s, o, j: None, load=lambda a, p: None, tolerance={'': FP32})\n"
+        "from edgekit.target import FP32, Place, Target\n"
+        "TARGET = Target(summary='acme', export=lambda s, o, j: None, load=lambda a, p: None,"
+        " places=(Place(name='npu', tolerance=FP32),))\n"
     )
     (tmp_path / "edgekit_broken.py").write_text("raise RuntimeError('no licence')\n")
     info = tmp_path / "edgekit_acme-1.0.dist-info"
@@ -88,9 +90,13 @@ def test_groups_select_their_members_once() -> None:
 @pytest.mark.parametrize(
     ("targets", "wanted", "order"),
     [
-        ({"web": target("onnx", also=("int8",)), "int8": target("onnx"), "onnx": target()}, ("web",), ("onnx", "web")),
         (
-            {"web": target("onnx", also=("int8",)), "int8": target("onnx"), "onnx": target()},
+            {"web": target("onnx", optional_sources=("int8",)), "int8": target("onnx"), "onnx": target()},
+            ("web",),
+            ("onnx", "web"),
+        ),
+        (
+            {"web": target("onnx", optional_sources=("int8",)), "int8": target("onnx"), "onnx": target()},
             ("web", "int8"),
             ("onnx", "int8", "web"),
         ),
@@ -110,4 +116,10 @@ def test_impossible_sources_are_refused() -> None:
 def test_a_missing_library_is_named_with_its_extra() -> None:
     needy = target(needs=(Need("json", "cpu"), Need("no_such_library", "coreml")))
     with pytest.raises(DependencyError, match=r"target 'x' needs no_such_library: pip install 'edgekit\[coreml\]'"):
+        registry.require("x", needy)
+
+
+def test_a_plug_in_says_itself_how_its_library_is_installed() -> None:
+    needy = target(needs=(Need("no_such_library", hint="pip install acme-npu"),))
+    with pytest.raises(DependencyError, match=r"target 'x' needs no_such_library: pip install acme-npu$"):
         registry.require("x", needy)

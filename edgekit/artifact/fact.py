@@ -105,7 +105,7 @@ class _Words(dict[str, Any]):
         self.update(
             output=told.output,
             metric=told.metric,
-            value=info.format(told.value),
+            value=info.format_beside(told.value, told.limit),
             limit=info.format_limit(told.limit) if told.limit is not None else "",
             tolerance=plain(told.limit, 2),
             error=plain(told.value, 2),
@@ -132,6 +132,7 @@ _BY_BATCH = {
     Code.BAD_COUNTS,
     Code.BAD_RANKING,
     Code.BASE_MISSING,
+    Code.NO_ANSWER,
     Code.TASK_METRIC_NOT_FINITE,
 }
 _SENTENCES = {
@@ -146,7 +147,7 @@ _SENTENCES = {
     Code.BAD_RANKING: "output '{output}' of the {side} names a patch twice or one that is not among {patches} in "
     "{wrong} of {all} values, first{place}",
     Code.BASE_MISSING: "output '{output}' is derived from '{base}', which is no output with the role '{role}'",
-    Code.NO_ANSWER: "the artifact gave no answer on the {where} inputs: {error_text}",
+    Code.NO_ANSWER: "the artifact gave no answer: {error_text}",
     Code.TASK_METRIC_NOT_FINITE: "the task metric is not finite",
     Code.REFERENCE_NOISE: "the reference's own noise of '{output}' is '{noise}': record the reference again",
     Code.NOTHING_COMPARED: "nothing was compared",

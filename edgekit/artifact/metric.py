@@ -45,6 +45,15 @@ class MetricInfo:
         text = share(value) if self.style == "share" else plain(value)
         return f"{text} dB" if self.unit == "dB" and text != NOT_FINITE else text
 
+    def format_beside(self, value: float | None, limit: float | None) -> str:
+        """A value beside its limit: with as many digits as it takes to see that they differ."""
+        text = self.format(value)
+        if value is None or limit is None or value == limit or text != self.format(limit):
+            return text
+        longer = (plain(value, digits) for digits in range(4, 18))
+        told = next((one for one in longer if float(one) != limit), repr(value))
+        return f"{told} dB" if self.unit == "dB" else told
+
     def format_limit(self, limit: float) -> str:
         """A limit: a round number, written without zeros at its end."""
         mantissa, _, exponent = f"{limit:.2e}".partition("e")

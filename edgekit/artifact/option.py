@@ -6,6 +6,7 @@ go through `Option.parse`, so that a target only ever sees values of the declare
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -103,7 +104,9 @@ class Option(Generic[T_co]):
     def schema(self) -> dict[str, object]:
         """Its JSON schema (draft 2020-12)."""
         found = {**_SCHEMAS[self.kind], "description": self.help, "default": _plain(self.default)}
-        if self.choices:
+        if self.kind == "list" and self.choices:
+            found["items"] = {"type": "string", "enum": sorted(map(str, _members(self.choices)))}
+        elif self.choices:
             found["enum"] = [_plain(choice) for choice in self.choices]
         bounds = {"minimum": self.minimum, "maximum": self.maximum, "x-unit": self.unit or None}
         return found | {name: bound for name, bound in bounds.items() if bound is not None}
@@ -113,12 +116,14 @@ class Option(Generic[T_co]):
             return given if isinstance(given, bool) else _FLAGS.get(str(given).lower(), _Wrong())
         if self.kind in ("integer", "number"):
             try:
-                return int(str(given)) if self.kind == "integer" else float(str(given))
+                number = int(str(given)) if self.kind == "integer" else float(str(given))
             except ValueError:
                 return _Wrong()
+            return number if math.isfinite(number) else _Wrong()
         if self.kind == "list":
-            words = given.split(",") if isinstance(given, str) else given
-            return tuple(str(word) for word in words if word) if isinstance(words, list | tuple) else _Wrong()
+            if not isinstance(given, str | list | tuple):
+                return _Wrong()
+            return tuple(word for word in as_text(given).split(",") if word)
         if self.kind == "folder":
             return Path(str(given)) if given else None
         return str(given)

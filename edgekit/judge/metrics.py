@@ -283,7 +283,7 @@ def _ranked(right: Array, chosen: Array, s: Array, own: Array, tolerance: float)
         "swap gap": (float(gaps.max()), swapped),
         "order gap": (float(rises.max()), risen),
         "own gap": (max(0.0, float(own_gap), float(own_rises.max())), -1),
-        "lost mass": (max(0.0, float(best - mass[chosen].sum())) / max(float(best), k * MASS_FLOOR), swapped),
+        "lost mass": (max(0.0, float(best - np.sort(mass[chosen]).sum())) / max(float(best), k * MASS_FLOOR), swapped),
     }
 
 

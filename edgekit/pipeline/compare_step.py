@@ -41,7 +41,7 @@ def judged(
     found: dict[str, list[Comparison]] = {}
     for batch in batches:
         if batch.name in failures:
-            found[batch.name] = [metrics.failed(batch.names, _unanswered(batch, failures[batch.name]))]
+            found[batch.name] = [metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=failures[batch.name]))]
         else:
             task = real if batch.name == EVALUATION else None
             found[batch.name] = _compared(spec.outputs, batch, arrays_of(batch.name, answers), limit, task)
@@ -74,10 +74,6 @@ def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Referen
     all_images, all_shapes = count(applicable_batches(recorded.batches, made.axes))
     counts = {"images": images, "all_images": all_images, "shapes": shapes, "all_shapes": all_shapes}
     return fact(Code.SAMPLED, target=made.target, **counts)
-
-
-def _unanswered(batch: Batch, error: str) -> Fact:
-    return fact(Code.NO_ANSWER, where=batch.name, error_text=error)
 
 
 def _compared(

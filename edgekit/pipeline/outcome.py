@@ -107,11 +107,11 @@ class TargetOutcome:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What to tell of it: the error, the reasons, then the notes; of several places also which are verified."""
+        """What to tell of it: the error, the reasons, of several places those that are verified, then the notes."""
         verdict = self.verdict
         verified = [p for p in self.places if p.status == "verified"] if len(self.places) > 1 else []
         told = [f"{place.place}: verified ({place.device})" for place in verified]
-        return (*([self.error] if self.error else []), *told, *map(str, (*verdict.reasons, *verdict.notes)))
+        return (*([self.error] if self.error else []), *map(str, verdict.reasons), *told, *map(str, verdict.notes))
 
     def as_record(self) -> dict[str, object]:
         """For machines: what `--json` prints of one target."""

@@ -12,7 +12,7 @@ from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization.evaluator import Quality
 
 LOG = "tried.jsonl"
-TABLE = "recipes.json"
+TABLE = "trials.json"
 
 
 @dataclass(frozen=True)

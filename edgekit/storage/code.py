@@ -136,7 +136,9 @@ class _Ours:
         """What `from module import name` gives: a name of the module, or a module below it."""
         source = self.source(module)
         below = f"{module}.{name}" if name else module
-        if source is not None and name and not source.has(name) and self.source(below) is not None:
+        # A package that imports its own modules has their names by that import alone.
+        own = source is not None and (not source.has(name) or source.imports.get(name) == (module, name))
+        if name and own and self.source(below) is not None:
             return below, ""
         return module, name
 

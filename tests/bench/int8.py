@@ -24,7 +24,7 @@ import torch
 
 from edgekit.arrcoc import presets
 from edgekit.artifact.store import read_artifact
-from edgekit.cli.console import Screen, table
+from edgekit.cli.console import table
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.tolerance import INT8
 from edgekit.model.graph import capture, save_program
@@ -33,6 +33,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.pipeline import run
+from edgekit.pipeline.progress import shown as progress
 from edgekit.quantization import calibration, observers
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference
@@ -99,9 +100,9 @@ def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str
 
 def _exported(builds: Path) -> dict[str, Path]:
     """The artifacts that edgekit exports, made where they are not there."""
-    with Screen() as screen:
-        outcome = run.export(resolve_model("arr-coc-tiny"), OURS, builds, {}, screen)
-    return {row.target: row.folder / read_artifact(row.folder).entry for row in outcome.rows if row.target in OURS}
+    with progress("auto") as listener:
+        build = run.export(resolve_model("arr-coc-tiny"), OURS, builds, {}, listener)
+    return {name: build[name].path / read_artifact(build[name].path).entry for name in OURS}
 
 
 def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str, Path]:
@@ -109,7 +110,7 @@ def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[st
     save_model(spec, place / "model")
     save_program(capture(spec), place / "program", model_digest(place / "model"))
     (place / "onnx").mkdir()
-    job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET})
+    job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET.default})
     onnx_target.export(place / "program", place / "onnx", job)
     graph = onnx.load(place / "onnx" / onnx_target.ENTRY)
     observed = observers.observe(graph, qdq.activations(graph), shown, ("minmax",), lambda done: None)

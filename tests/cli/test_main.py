@@ -98,17 +98,17 @@ def test_json_is_one_object(
 
 
 def test_a_rejected_artifact_is_exit_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from edgekit.pipeline.run import Outcome, Row
+    from edgekit.pipeline.outcome import Build, TargetOutcome
 
-    def outcome(status: str) -> Outcome:
-        return Outcome((Row("onnx", status, ("max abs is 1",), Path("a")),), Path("report.html"), "CPU")
+    def build(status: str) -> Build:
+        return Build((TargetOutcome("onnx", Path("a"), status, "max abs is 1"),), Path("small"), "CPU")
 
     for status, code in (("rejected", 3), ("failed", 2)):
         with pytest.raises(SystemExit) as left:
-            main._conclude(outcome(status), as_json=False)
+            main._conclude(build(status), as_json=False)
         assert left.value.code == code
-    main._conclude(outcome("verified"), as_json=False)
-    main._conclude(outcome("not verified here"), as_json=False)
+    main._conclude(build("verified"), as_json=False)
+    main._conclude(build("not verified here"), as_json=False)
     assert "max abs is 1" in capsys.readouterr().out
 
 

@@ -12,18 +12,19 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from edgekit.artifact.fact import Code
 from edgekit.artifact.result import read_result
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.source import resolve_model
 from edgekit.pipeline import process, run, worker
-from edgekit.pipeline.run import Row
+from edgekit.pipeline.outcome import Build
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
 
 
-def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False) -> dict[str, Row]:
-    return {row.target: row for row in run.export(model, targets, folder, {}, QuietListener(), fresh).rows}
+def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False) -> Build:
+    return run.export(resolve_model(model), targets, folder, {}, QuietListener(), fresh)
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +63,15 @@ def test_nothing_changed_means_no_work(build: Path) -> None:
 
 def test_an_option_makes_a_new_artifact(build: Path) -> None:
     key = read_artifact(build / "onnx").key
-    rows = run.export(resolve_model(SMALL), ("onnx",), build.parent, {"onnx": {"opset": "21"}}, QuietListener()).rows
-    assert rows[0].status == "verified"
+    rows = run.export(resolve_model(SMALL), ("onnx",), build.parent, {"onnx": {"opset": "21"}}, QuietListener())
+    assert rows["onnx"].status == "verified"
     assert read_artifact(build / "onnx").key != key
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
 
 
 def test_a_damaged_artifact_is_made_again(build: Path) -> None:
     (build / "onnx" / "model.onnx").write_bytes(b"damaged")
-    verified = {row.target: row for row in run.verify(build, QuietListener()).rows}
+    verified = run.verify(build, QuietListener())
     assert verified["onnx"].status == "failed"
     assert "is damaged" in verified["onnx"].sentences[0]
     assert export(build.parent, "onnx")["onnx"].status == "verified"
@@ -85,9 +86,10 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
     with staging(build / "onnx") as staged:
         onnx.save(graph, staged / "model.onnx")
         commit(staged, made)
-    rows = {row.target: row for row in run.verify(build, QuietListener()).rows}
+    rows = run.verify(build, QuietListener())
     assert rows["onnx"].status == "rejected"
     assert "max abs of 'relevance' is" in rows["onnx"].sentences[0]
+    assert rows["onnx"].verdict.reasons[0].fact.code is Code.LIMIT_EXCEEDED
     assert read_artifact(build / "onnx").rejected
     assert rows["onnx-fp16"].status == "verified"
 
@@ -116,7 +118,10 @@ def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
     [
         ({"onnx": {"colour": "red"}}, "target 'onnx' has no option 'colour': possible are opset"),
         ({"onnx": {"opset": "7"}}, "option 'onnx.opset' cannot be '7': possible are 20"),
-        ({"coreml": {"precision": "fp16"}}, "there are options for 'coreml', which is not exported"),
+        (
+            {"coreml": {"precision": "fp16"}},
+            "options given for a target that is not selected: coreml; selected are onnx",
+        ),
     ],
 )
 def test_wrong_options_are_refused_before_any_work(

@@ -1,13 +1,18 @@
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
+from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source
 from edgekit.model.spec import Array
-from edgekit.pipeline import evaluate_step, worker
+from edgekit.pipeline import worker
+from edgekit.pipeline.compare_step import sample_of, sampled
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
+from edgekit.reference.info import ReferenceInfo
 from edgekit.reference.store import Reference
 from edgekit.runtime.protocol import SelfTimed, Timings
+from edgekit.target import FP32, Place
 
 EDGE = AxisInfo(default=96, minimum=96, maximum=160, multiple_of=16, dynamic=True)
 AXES = {"batch": AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True), "height": EDGE, "width": EDGE}
@@ -20,7 +25,7 @@ def batch(name: str, rows: int, **sizes: int) -> Batch:
 
 def recorded() -> Reference:
     grid = (batch("grid-00", 1, batch=1, height=96, width=96), batch("grid-01", 3, batch=3, height=96, width=96))
-    return Reference((batch(EVALUATION, 20), batch(STRESS, 9), *grid), {}, {}, "")
+    return Reference((batch(EVALUATION, 20), batch(STRESS, 9), *grid), ReferenceInfo(Path()))
 
 
 def test_a_slow_place_is_asked_a_sample() -> None:
@@ -30,8 +35,8 @@ def test_a_slow_place_is_asked_a_sample() -> None:
     assert [len(a) for b in sample[:1] for a in (*b.inputs.values(), *b.outputs.values())] == [8, 8]
 
 
-def test_the_verdict_says_how_much_was_judged() -> None:
-    made = Manifest(
+def manifest(**options: str) -> Manifest:
+    return Manifest(
         name="m",
         target="web",
         precision="fp32",
@@ -39,10 +44,25 @@ def test_the_verdict_says_how_much_was_judged() -> None:
         key="",
         source=Source(name="onnx", sha256=""),
         model_sha256="",
+        options=options,
         axes=AXES,
         files=(),
     )
-    assert evaluate_step._sample(made, applicable_batches(recorded().batches, AXES, 8), recorded()) == (
+
+
+def test_a_place_declares_how_many_images_are_judged_there() -> None:
+    slow, quick = (Place(name="wasm", tolerance=FP32, sample=sample) for sample in (8, 0))
+    assert sample_of(manifest(), slow) == 8
+    assert sample_of(manifest(images="all"), slow) is None
+    assert sample_of(manifest(), quick) is None
+
+
+def test_the_verdict_says_how_much_was_judged() -> None:
+    made = manifest()
+    said = sampled(made, applicable_batches(recorded().batches, AXES, 8), recorded())
+    assert said.code is Code.SAMPLED
+    assert said.details == {"target": "web", "images": 8, "all_images": 20, "shapes": 1, "all_shapes": 2}
+    assert str(said) == (
         "slow here, so judged on 8 of 20 evaluation images and 1 of 2 shapes: `-O web.images=all` judges on all"
     )
 
@@ -63,7 +83,7 @@ class Clock:
 def test_a_runtime_that_times_itself_is_asked() -> None:
     clock = Clock()
     assert isinstance(clock, SelfTimed)
-    found = worker._ask_time(clock, recorded(), clock.device)
-    assert found["notes"] == ["1 image"]
-    timing = found["timings"]["candidate"]  # type: ignore[index]
-    assert (timing["device"], timing["runs"], timing["p50"]) == ("a phone", 2, 2.0)
+    found = worker._timed(clock, recorded(), None, "cpu", Path())
+    assert found.notes == ("1 image",)
+    timing = found.timings["candidate"]
+    assert (timing.device, timing.runs, timing.p50) == ("a phone", 2, 2.0)

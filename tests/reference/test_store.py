@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,9 +7,13 @@ import pytest
 
 from edgekit.errors import RecordError
 from edgekit.model.source import resolve_model
+from edgekit.model.spec import ModelSpec
+from edgekit.reference import record
 from edgekit.reference.batches import FEATURE_ROWS, Batch
-from edgekit.reference.record import adopt, kept, record_reference
-from edgekit.reference.store import INFO, INPUTS, read_reference, write_reference
+from edgekit.reference.info import INFO, INPUTS
+from edgekit.reference.record import obtain, record_reference
+from edgekit.reference.store import read_reference, write_reference
+from edgekit.storage.files import digest_file
 from edgekit.testing import SMALL
 
 
@@ -29,38 +34,63 @@ def test_a_reference_holds_every_batch_and_its_noise(recorded: Path) -> None:
     assert len(evaluation.outputs["tokens"]) == FEATURE_ROWS
     assert 0 < found.noise["relevance"] < 1e-5
     assert found.device.startswith("CPU (")
-    assert found.info["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32"}
-    assert found.info["metric"]["name"] == "found@8"
-    assert set(found.info["latency"]) == {"batch 1", "batch 32"}
-    assert found.info["latency"]["batch 1"]["eager"]["p50"] > 0
+    assert found.info.raw["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32"}
+    assert found.info.raw["metric"]["name"] == "found@8"
+    assert set(found.info.raw["latency"]) == {"batch 1", "batch 32"}
+    assert found.info.raw["latency"]["batch 1"]["eager"]["p50"] > 0
 
 
+class RecordedError(Exception):
+    """Raised in place of recording."""
+
+
+@pytest.fixture
+def no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(spec: ModelSpec, folder: Path, **_: object) -> None:
+        raise RecordedError
+
+    monkeypatch.setattr(record, "record_reference", refuse)
+
+
+@pytest.mark.usefixtures("no_recording")
 def test_a_build_keeps_its_reference_until_weights_or_inputs_change(recorded: Path, tmp_path: Path) -> None:
     import torch
 
     spec = resolve_model(SMALL)
-    assert kept(spec, recorded) is not None
-    assert kept(spec, tmp_path / "none") is None
+    assert obtain(spec, recorded).sha256 == digest_file(recorded / INFO)
+    with pytest.raises(RecordedError):
+        obtain(spec, tmp_path / "none")
+    assert spec.evaluation is not None
+    real = spec.evaluation()
+    turned = replace(real, inputs={**real.inputs, "queries": real.inputs["queries"][::-1].copy()})
+    with pytest.raises(RecordedError):
+        obtain(replace(spec, evaluation=lambda: turned), recorded)
     with torch.no_grad():
         spec.module.get_parameter("norm.bias").add_(1)
-    assert kept(spec, recorded) is None
+    with pytest.raises(RecordedError):
+        obtain(spec, recorded)
 
 
-def test_a_shipped_reference_is_adopted_by_its_model_only(recorded: Path, tmp_path: Path) -> None:
+def test_a_shipped_reference_is_adopted_by_its_model_only(
+    recorded: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     import torch
 
-    spec = resolve_model(SMALL)
     shipped = tmp_path / "shipped"
-    record_reference(spec, shipped, with_inputs=False)
+    record_reference(resolve_model(SMALL), shipped, with_inputs=False)
     assert not (shipped / INPUTS).exists()
-    assert adopt(spec, shipped, tmp_path / "build")
-    one, other = read_reference(recorded), read_reference(tmp_path / "build")
+    request.getfixturevalue("no_recording")
+    spec = replace(resolve_model(SMALL), reference=shipped)
+    other = obtain(spec, tmp_path / "build")
+    one = read_reference(recorded)
     assert np.array_equal(one.batches[0].outputs["relevance"], other.batches[0].outputs["relevance"])
     assert np.array_equal(one.batches[0].inputs["images"], other.batches[0].inputs["images"])
-    assert not adopt(spec, tmp_path / "nothing", tmp_path / "other")
+    with pytest.raises(RecordedError):
+        obtain(replace(spec, reference=tmp_path / "nothing"), tmp_path / "other")
     with torch.no_grad():
         spec.module.get_parameter("norm.bias").add_(1)
-    assert not adopt(spec, shipped, tmp_path / "other")
+    with pytest.raises(RecordedError):
+        obtain(spec, tmp_path / "other")
 
 
 def test_a_changed_reference_is_refused(recorded: Path, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 from PIL import Image, ImageDraw
 from safetensors.numpy import save_file
 
+from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest, Source, TensorInfo, Variant
-from edgekit.artifact.result import Measure, Place, Ratio, Result, Timing, write_result
+from edgekit.artifact.result import Measure, PlaceResult, Ratio, Result, Timing, write_result
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.model.spec import Array
 from edgekit.storage.files import digest_file
@@ -95,7 +96,7 @@ class Builder:
         )
         return commit(folder, draft)
 
-    def judge(self, target: str, places: list[Place], size: int, home: str = "", **changes: Any) -> None:
+    def judge(self, target: str, places: list[PlaceResult], size: int, home: str = "", **changes: Any) -> None:
         manifest = read_artifact(self.folder / target)
         found: dict[str, Any] = {
             "name": manifest.name,
@@ -199,27 +200,31 @@ def ratio(baseline: str, value: float) -> Ratio:
     return Ratio(baseline=baseline, value=value, low=value * 0.96, high=value * 1.05)
 
 
-def ran(builder: Builder, maps: Array, limits: Mapping[str, float], p50: float = 0, **facts: Any) -> Place:
+def ran(builder: Builder, maps: Array, limits: Mapping[str, float], p50: float = 0, **facts: Any) -> PlaceResult:
     """A place in which an artifact gave some maps, timed against onnx and pytorch on the CPU, alone elsewhere."""
     made: dict[str, Any] = {"place": "cpu", "device": ORT, "status": "verified", "timings": {}, **facts}
     found = measures(builder, maps, limits)
     bad = [m for m in found if not m.passed]
     if bad:
-        told = [f"{m.metric} of '{m.output}' is {m.value:.4g} in image '{m.image}', patch {m.patch}" for m in bad]
-        made |= {"status": "rejected", "reasons": [f"{text}, must be at least 0.99" for text in told]}
+        made |= {"status": "rejected", "reasons": tuple(limit_exceeded(m) for m in bad)}
     if p50:
         made["timings"] = {"candidate": timing(p50, made["device"])}
     if p50 and made["place"] == "cpu":
         made["timings"] |= {"onnx": timing(3.8), "pytorch": timing(9.4, "torch 2.13.0, CPU, 2 threads")}
         made["ratios"] = (ratio("onnx", 3.8 / p50), ratio("pytorch", 9.4 / p50))
-    return Place(measures=found, **made)
+    return PlaceResult(measures=found, **made)
+
+
+def limit_exceeded(m: Measure) -> Fact:
+    where: dict[str, Any] = {"batch": m.batch, "output": m.output, "image": m.image, "patch": m.patch}
+    return Fact(code=Code.LIMIT_EXCEEDED, metric=m.metric, value=m.value, limit=m.limit, **where)
 
 
 def full(builder: Builder) -> None:
     """Every kind of row that there is."""
     builder.reference()
-    tie = "patches swapped at the boundary of the top K: forgiven, their reference scores are at most 1.7e-6 apart"
-    slower = "slower: not recommended (0.86x the speed of onnx)"
+    tie = Fact(code=Code.TIES_AT_K, output="indices", metric="swap gap", value=1.7e-6, limit=1e-4)
+    slower = fact(Code.SLOWER, baseline="onnx", ratio=0.86, low=0.83, high=0.9)
     for target, precision, error, limits, p50, size, spoil, notes in (
         ("onnx", "fp32", 1.1e-6, FP32, 3.82, 12_480_000, -1, (tie,)),
         ("onnx-fp16", "fp16", 9e-4, FP16, 3.5, 6_260_000, -1, ()),
@@ -229,14 +234,14 @@ def full(builder: Builder) -> None:
         builder.artifact(target, precision, notes=("TopK and the normalisations stay in fp32.",))
         maps = builder.scores(target, "cpu", error, len(target), spoil)
         builder.judge(target, [ran(builder, maps, limits, p50, notes=notes)], size)
-    table = builder.folder / "cache" / "onnx-int8-static" / "recipes.json"
+    table = builder.folder / "cache" / "onnx-int8-static" / "trials.json"
     table.parent.mkdir(parents=True, exist_ok=True)
-    table.write_text(json.dumps(recipes()))
+    table.write_text(json.dumps(trials()))
     _web(builder)
     _elsewhere(builder)
 
 
-def recipes() -> list[dict[str, Any]]:
+def trials() -> list[dict[str, Any]]:
     names = ("name", "calibration", "per_channel", "p50_ms", "size", "measures", "passed", "chosen", "float_groups")
     rows: tuple[tuple[Any, ...], ...] = (
         ("dynamic", "none", True, 3.0, 3_300_000, {"spearman": 0.9962}, True, True, []),
@@ -256,20 +261,32 @@ def _web(builder: Builder) -> None:
     for name, error, p50 in (("wasm-fp32", 2e-6, 9.6), ("wasm-q8", 0.012, 6.1), ("webgpu-fp32", 4e-5, 0)):
         maps = builder.scores("web", name, error, len(name) + 3)
         limits = INT8 if "q8" in name else FP32
-        places.append(ran(builder, maps, limits, p50, place=name, device="Chromium 141, onnxruntime-web 1.30"))
+        places.append(
+            ran(
+                builder,
+                maps,
+                limits,
+                p50,
+                place=name,
+                variant=name.partition("-")[2],
+                device="Chromium 141, onnxruntime-web 1.30",
+            )
+        )
     builder.judge("web", places, 4_700_000)
 
 
 def _elsewhere(builder: Builder) -> None:
     builder.artifact("coreml", "fp16")
     maps = builder.scores("coreml", "interpreter", 2e-3, 9)
-    why = "Core ML runs on macOS and iOS only: copy the folder to a Mac and run `edgekit verify` there"
+    text = "Core ML runs on macOS and iOS only: copy the folder to a Mac and run `edgekit verify` there"
     here = ran(builder, maps, FP16, place="interpreter", device="edgekit MIL interpreter")
-    builder.judge("coreml", [here, Place(place="device", status="not verified here", reasons=(why,))], 6_300_000)
+    missing = fact(Code.RUNTIME_MISSING, text=text)
+    there = PlaceResult(place="device", status="not verified here", reasons=(missing,))
+    builder.judge("coreml", [here, there], 6_300_000)
     builder.artifact("torch-mobile", "fp32")
     worst = judged("max abs", 3.1e-6, 1e-4, {"image": "scene-003", "patch": 17})
     timings = {"candidate": timing(6.7, "Pixel 8, NNAPI")}
-    phone = Place(place="nnapi", device="Pixel 8", status="verified", timings=timings, measures=(worst,))
+    phone = PlaceResult(place="nnapi", device="Pixel 8", status="verified", timings=timings, measures=(worst,))
     host = {"system": "Android 16", "processor": "Tensor G3"}
     builder.judge("onnx", [phone], 12_480_000, home="imported/pixel-8", host=host)
 

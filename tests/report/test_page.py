@@ -16,7 +16,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from edgekit import report
-from edgekit.artifact.result import Measure, Place, Ratio, Timing, read_result, write_result
+from edgekit.artifact.fact import Code, Fact, fact
+from edgekit.artifact.result import Measure, PlaceResult, Ratio, Timing, read_result, write_result
 from edgekit.errors import UsageError
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
@@ -55,9 +56,13 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
+def told(sentence: str) -> Fact:
+    return fact(Code.TEXT, text=sentence)
+
+
 def write(builder: Any) -> tuple[str, Page]:
-    text = report.write(builder.folder).html.read_text()
-    return text, Page(text)
+    written = report.write(builder.folder).html.read_text()
+    return written, Page(written)
 
 
 def test_the_page_is_whole_and_small(filled: Any) -> None:
@@ -66,7 +71,7 @@ def test_the_page_is_whole_and_small(filled: Any) -> None:
     assert len(text.encode()) < 3_000_000
     assert "8 of 11 verdicts are verified; 1 is rejected, 1 is not verified here, 1 is not judged yet." in said
     assert "NVIDIA H200" in said
-    assert "slower: not recommended" in said
+    assert "Warning: 0.86x the speed of onnx" in said
     assert "spearman" in said
     assert filled.names[4] in said
     for section in ("verdicts", "accuracy", "latency", "pictures", "recipes", "artifacts", "judged"):
@@ -138,14 +143,14 @@ def hostile(builder: Any) -> None:
     builder.scores("onnx", "cpu", 1e-6, 1)
     timed = Timing(device=EVIL, runs=1, p50=1, p90=1, p95=1, p99=1, mean=1, std=0)
     bad = Measure(batch=EVIL, output=EVIL, metric=EVIL, value=2.0, limit=1.0, table=1.0, passed=False, image=EVIL)
-    facts: dict[str, Any] = {"device": EVIL, "reasons": (EVIL,), "notes": (EVIL,), "measures": (bad,)}
+    facts: dict[str, Any] = {"device": EVIL, "reasons": (told(EVIL),), "notes": (told(EVIL),), "measures": (bad,)}
     facts |= {"timings": {"candidate": timed, EVIL: timed}, "ratios": (Ratio(baseline=EVIL, value=1, low=1, high=1),)}
-    places = [Place(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
+    places = [PlaceResult(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
     builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
     found = read_result(builder.folder / "onnx")
     assert found is not None
     write_result(builder.folder / "onnx", found.model_copy(update={"target": EVIL}))
-    table = builder.folder / "cache" / "onnx" / "recipes.json"
+    table = builder.folder / "cache" / "onnx" / "trials.json"
     table.parent.mkdir(parents=True)
     table.write_text(json.dumps([{"name": EVIL, "measures": {EVIL: 1}, EVIL: EVIL}]))
 
@@ -166,7 +171,9 @@ def test_a_spreadsheet_gets_no_formula(builder: Any) -> None:
     builder.reference()
     builder.artifact("onnx", "fp32")
     builder.judge(
-        "onnx", [Place(place="cpu", status="rejected", device="@SUM(A1)", reasons=("=cmd|' /C calc'!A0",))], 1
+        "onnx",
+        [PlaceResult(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))],
+        1,
     )
     report.write(builder.folder)
     [row] = csv.DictReader(io.StringIO((builder.folder / "report.csv").read_text()))
@@ -183,7 +190,9 @@ def test_nan_and_missing_values(builder: Any) -> None:
     maps[5] = np.inf
     save_file({"relevance": maps}, builder.folder / "onnx" / "scores-cpu.safetensors")
     lost = Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False)
-    builder.judge("onnx", [Place(place="cpu", status="rejected", reasons=("it is not finite",), measures=(lost,))], 1)
+    builder.judge(
+        "onnx", [PlaceResult(place="cpu", status="rejected", reasons=(told("it is not finite"),), measures=(lost,))], 1
+    )
     text, page = write(builder)
     said = " ".join(page.text)
     assert "not finite" in said
@@ -198,7 +207,7 @@ def test_all_maps_lost_or_of_another_shape(builder: Any) -> None:
     for target, maps in (("a", np.full((builder.n, 196), np.nan, np.float32)), ("b", np.zeros((3, 9), np.float32))):
         builder.artifact(target, "fp32")
         save_file({"relevance": maps}, builder.folder / target / "scores-cpu.safetensors")
-        builder.judge(target, [Place(place="cpu", status="rejected", reasons=("wrong",))], 1)
+        builder.judge(target, [PlaceResult(place="cpu", status="rejected", reasons=(told("wrong"),))], 1)
     write(builder)
 
 
@@ -242,7 +251,7 @@ def test_json_and_csv_have_every_row(filled: Any) -> None:
     }  # fmt: skip
     onnx = next(row for row in table if row["target"] == "onnx-int8-dynamic")
     assert float(onnx["p50_ms"]) == 4.4
-    assert onnx["slower_not_recommended"] == "yes"
+    assert onnx["slower"] == "yes"
     assert written.study.count("rejected") == 1
 
 

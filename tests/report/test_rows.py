@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.artifact.result import Measure, Place, read_result, write_result
+from edgekit.artifact.fact import Code, fact
+from edgekit.artifact.result import Measure, PlaceResult, read_result, write_result
 from edgekit.errors import UsageError
-from edgekit.report import formats, reference
-from edgekit.report.rows import Row, read_study
+from edgekit.reference.info import read_info
+from edgekit.report import formats
+from edgekit.report.rows import ReportRow, read_study
 
 
-def rows(folder: Path) -> dict[str, Row]:
+def rows(folder: Path) -> dict[str, ReportRow]:
     return {row.label: row for row in read_study(folder).rows}
 
 
@@ -45,7 +47,9 @@ def test_every_kind_of_row(filled: Any) -> None:
     assert found["onnx-int8-dynamic · cpu"].slower
     assert [measure.metric for measure in found["onnx-int8-static · cpu"].failed] == ["spearman"]
     assert found["onnx · cpu"].scores["relevance"].shape == (filled.n, 196)
-    assert found["torch-mobile"].reasons == ("it was exported but not judged: run `edgekit verify`",)
+    assert found["torch-mobile"].reasons == (
+        fact(Code.TEXT, text="it was exported but not judged: run `edgekit verify`"),
+    )
 
 
 def test_a_result_of_other_files_or_of_another_reference_is_no_verdict(filled: Any) -> None:
@@ -55,8 +59,8 @@ def test_a_result_of_other_files_or_of_another_reference_is_no_verdict(filled: A
         write_result(filled.folder / target, found.model_copy(update=change))
     found_rows = rows(filled.folder)
     assert found_rows["onnx"].status == "not judged yet"
-    assert "other files" in found_rows["onnx"].reasons[0]
-    assert "another reference" in found_rows["onnx-fp16"].reasons[0]
+    assert "other files" in str(found_rows["onnx"].reasons[0])
+    assert "another reference" in str(found_rows["onnx-fp16"].reasons[0])
 
 
 def test_an_imported_result_of_other_files_is_not_verified(filled: Any) -> None:
@@ -83,7 +87,7 @@ def test_damaged_files_have_no_verdict(filled: Any) -> None:
     (filled.folder / "imported" / "pixel-8" / "result.json").write_text("[]")
     found = rows(filled.folder)
     assert found["onnx"].status == "unreadable"
-    assert found["onnx"].reasons[0].startswith("'onnx/model.onnx' is damaged")
+    assert str(found["onnx"].reasons[0]).startswith("'onnx/model.onnx' is damaged")
     assert found["web"].status == "unreadable"
     assert found["onnx-fp16"].status == "not judged yet"
     assert found["pixel-8 · pixel-8"].status == "unreadable"
@@ -113,7 +117,9 @@ def test_the_worst_of_a_row() -> None:
         measure("coverage drop", 0.001, ""),
         measure("coverage drop, one image", 0.1, ""),
     )
-    row = Row("onnx", "fp32", "cpu", "verified", found=Place(place="cpu", status="verified", measures=found))
+    row = ReportRow(
+        "onnx", "fp32", "cpu", "verified", found=PlaceResult(place="cpu", status="verified", measures=found)
+    )
     assert row.worst("max abs") == found[5]
     assert row.worst("spearman") == found[4]
     assert row.worst("nothing", "spearman") == found[4]
@@ -123,7 +129,9 @@ def test_the_worst_of_a_row() -> None:
 
 def test_a_model_without_scores_is_measured_relative_to_its_peak() -> None:
     found = (measure("max abs", 3.0, "logits"), measure("relative", 1e-5, "logits", limit=1e-4))
-    row = Row("onnx", "fp32", "cpu", "verified", found=Place(place="cpu", status="verified", measures=found))
+    row = ReportRow(
+        "onnx", "fp32", "cpu", "verified", found=PlaceResult(place="cpu", status="verified", measures=found)
+    )
     assert row.error == found[1]
 
 
@@ -135,7 +143,7 @@ def test_reading_a_reference_with_patience(builder: Any) -> None:
         noise={"relevance": 1e-6, "tokens": {"cuda cpu32": {"max abs": 2e-6}, "bad": None}},
         latency={"batch 32": {"eager": {"p50": 3.0, "p95": 4.0, "device": "H200"}}, "batch 1": {"eager": 2.0}, "x": 3},
     )
-    found = reference.read(builder.folder / "reference")
+    found = read_info(builder.folder / "reference")
     assert found.names == ("a", "b")
     assert found.metric_mean is None
     assert np.isnan(found.metric_values[1])
@@ -150,7 +158,7 @@ def test_reading_a_reference_with_patience(builder: Any) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{", "3", '{"noise": [], "latency": 3, "metric": "x", "names": {}}'])
 def test_a_reference_that_is_damaged(tmp_path: Path, content: str) -> None:
     (tmp_path / "reference.json").write_text(content)
-    found = reference.read(tmp_path)
+    found = read_info(tmp_path)
     assert found.missing == "" if "noise" in content else "damaged" in found.missing
     assert found.outputs(["relevance"]) == {}
     assert found.image_input() == ""
@@ -167,8 +175,8 @@ def test_plain_numbers(value: float | None, said: str) -> None:
 
 def test_a_share_below_one_never_looks_like_one() -> None:
     for value in (1 - 1e-7, 0.999999, 0.99999, 0.9999, 0.995, 0.95):
-        assert float(formats.near_one(value).lstrip(">")) < 1
-    assert formats.near_one(1.0) == "1"
+        assert float(formats.share(value).lstrip(">")) < 1
+    assert formats.share(1.0) == "1"
 
 
 def test_limits_are_round() -> None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit import registry
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
 from edgekit.artifact.store import commit
 from edgekit.model.source import model_digest, save_model
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage.files import staging
-from edgekit.target import Exported, Job, Target
+from edgekit.target import Exported, Job, Runtime, Target
 
 if TYPE_CHECKING:
     import torch
@@ -160,8 +161,13 @@ def answer_of(folder: str, progress: object) -> dict[str, object]:
     """Open an ExecuTorch artifact and run it once: called in a worker, which a damaged file may end."""
     from edgekit_targets import executorch
 
-    runtime = executorch.TARGET.load(Path(folder), "cpu")
+    runtime = opened(executorch.TARGET, Path(folder))
     return {name: array.tolist() for name, array in runtime.run(pooled().random(1)).items()}
+
+
+def opened(target: Target, artifact: Path) -> Runtime:
+    """An artifact in its target's first place."""
+    return target.load(artifact, target.places[0])
 
 
 def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: str) -> Path:
@@ -178,7 +184,9 @@ def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: st
     job = Job(
         model=folder / "model",
         reference=folder / "reference",
-        options={option.name: option.default for option in target.options} | options,
+        entry=source,
+        dynamic=tuple(spec.axes),
+        options=registry.parsed_options(name, target, options),
     )
     with staging(folder / name) as staged:
         exported = target.export(source, staged, job)

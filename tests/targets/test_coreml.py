@@ -14,7 +14,7 @@ from edgekit.errors import ExportError, UsageError
 from edgekit.model.source import resolve_model, weights_digest
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.runtime import load
+from edgekit.runtime.coreml.runtime import open_package
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets import coreml
 from edgekit_targets._coreml import Wishes, convert
@@ -69,7 +69,7 @@ def near(mine: Mapping[str, Array], right: Mapping[str, Array], limit: float) ->
 
 
 def test_fp32_answers_like_the_module(folder: Path) -> None:
-    opened = load(made(folder, precision="fp32"), "interpreter")
+    opened = open_package(made(folder, precision="fp32"), "interpreter")
     for first in range(6):
         inputs, right = asked(small_model(), first=first)
         mine = opened.run(inputs)
@@ -94,7 +94,7 @@ def test_images_as_pixel_buffers(folder: Path) -> None:
     feature = package.read(package.find(path)).inputs[0]
     assert (feature.kind, feature.shape, feature.colours) == ("image", (96, 96), "RGB")
     inputs, right = asked(small_model())
-    near(load(path, "interpreter").run(inputs), {"relevance": right["relevance"]}, 1e-2)
+    near(open_package(path, "interpreter").run(inputs), {"relevance": right["relevance"]}, 1e-2)
 
 
 @pytest.mark.parametrize("batch", ["dynamic", "enumerated"])
@@ -103,7 +103,7 @@ def test_flexible_batches(folder: Path, batch: str) -> None:
     found = read_artifact(path)
     assert {name for name, axis in found.axes.items() if axis.dynamic} == {"batch"}
     assert "static: height 96, width 96" in found.notes
-    opened = load(path, "interpreter")
+    opened = open_package(path, "interpreter")
     for count in (1, 2, 3, 6):
         if batch == "dynamic" or count != 6:
             inputs, right = asked(small_model(), count)
@@ -119,7 +119,7 @@ def test_top_k_can_be_cut_off_and_is_derived(folder: Path) -> None:
     assert "topk" not in {o.kind for o in opened.main.operations}
     assert coreml.SCORES_ONLY in read_artifact(path).notes
     inputs, right = asked(small_model(), first=5)
-    mine = load(path, "interpreter").run(inputs)
+    mine = open_package(path, "interpreter").run(inputs)
     near(mine, {"relevance": right["relevance"]}, 1e-2)
     np.testing.assert_array_equal(mine["indices"], right["indices"])
     assert np.max(np.abs(mine["budgets"] - right["budgets"])) <= 1
@@ -181,7 +181,7 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
     exported = torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),))
     converted = convert(spec, exported, Wishes(half=False))
     package.write(converted.get_spec(), None, tmp_path / "Tanh.mlpackage")
-    near(load(tmp_path, "interpreter").run(inputs), right, 1e-6)
+    near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
 
 @pytest.mark.parametrize("name", ["mobilevit", "vit"])
@@ -193,7 +193,7 @@ def test_fp32_packages_of_others_answer_like_the_module(name: str, tmp_path: Pat
     exported = torch.export.export(spec.module, (torch.from_numpy(inputs["images"]),), strict=False)
     converted = convert(spec, exported, Wishes(half=False))
     package.write(converted.get_spec(), Path(converted.weights_dir) / "weight.bin", tmp_path / "Other.mlpackage")
-    near(load(tmp_path, "interpreter").run(inputs), right, 1e-5)
+    near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-5)
 
 
 def test_the_shipped_model(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_shipped_model(tmp_path: Path) -> None:
     if spec.evaluation is None:
         pytest.skip("arr-coc-tiny has no evaluation set yet")
     path = phone_models.made(coreml.TARGET, "coreml", spec, tmp_path, precision="fp32")
-    opened = load(path, "interpreter")
+    opened = open_package(path, "interpreter")
     for first in range(4):
         inputs, right = asked(spec, first=first)
         mine = opened.run(inputs)

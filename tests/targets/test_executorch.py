@@ -52,7 +52,7 @@ def test_answers_like_the_module_for_every_batch(name: str, pooled: Path) -> Non
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_refuses_a_size_that_is_fixed(name: str, pooled: Path) -> None:
-    runtime = TARGETS[name].load(pooled / name, "cpu")
+    runtime = phone_models.opened(TARGETS[name], pooled / name)
     with pytest.raises(UsageError, match=r"takes 'images' as \[any, 3, 16, 16\]"):
         runtime.run({"images": np.zeros((1, 3, 32, 16), np.float32)})
     runtime.close()
@@ -103,7 +103,7 @@ def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
 
 
 def test_an_answer_outlives_the_next_run(pooled: Path) -> None:
-    runtime = executorch.TARGET.load(pooled / "executorch", "cpu")
+    runtime = phone_models.opened(executorch.TARGET, pooled / "executorch")
     first = runtime.run(phone_models.pooled().random(1))["logits"]
     kept = first.copy()
     runtime.run(phone_models.pooled().random(2))
@@ -151,7 +151,7 @@ def _module_answer(spec: ModelSpec, inputs: dict[str, Array]) -> tuple[ModelSpec
 
 def assert_close(spec: ModelSpec, name: str, folder: Path, sizes: dict[str, int]) -> None:
     target: Target = TARGETS[name]
-    runtime = target.load(folder, "cpu")
+    runtime = phone_models.opened(target, folder)
     inputs = spec.random(5, sizes)
     wanted, got = named_outputs(*_module_answer(spec, inputs)), runtime.run(inputs)
     for output, array in wanted.items():

@@ -59,7 +59,7 @@ def exported(module: nn.Module, folder: Path) -> tuple[ModelSpec, Path]:
     )
     save_program(capture(spec), folder / "program", "toy")
     (folder / "onnx").mkdir()
-    job = Job(model=folder, reference=folder, options={"opset": target.OPSET})
+    job = Job(model=folder, reference=folder, options={"opset": target.OPSET.default})
     with mock.patch.object(target, "load_model", return_value=spec):
         target.export(folder / "program", folder / "onnx", job)
     return spec, folder / "onnx" / target.ENTRY

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.store import commit, read_artifact
+from edgekit.model.source import resolve_model
 from edgekit.pipeline import run
-from edgekit.pipeline.run import Row
+from edgekit.pipeline.outcome import Build
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.proto import parse
 from edgekit.testing import QuietListener
@@ -33,9 +34,9 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("phones")
 
 
-def exported(name: str, targets: tuple[str, ...], builds: Path) -> dict[str, Row]:
-    done = run.export(f"tests.targets.phone_models:{name}", targets, builds, {}, QuietListener())
-    return {row.target: row for row in done.rows}
+def exported(name: str, targets: tuple[str, ...], builds: Path) -> Build:
+    spec = resolve_model(f"tests.targets.phone_models:{name}")
+    return run.export(spec, targets, builds, {}, QuietListener())
 
 
 def verified(folder: Path) -> bool:
@@ -46,14 +47,14 @@ def verified(folder: Path) -> bool:
 
 def test_all_six_are_verified_on_a_vit(builds: Path) -> None:
     rows = exported("vit", SIX, builds)
-    assert {name: row.sentences for name, row in rows.items() if not verified(row.folder)} == {}
+    assert {name: row.sentences for name, row in rows.items() if not verified(row.path)} == {}
     assert rows.keys() == set(SIX)
 
 
 @pytest.mark.skipif("EDGEKIT_SLOW" not in os.environ, reason="takes minutes: set EDGEKIT_SLOW=1")
 def test_all_six_are_verified_on_a_mobilevit(builds: Path) -> None:
     rows = exported("mobilevit", SIX, builds)
-    assert {name: row.sentences for name, row in rows.items() if not verified(row.folder)} == {}
+    assert {name: row.sentences for name, row in rows.items() if not verified(row.path)} == {}
 
 
 def perturbed(package_folder: Path) -> None:
@@ -99,7 +100,7 @@ def test_a_package_changed_after_conversion_is_rejected(
         shutil.copytree(builds / "vit" / part, root / part)
     damage(package.find(root / "coreml"))
     signed_again(root / "coreml")
-    (row,) = run.verify(root, QuietListener()).rows
+    (row,) = run.verify(root, QuietListener()).values()
     assert row.status == "rejected"
     assert any("interpreter: " in sentence and "'logits'" in sentence for sentence in row.sentences)
 

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("sizes", [(1, 96, 96), (2, 96, 96), (3, 64, 160), (8, 112, 80)])
 def test_answers_like_the_module_at_every_advertised_size(name: str, sizes: tuple[int, int, int], folder: Path) -> None:
     spec = phone_models.arr_coc()
-    runtime = TARGETS[name].load(folder / name, "cpu")
+    runtime = phone_models.opened(TARGETS[name], folder / name)
     assert_same(spec, TARGETS[name], folder / name, dict(zip(("batch", "height", "width"), sizes, strict=True)))
     assert ("lite" in runtime.device) == (name == "torch-mobile")
     runtime.close()
@@ -115,18 +115,18 @@ def test_refuses_a_damaged_file_with_a_sentence(name: str, folder: Path, tmp_pat
         (broken / MANIFEST).write_bytes(manifest)
         (broken / read_artifact(folder / name).entry).write_bytes(content)
         with pytest.raises(ArtifactError, match=r"export again|refuses"):
-            TARGETS[name].load(broken, "cpu")
+            phone_models.opened(TARGETS[name], broken)
 
 
 def test_refuses_a_size_that_is_fixed(tmp_path: Path) -> None:
     made = phone_models.made(torch_mobile.TARGET, "torch-mobile", phone_models.vit(), tmp_path)
-    runtime = torch_mobile.TARGET.load(made, "cpu")
+    runtime = phone_models.opened(torch_mobile.TARGET, made)
     with pytest.raises(UsageError, match=r"takes 'images' as \[any, 3, 64, 64\], not \[1, 3, 32, 64\]"):
         runtime.run({"images": np.zeros((1, 3, 32, 64), np.float32)})
 
 
 def test_leaves_the_callers_arrays_alone(folder: Path) -> None:
-    runtime = torch_mobile.TARGET.load(folder / "torch-mobile", "cpu")
+    runtime = phone_models.opened(torch_mobile.TARGET, folder / "torch-mobile")
     inputs = phone_models.arr_coc_inputs(0)
     before = hashlib.sha256(inputs["images"].tobytes()).digest()
     runtime.run(inputs)
@@ -136,7 +136,7 @@ def test_leaves_the_callers_arrays_alone(folder: Path) -> None:
 def assert_same(spec: ModelSpec, target: Target, folder: Path, sizes: dict[str, int]) -> None:
     import torch
 
-    runtime = target.load(folder, "cpu")
+    runtime = phone_models.opened(target, folder)
     inputs = spec.random(5, sizes)
     got = runtime.run(inputs)
     with torch.no_grad():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
+from edgekit.artifact.fact import Code, fact
 from edgekit.judge.metrics import SNR_CAP_DB, compare, failed
 from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
@@ -13,6 +14,7 @@ from tests.judge.metrics.answers import against, answer, maps, scores, value
 
 
 @given(maps)
+@example(np.array([[1, 4.0285516e-17, 4.0285516e-17, 4.0285516e-17, 4.0285516e-17]], np.float32))  # the order of a sum
 def test_the_same_answer_is_perfect(drawn: Array) -> None:
     made = answer(drawn)
     found = against(made, made)
@@ -62,11 +64,14 @@ def test_what_is_not_finite_is_a_fault_on_any_side(output: str, bad: float, side
             one[output][1, 2] = bad
     found = against(reference, candidate)
     assert len(found.faults) == (2 if side == "both" else 1)
-    assert all(f"'{output}'" in text and "not finite" in text and "'image 1'" in text for text in found.faults)
+    sentences = [str(fault) for fault in found.faults]
+    assert all(f"'{output}'" in text and "not finite" in text and "'image 1'" in text for text in sentences)
+    assert {fault.code for fault in found.faults} == {Code.NOT_FINITE}
     assert found.get(output, "max abs") is None
     if output == "relevance":
         assert found.get("indices", "swap gap") is None
-        assert "patch 2" in found.faults[0]
+        assert "patch 2" in sentences[0]
+        assert found.faults[0].patch == 2
 
 
 @pytest.mark.parametrize(
@@ -96,24 +101,25 @@ def test_what_cannot_be_compared_is_a_fault(output: str, made: Array | None, sai
         candidate[output] = made
     found = against(answer(scores()), candidate)
     assert len(found.faults) == 1
-    assert said in found.faults[0]
-    assert f"output '{output}' of the artifact" in found.faults[0]
+    assert said in str(found.faults[0])
+    assert f"output '{output}' of the artifact" in str(found.faults[0])
 
 
 @pytest.mark.parametrize(("output", "made"), [("budgets", [[500] * 12] * 2), ("indices", [[0, 0, 1, 2]] * 2)])
 def test_an_impossible_reference_is_a_fault_too(output: str, made: list[list[int]]) -> None:
     reference = answer(scores()) | {output: np.array(made)}
-    assert any("of the reference" in text for text in against(reference, reference).faults)
+    assert any("of the reference" in str(fault) for fault in against(reference, reference).faults)
 
 
 def test_an_output_of_nothing_is_a_fault() -> None:
     made = answer(scores())
     lost = (Output("relevance", role="scores"), Output("indices", role="ranking", of="relevanse", dtype="int64"))
-    assert "derived from 'relevanse'" in compare(lost, made, made, ["a", "b"]).faults[0]
+    assert "derived from 'relevanse'" in str(compare(lost, made, made, ["a", "b"]).faults[0])
     wrong = (Output("relevance"), Output("indices", role="ranking", of="relevance", dtype="int64"))
-    assert "no output with the role 'scores'" in compare(wrong, made, made, ["a", "b"]).faults[0]
+    assert "no output with the role 'scores'" in str(compare(wrong, made, made, ["a", "b"]).faults[0])
 
 
 def test_no_image_is_a_fault_and_so_is_a_run_that_failed() -> None:
     assert compare(OUTPUTS, {}, {}, []).faults
-    assert failed(["a"], "it crashed").faults == ("it crashed",)
+    crash = fact(Code.RUNTIME_FAILED, text="it crashed")
+    assert failed(["a"], crash).faults == (crash,)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from edgekit.artifact.fact import Code, fact
 from edgekit.errors import ModelError
 from edgekit.judge.metrics import compare
 from edgekit.model.spec import Array, Output
@@ -70,7 +71,8 @@ def test_the_task_metric_is_asked_of_both_sides() -> None:
 def test_a_task_metric_that_is_not_finite_is_a_fault() -> None:
     made = answer(scores())
     found = compare(OUTPUTS, made, made, ["a", "b"], metric=lambda o, t: t * np.nan, truth=np.ones(2))
-    assert found.faults == ("the task metric is not finite",)
+    assert found.faults == (fact(Code.TASK_METRIC_NOT_FINITE),)
+    assert str(found.faults[0]) == "the task metric is not finite"
     assert found.task is None
 
 

@@ -16,6 +16,7 @@ import onnx
 import onnxruntime as ort
 import torch
 
+from edgekit.artifact.fact import Code, fact
 from edgekit.judge.metrics import Comparison, compare, failed
 from edgekit.judge.tolerance import FP32, Tolerance
 from edgekit.judge.verdict import Verdict, judge
@@ -100,7 +101,7 @@ def compared(
         except Exception as error:
             if not batch.startswith("shape"):
                 raise  # a graph that does not run at all tests no judge
-            found[batch] = failed(names, str(error))
+            found[batch] = failed(names, fact(Code.NO_ANSWER, error_text=str(error)))
             continue
         truth = bench.evaluation.truth[:IMAGES] if real and bench.evaluation.truth is not None else None
         metric = bench.evaluation.metric if real else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from edgekit.artifact.fact import Code
 from edgekit.judge.metrics import Comparison, compare
 from edgekit.judge.tolerance import FP32, Tolerance
 from edgekit.judge.verdict import Verdict, judge
@@ -44,4 +45,4 @@ def on(found: Comparison, tolerance: Tolerance = FP32, noise: float = 0.0) -> Ve
 
 
 def metrics(verdict: Verdict) -> set[str]:
-    return {reason.check.metric for reason in verdict.reasons if reason.check is not None}
+    return {reason.metric for reason in verdict.reasons if reason.code is Code.LIMIT_EXCEEDED}

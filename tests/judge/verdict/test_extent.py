@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import Measure
 from edgekit.judge.metrics import SPREAD_FLOOR, compare, failed
 from edgekit.judge.tolerance import FP16, FP32, INT8, Tolerance
@@ -30,7 +31,7 @@ def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
     for tolerance in (FP32, FP16, INT8):
         verdict = on(at({"tokens": tokens}), tolerance)
         assert verdict.status == "rejected"
-        assert all(reason.check and reason.check.image == "image 4" for reason in verdict.reasons)
+        assert all(reason.code is Code.LIMIT_EXCEEDED and reason.image == "image 4" for reason in verdict.reasons)
 
 
 def test_ranks_only_needs_real_inputs() -> None:
@@ -68,11 +69,12 @@ def test_other_patches_of_a_flat_map_leave_no_features_to_compare() -> None:
 
 def test_only_shapes_that_hold_are_proved() -> None:
     sizes: list[Mapping[str, int]] = [{"batch": 1}, {"batch": 2}, {"batch": 3}]
-    grid = list(zip(sizes, [at(), failed(["row 0"], "ORT: Got invalid dimensions"), scored(moved(0.1))], strict=True))
+    crash = fact(Code.NO_ANSWER, error_text="ORT: Got invalid dimensions")
+    grid = list(zip(sizes, [at(), failed(["row 0"], crash), scored(moved(0.1))], strict=True))
     verdict = judge(FP32, {}, evaluation=[at()], grid=grid)
     assert verdict.status == "rejected"
     assert verdict.proved == ({"batch": 1},)
-    assert str(verdict.reasons[0]) == "ORT: Got invalid dimensions (batch 2)"
+    assert str(verdict.reasons[0]) == "the artifact gave no answer: ORT: Got invalid dimensions (batch 2)"
     assert any("batch 3" in str(reason) for reason in verdict.reasons)
     assert judge(FP32, {}, evaluation=[at()], grid=grid[:1]).proved == ({"batch": 1},)
 
@@ -80,8 +82,11 @@ def test_only_shapes_that_hold_are_proved() -> None:
 def test_one_bad_image_among_many_comparisons_is_found() -> None:
     verdict = judge(FP32, {}, evaluation=[at(), scored(moved(0.01, image=1)), at()])
     assert verdict.status == "rejected"
-    assert {r.check.image for r in verdict.reasons if r.check} == {"image 1"}
-    assert judge(FP32, {}, evaluation=[at(), failed(["a"], "it crashed"), at()]).status == "rejected"
+    assert {r.image for r in verdict.reasons if r.code is Code.LIMIT_EXCEEDED} == {"image 1"}
+    assert (
+        judge(FP32, {}, evaluation=[at(), failed(["a"], fact(Code.RUNTIME_FAILED, text="it crashed")), at()]).status
+        == "rejected"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,15 +109,15 @@ def test_the_task_metric_may_drop_only_so_far(drops: list[float], tolerance: Tol
 
 
 def test_what_was_not_asked_is_said() -> None:
-    assert any("no task metric" in note for note in on(at()).notes)
-    assert any("no evaluation set" in note for note in judge(FP32, {}, stress=[at()]).notes)
+    assert any("no task metric" in str(note) for note in on(at()).notes)
+    assert any("no evaluation set" in str(note) for note in judge(FP32, {}, stress=[at()]).notes)
 
 
 def test_nothing_compared_is_not_verified() -> None:
     assert judge(FP32, {}).status == "not verified here"
     assert on(compare((), {}, {}, ["a"])).status == "not verified here"
     assert on(compare(OUTPUTS, {}, {}, [])).status == "rejected"
-    assert str(not_verified("needs a Mac").reasons[0]) == "needs a Mac"
+    assert str(not_verified(fact(Code.RUNTIME_MISSING, text="needs a Mac")).reasons[0]) == "needs a Mac"
     assert str(on(at(), Tolerance(name="lax")).reasons[0]) == "no limit of 'lax' applies to output 'relevance'"
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgekit.artifact.fact import Code
+from edgekit.artifact.metric import plain
 from edgekit.judge.metrics import compare
 from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.judge.verdict import OWN_TOLERANCE, judge
@@ -21,16 +23,25 @@ def test_the_reference_itself_is_verified(tolerance: Tolerance) -> None:
     assert not verdict.reasons
 
 
-@pytest.mark.parametrize(("tolerance", "limit"), [(FP32, 1e-4), (FP32_DELEGATED, 1e-3), (FP16, 1e-2)])
-def test_a_score_may_move_by_the_limit_and_no_more(tolerance: Tolerance, limit: float) -> None:
+@pytest.mark.parametrize(
+    ("tolerance", "limit", "text", "limit_text"),
+    [
+        (FP32, 1e-4, "1.02e-4", "1e-4"),
+        (FP32_DELEGATED, 1e-3, "0.00102", "0.001"),
+        (FP16, 1e-2, "0.0102", "0.01"),
+    ],
+)
+def test_a_score_may_move_by_the_limit_and_no_more(
+    tolerance: Tolerance, limit: float, text: str, limit_text: str
+) -> None:
     assert on(scored(moved(0.98 * limit)), tolerance).status == "verified"
     verdict = on(scored(moved(1.02 * limit)), tolerance)
     assert verdict.status == "rejected"
-    reason = next(r for r in verdict.reasons if r.check and r.check.metric == "max abs")
-    assert reason.check is not None
-    assert (reason.check.image, reason.check.patch, reason.check.limit) == ("image 3", 17, limit)
-    assert str(reason) == f"max abs of 'relevance' is {1.02 * limit:.4g} in image 'image 3', patch 17, " + (
-        f"must be at most {limit:.4g}"
+    reason = next(r for r in verdict.reasons if r.metric == "max abs")
+    assert reason.code is Code.LIMIT_EXCEEDED
+    assert (reason.image, reason.patch, reason.limit) == ("image 3", 17, limit)
+    assert str(reason) == f"max abs of 'relevance' is {text} in image 'image 3', patch 17, " + (
+        f"must be at most {limit_text}"
     )
 
 
@@ -52,7 +63,11 @@ def test_ties_at_the_boundary_of_the_top_are_forgiven_with_a_note(gap: float, st
     verdict = on(found)
     assert verdict.status == status
     if status == "verified":
-        assert any(f"{gap:.2g} apart" in note and "'photo', patch 8" in note for note in verdict.notes)
+        [note] = [note for note in verdict.notes if note.code is Code.TIES_AT_K]
+        assert (note.output, note.image, note.patch, note.limit) == ("indices", "photo", 8, 1e-4)
+        assert note.value == pytest.approx(gap, rel=0.05)
+        told = f"equal within {plain(note.value, 2)} (tolerance 1e-4)"
+        assert str(note) == f"the top K of 'indices' differ only in patches whose scores are {told}"
     else:
         assert "swap gap" in metrics(verdict)
 
@@ -79,7 +94,9 @@ def test_rounding_at_a_boundary_is_noted() -> None:
     other = np.where(np.arange(IMAGES)[:, None] == 1, other, counts)
     verdict = on(at({"budgets": other}, edge))
     assert verdict.status == "verified", verdict.reasons
-    assert any("forgiven counts that differ" in note for note in verdict.notes)
+    [note] = [note for note in verdict.notes if note.code is Code.COUNTS_ROUNDED]
+    assert (note.output, note.image, note.patch) == ("budgets", "image 1", 4)
+    assert str(note).startswith("counts in 'budgets' differ by rounding only (score error at most ")
 
 
 def test_outputs_must_belong_together_where_ranks_need_not_be_exact() -> None:
@@ -113,4 +130,4 @@ def test_a_number_that_is_not_a_number_fails_every_limit() -> None:
     assert verdict.status == "rejected"
     limited = {check.metric for check in verdict.checks if check.limit is not None}
     assert metrics(verdict) == limited
-    assert all(reason.check and reason.check.image == "image 2" for reason in verdict.reasons)
+    assert all(reason.code is Code.LIMIT_EXCEEDED and reason.image == "image 2" for reason in verdict.reasons)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.artifact.fact import Code
 from edgekit.judge.metrics import compare
 from edgekit.judge.tolerance import FP32, INT8
 from edgekit.judge.verdict import NOISE_CAP, NOISE_MULTIPLE, judge, score_tolerance
@@ -31,7 +32,8 @@ def test_the_limit_is_the_larger_of_table_and_noise_up_to_a_cap(noise: float, by
     assert limit == max(1e-4, min(NOISE_MULTIPLE * noise, NOISE_CAP * 1e-4))
     check = next(c for c in verdict.checks if c.metric == "max abs" and c.output == "relevance")
     assert (check.limit, check.table, check.noise) == (limit, 1e-4, NOISE_MULTIPLE * noise)
-    assert any("times the reference's own noise" in note for note in verdict.notes) == (limit > 1e-4)
+    assert any("times the reference's own noise" in str(note) for note in verdict.notes) == (limit > 1e-4)
+    assert (Code.LIMIT_WIDENED in {note.code for note in verdict.notes}) == (limit > 1e-4)
 
 
 @pytest.mark.parametrize("noise", [np.nan, np.inf, -1.0])

@@ -17,7 +17,7 @@ from edgekit.model.spec import Array, Input, Output
 from edgekit.runtime.coreml import package, runtime
 from edgekit.runtime.coreml.contract import Contract, Derived, entries
 from edgekit.runtime.coreml.proto import parse
-from edgekit.runtime.coreml.runtime import load
+from edgekit.runtime.coreml.runtime import open_package
 
 MODEL = Path("Data/com.apple.CoreML/model.mlmodel")
 SCORES = Output("scores", role="scores")
@@ -53,7 +53,7 @@ def artifact(saved: Any, tmp_path: Path) -> Path:
 
 
 def test_answers_have_the_dtypes_that_the_model_declares(artifact: Path) -> None:
-    answers = load(artifact, "interpreter").run({"x": X})
+    answers = open_package(artifact, "interpreter").run({"x": X})
     assert {n: a.dtype.name for n, a in answers.items()} == {"scores": "float32", "counts": "int64", "ranking": "int64"}
     np.testing.assert_array_equal(answers["counts"], [[148, 232, 316, 232]])
     np.testing.assert_array_equal(answers["ranking"], [[2, 1]])
@@ -61,7 +61,7 @@ def test_answers_have_the_dtypes_that_the_model_declares(artifact: Path) -> None
 
 def test_a_package_of_others_answers_in_its_own_dtypes(artifact: Path) -> None:
     annotate(artifact / "Small.mlpackage", {"edgekit.outputs": "[]"})
-    assert load(artifact, "interpreter").run({"x": X})["counts"].dtype == np.int32
+    assert open_package(artifact, "interpreter").run({"x": X})["counts"].dtype == np.int32
 
 
 def test_what_was_cut_off_is_derived_from_the_scores() -> None:
@@ -75,22 +75,22 @@ def test_what_was_cut_off_is_derived_from_the_scores() -> None:
 def test_derived_outputs_survive_the_package(artifact: Path) -> None:
     derived = [Derived(RANKING, 1)]
     annotate(artifact / "Small.mlpackage", entries([], [SCORES], derived))
-    np.testing.assert_array_equal(load(artifact, "interpreter").run({"x": X})["ranking"], [[2]])
+    np.testing.assert_array_equal(open_package(artifact, "interpreter").run({"x": X})["ranking"], [[2]])
 
 
 @pytest.mark.parametrize("text", ["{", "[{}]", '[{"name": "a", "dtype": "float99"}]', "3"])
 def test_damaged_metadata_are_a_sentence(artifact: Path, text: str) -> None:
     annotate(artifact / "Small.mlpackage", {"edgekit.outputs": text})
     with pytest.raises(ArtifactError, match=r"the metadata in .* are damaged"):
-        load(artifact, "interpreter")
+        open_package(artifact, "interpreter")
 
 
 def test_the_device_says_that_it_is_not_apple_hardware(artifact: Path) -> None:
-    assert load(artifact, "interpreter").device == "Core ML interpreter (Linux), not Apple hardware"
+    assert open_package(artifact, "interpreter").device == "Core ML interpreter (Linux), not Apple hardware"
 
 
 def test_inputs_that_do_not_fit_are_sentences(artifact: Path) -> None:
-    opened = load(artifact, "interpreter")
+    opened = open_package(artifact, "interpreter")
     with pytest.raises(UsageError, match="the input 'x' is missing"):
         opened.run({"y": X})
     with pytest.raises(UsageError, match=r"the input 'x' has the shape \(2, 4\), the package takes \(1, 4\)"):
@@ -102,9 +102,9 @@ def test_inputs_that_do_not_fit_are_sentences(artifact: Path) -> None:
 
 def test_core_ml_itself_needs_macos(artifact: Path) -> None:
     with pytest.raises(NotVerifiedHere, match="Core ML itself runs on macOS only"):
-        load(artifact, "coreml")
+        open_package(artifact, "coreml")
     with pytest.raises(UsageError, match="no place 'gpu': choose one of interpreter, coreml"):
-        load(artifact, "gpu")
+        open_package(artifact, "gpu")
 
 
 class StandIn:
@@ -122,12 +122,12 @@ def test_on_macos_core_ml_answers_in_the_same_dtypes(artifact: Path, monkeypatch
 
     monkeypatch.setattr(runtime, "_on_macos", lambda: True)
     monkeypatch.setattr(coremltools.models, "MLModel", StandIn)
-    opened = load(artifact, "coreml")
+    opened = open_package(artifact, "coreml")
     assert opened.device.startswith("Core ML (coremltools")
     answers = opened.run({"x": X})
     np.testing.assert_array_equal(answers["scores"], X + 1)
     assert answers["counts"].dtype == np.int64
-    assert load(artifact, "interpreter").device == "Core ML interpreter (macOS), not Core ML itself"
+    assert open_package(artifact, "interpreter").device == "Core ML interpreter (macOS), not Core ML itself"
 
 
 def test_images_become_pixels(saved: Any, tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_images_become_pixels(saved: Any, tmp_path: Path) -> None:
     kind.imageType.width = kind.imageType.height = 2
     kind.imageType.colorSpace = 20
     (tmp_path / "Image.mlpackage" / MODEL).write_bytes(model.SerializeToString())
-    opened = load(tmp_path, "interpreter")
+    opened = open_package(tmp_path, "interpreter")
     given = np.linspace(0, 1, 12, dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(next(iter(opened.run({"x": given}).values())), np.round(given * 255))
     annotate(tmp_path / "Image.mlpackage", entries([Input("x", shape, low=-1.0, high=1.0, kind="image")], [], []))
-    shifted = load(tmp_path, "interpreter").run({"x": given * 2 - 1})
+    shifted = open_package(tmp_path, "interpreter").run({"x": given * 2 - 1})
     np.testing.assert_allclose(next(iter(shifted.values())), np.round(given * 255), atol=1)
     with pytest.raises(UsageError, match="the image 'x' has the shape"):
         opened.run({"x": np.zeros((2, 3, 2, 2), np.float32)})
@@ -154,8 +154,9 @@ def test_images_become_pixels(saved: Any, tmp_path: Path) -> None:
 
 def test_reading_and_computing_import_neither_torch_nor_coremltools(artifact: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; import numpy as np; from edgekit.runtime.coreml.runtime import load; "
-        f"load(Path({str(artifact)!r}), 'interpreter').run({{'x': np.ones((1, 4), np.float32)}}); "
+        "import sys; from pathlib import Path; import numpy as np; "
+        "from edgekit.runtime.coreml.runtime import open_package; "
+        f"open_package(Path({str(artifact)!r}), 'interpreter').run({{'x': np.ones((1, 4), np.float32)}}); "
         "print([m for m in ('torch', 'coremltools', 'scipy') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

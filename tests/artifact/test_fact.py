@@ -1,0 +1,194 @@
+"""Facts: every code has its sentence, a sentence becomes a fact, and a fact survives JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.result import PlaceResult, Result, read_result, write_result
+
+WRONG: dict[str, str | int | float] = {"side": "artifact", "wrong": 3, "all": 72}
+NUMBERS: dict[str, Any] = {"metric": "max abs", "output": "relevance", "value": 2.3e-7, "limit": 1e-4}
+SHAPE = "batch 2, height 96, width 128"
+FACTS: dict[Code, tuple[Fact, str]] = {
+    Code.LIMIT_EXCEEDED: (
+        Fact(code=Code.LIMIT_EXCEEDED, batch=EVALUATION, image="beach", patch=17, **NUMBERS | {"value": 0.0123}),
+        "max abs of 'relevance' is 0.0123 in image 'beach', patch 17, must be at most 1e-4",
+    ),
+    Code.NOT_FINITE: (
+        Fact(code=Code.NOT_FINITE, batch=SHAPE, output="tokens", image="row 1", details=WRONG),
+        "output 'tokens' of the artifact is not finite (NaN or Inf) in 3 of 72 values, first in image 'row 1' "
+        f"({SHAPE})",
+    ),
+    Code.WRONG_DTYPE: (
+        Fact(
+            code=Code.WRONG_DTYPE, output="budgets", details={"side": "artifact", "dtype": "int32", "expected": "int64"}
+        ),
+        "output 'budgets' of the artifact is int32, not int64",
+    ),
+    Code.WRONG_SHAPE: (
+        Fact(
+            code=Code.WRONG_SHAPE,
+            batch="stress",
+            output="budgets",
+            details={"side": "artifact", "shape": "[1, 9]", "expected": "[2, 9]"},
+        ),
+        "output 'budgets' of the artifact has the shape [1, 9], not [2, 9] (stress)",
+    ),
+    Code.OUTPUT_MISSING: (
+        Fact(code=Code.OUTPUT_MISSING, output="tokens", details={"side": "artifact"}),
+        "output 'tokens' of the artifact is missing",
+    ),
+    Code.BAD_COUNTS: (
+        Fact(code=Code.BAD_COUNTS, output="budgets", image="a", patch=4, details={**WRONG, "low": 64.0, "high": 400.0}),
+        "output 'budgets' of the artifact is no whole number in [64, 400] in 3 of 72 values, first in image 'a', "
+        "patch 4",
+    ),
+    Code.BAD_RANKING: (
+        Fact(code=Code.BAD_RANKING, output="indices", image="a", details={**WRONG, "patches": 36}),
+        "output 'indices' of the artifact names a patch twice or one that is not among 36 in 3 of 72 values, first in "
+        "image 'a'",
+    ),
+    Code.BASE_MISSING: (
+        Fact(code=Code.BASE_MISSING, output="indices", details={"base": "relevanse", "role": "scores"}),
+        "output 'indices' is derived from 'relevanse', which is no output with the role 'scores'",
+    ),
+    Code.NO_ANSWER: (
+        Fact(code=Code.NO_ANSWER, batch=SHAPE, details={"error_text": "Fail: invalid dimensions"}),
+        f"the artifact gave no answer: Fail: invalid dimensions ({SHAPE})",
+    ),
+    Code.TASK_METRIC_NOT_FINITE: (fact(Code.TASK_METRIC_NOT_FINITE), "the task metric is not finite"),
+    Code.REFERENCE_NOISE: (
+        Fact(code=Code.REFERENCE_NOISE, output="relevance", details={"noise": "nan"}),
+        "the reference's own noise of 'relevance' is 'nan': record the reference again",
+    ),
+    Code.NOTHING_COMPARED: (fact(Code.NOTHING_COMPARED), "nothing was compared"),
+    Code.REAL_INPUTS_NEEDED: (
+        fact(Code.REAL_INPUTS_NEEDED, tolerance_name="int8"),
+        "the limits of 'int8' need real inputs, and the model has no evaluation set",
+    ),
+    Code.NO_LIMIT_APPLIES: (
+        Fact(code=Code.NO_LIMIT_APPLIES, output="relevance", details={"tolerance_name": "lax"}),
+        "no limit of 'lax' applies to output 'relevance'",
+    ),
+    Code.RUNTIME_MISSING: (fact(Code.RUNTIME_MISSING, text="Core ML runs on macOS only"), "Core ML runs on macOS only"),
+    Code.RUNTIME_FAILED: (
+        fact(Code.RUNTIME_FAILED, text="the worker process died (SIGSEGV)"),
+        "the worker process died (SIGSEGV)",
+    ),
+    Code.COUNTS_ROUNDED: (
+        Fact(code=Code.COUNTS_ROUNDED, **NUMBERS | {"output": "budgets", "metric": "count excess"}),
+        "counts in 'budgets' differ by rounding only (score error at most 2e-7, tolerance 1e-4)",
+    ),
+    Code.TIES_AT_K: (
+        Fact(code=Code.TIES_AT_K, **NUMBERS | {"output": "indices", "metric": "swap gap", "value": 0.00017}),
+        "the top K of 'indices' differ only in patches whose scores are equal within 2e-4 (tolerance 1e-4)",
+    ),
+    Code.TIES_WITHIN_K: (
+        Fact(code=Code.TIES_WITHIN_K, **NUMBERS | {"output": "indices", "metric": "order gap"}),
+        "the order of 'indices' differs only where scores are equal within 2e-7 (tolerance 1e-4)",
+    ),
+    Code.LIMIT_WIDENED: (
+        Fact(code=Code.LIMIT_WIDENED, details={"table": "1e-4", "multiple": 4.0}, **NUMBERS | {"limit": 2e-4}),
+        "the limit on max abs of 'relevance' is 2e-4 instead of 1e-4: 4 times the reference's own noise",
+    ),
+    Code.NO_EVALUATION_SET: (
+        fact(Code.NO_EVALUATION_SET),
+        "judged on random and extreme inputs only: the model has no evaluation set",
+    ),
+    Code.NO_TASK_METRIC: (
+        fact(Code.NO_TASK_METRIC),
+        "no task metric was judged: the evaluation set has no metric or no truth",
+    ),
+    Code.SAMPLED: (
+        fact(Code.SAMPLED, target="web", images=8, all_images=20, shapes=1, all_shapes=5),
+        "slow here, so judged on 8 of 20 evaluation images and 1 of 5 shapes: `-O web.images=all` judges on all",
+    ),
+    Code.SLOWER: (
+        fact(Code.SLOWER, baseline="onnx", ratio=0.731, low=0.7, high=0.76),
+        "Warning: 0.73x the speed of onnx",
+    ),
+    Code.VARIANT_REPLACED: (
+        fact(Code.VARIANT_REPLACED, variant="onnx-fp16", why="max abs is 0.2"),
+        "'onnx-fp16' was rejected here and left out: max abs is 0.2",
+    ),
+    Code.TEXT: (fact(Code.TEXT, text="measured on a phone"), "measured on a phone"),
+}
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_its_sentence(code: Code) -> None:
+    found, sentence = FACTS[code]
+    assert found.code is code
+    assert str(found) == sentence
+    assert "{" not in sentence
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_fact_survives_json(code: Code) -> None:
+    found, sentence = FACTS[code]
+    again = Fact.model_validate_json(found.model_dump_json())
+    assert again == found
+    assert str(again) == sentence
+
+
+def test_the_directions_of_a_limit() -> None:
+    low = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="spearman", value=0.98765, limit=0.99, image="a")
+    assert str(low) == "spearman of 'relevance' is 0.988 in image 'a', must be at least 0.99"
+    ratio = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="snr", value=12.34, limit=20.0, image="a")
+    assert str(ratio) == "snr of 'relevance' is 12.3 dB in image 'a', must be at least 20 dB"
+
+
+def test_a_task_metric_names_the_image_that_lost_most() -> None:
+    drop = Fact(code=Code.LIMIT_EXCEEDED, metric="coverage@32 drop", value=0.006, limit=0.005, image="beach")
+    assert str(drop) == "coverage@32 drop is 0.00600, most in image 'beach', must be at most 0.005"
+
+
+def test_a_value_that_is_not_finite_is_said_so() -> None:
+    lost = Fact(code=Code.LIMIT_EXCEEDED, metric="max abs", output="relevance", value=None, limit=1e-4, image="a")
+    assert str(lost) == "max abs of 'relevance' is not finite in image 'a', must be at most 1e-4"
+
+
+def test_words_of_others_are_no_placeholders() -> None:
+    evil = "{0} {code} {output!r} %s"
+    assert str(fact(Code.TEXT, text=evil)) == evil
+    assert evil in str(Fact(code=Code.OUTPUT_MISSING, output=evil, details={"side": "artifact"}))
+
+
+def test_a_sentence_becomes_a_fact() -> None:
+    found = Fact.model_validate("NNAPI fell back to the CPU")
+    assert found == fact(Code.TEXT, text="NNAPI fell back to the CPU")
+    place = PlaceResult.model_validate({"place": "nnapi", "status": "rejected", "reasons": ["too slow", "too hot"]})
+    assert [str(reason) for reason in place.reasons] == ["too slow", "too hot"]
+
+
+def test_what_is_no_fact_is_refused() -> None:
+    for wrong in ({"code": "no such code"}, {"code": "text", "colour": "red"}, {}, 3):
+        with pytest.raises(ValidationError):
+            Fact.model_validate(wrong)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_results_of_both_schema_versions_are_read(version: int, tmp_path: Path) -> None:
+    reasons = ["max abs is 1"] if version == 1 else [FACTS[Code.LIMIT_EXCEEDED][0].model_dump(mode="json")]
+    given = {
+        "schema_version": version,
+        "name": "m",
+        "target": "onnx",
+        "precision": "fp32",
+        "artifact_sha256": "a",
+        "reference_sha256": "r",
+        "reference_device": "CPU",
+        "size": 3,
+        "places": [{"place": "cpu", "status": "rejected", "reasons": reasons, "notes": []}],
+    }
+    write_result(tmp_path, Result.model_validate(given))
+    found = read_result(tmp_path)
+    assert found is not None
+    [reason] = found.places[0].reasons
+    assert reason.code is (Code.TEXT if version == 1 else Code.LIMIT_EXCEEDED)
+    assert "max abs" in str(reason)

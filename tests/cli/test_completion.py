@@ -1,0 +1,86 @@
+"""What the shell completes, by the functions and through the command's own completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from edgekit import registry
+from edgekit.cli.completion import model_names, option_values, selections, target_names
+from edgekit.model.source import PRESETS
+
+HEAVY = ("torch", "onnx", "onnxruntime", "coremltools", "executorch")
+
+
+def test_models() -> None:
+    assert model_names("") == list(PRESETS)
+    assert model_names("arr-coc-t") == ["arr-coc-tiny"]
+    assert model_names("x") == []
+
+
+def test_targets() -> None:
+    assert target_names("") == list(registry.available())
+    assert target_names("onnx-int8") == ["onnx-int8-dynamic", "onnx-int8-static"]
+
+
+def test_targets_and_groups() -> None:
+    found = selections("")
+    assert set(registry.available()) | {"all", "mobile"} <= set(found)
+    assert len(found) == len(set(found))
+    assert selections("mob") == ["mobile"]
+    assert selections("onnx-fp") == ["onnx-fp16"]
+
+
+@pytest.mark.parametrize(
+    ("incomplete", "found"),
+    [
+        ("onnx.", ["onnx.opset=20", "onnx.opset=21"]),
+        ("coreml.topk=c", ["coreml.topk=cut"]),
+        ("onnx-int8-static.reduce", ["onnx-int8-static.reduce_range=yes", "onnx-int8-static.reduce_range=no"]),
+        ("onnx-int8-static.cal", ["onnx-int8-static.calibration="]),
+        ("nothing.", []),
+    ],
+)
+def test_options_and_their_values(incomplete: str, found: list[str]) -> None:
+    assert option_values(incomplete)[: len(found)] == found
+    assert bool(option_values(incomplete)) == bool(found)
+
+
+def test_every_completed_value_is_possible() -> None:
+    targets, _ = registry.loadable()
+    for text in option_values(""):
+        name, _, value = text.partition("=")
+        target, _, option = name.rpartition(".")
+        registry.parsed_options(target, targets[target], {option: value})
+
+
+@pytest.mark.parametrize(
+    ("words", "last", "found"),
+    [
+        ("edgekit export arr-coc-t", 2, "arr-coc-tiny"),
+        ("edgekit export -t onnx-f", 3, "onnx-fp16"),
+        ("edgekit export -O coreml.topk=", 3, "coreml.topk=inside"),
+        ("edgekit targets onnx-f", 2, "onnx-fp16"),
+    ],
+)
+def test_the_shell_is_told(words: str, last: int, found: str) -> None:
+    """As bash asks: `_EDGEKIT_COMPLETE=complete_bash` and the words so far."""
+    asked = {"_EDGEKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(last)}
+    code = "import sys; sys.argv = ['edgekit']; from edgekit.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ | asked
+    )
+    assert found in done.stdout.split(), done.stderr
+
+
+def test_completing_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from edgekit.cli import completion as c\n"
+        "assert c.model_names('') and c.target_names('') and c.selections('') and c.option_values('')\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

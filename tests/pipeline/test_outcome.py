@@ -1,0 +1,175 @@
+"""What became of a run: a mapping by target, its verdicts, its records for machines, its table for notebooks."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.artifact.fact import Code, Fact, fact
+from edgekit.artifact.result import Measure, PlaceResult, Result, Timing
+from edgekit.errors import VerdictError
+from edgekit.pipeline.outcome import SCHEMA_VERSION, Build, TargetOutcome
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> & `x`"
+BROKEN = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="max abs", value=0.5, limit=1e-4, image="beach")
+TIMED = Timing(device="ONNX Runtime", runs=100, p50=3.25, p90=4, p95=4, p99=5, mean=3.3, std=0.1)
+
+
+def place(name: str = "cpu", status: str = "verified", **facts: Any) -> PlaceResult:
+    return PlaceResult.model_validate({"place": name, "device": "ONNX Runtime", "status": status, **facts})
+
+
+def outcome(target: str, *places: PlaceResult, reused: bool = False) -> TargetOutcome:
+    found = Result(
+        name="small",
+        target=target,
+        precision="fp32",
+        artifact_sha256="a",
+        reference_sha256="r",
+        reference_device="CPU",
+        size=2_500_000,
+        places=places,
+    )
+    return TargetOutcome(target, Path("build/small") / target, found.status, result=found, reused=reused)
+
+
+def build(*outcomes: TargetOutcome, reference: str = "NVIDIA H200") -> Build:
+    return Build(outcomes, Path("build/small"), reference)
+
+
+GOOD = outcome("onnx", place(timings={"candidate": TIMED}), reused=True)
+BAD = outcome("onnx-fp16", place(status="rejected", reasons=(BROKEN,)))
+WAITING = outcome("coreml", place("interpreter"), place("coreml", "not verified here", reasons=("needs a Mac",)))
+FAILED = TargetOutcome("executorch", Path("build/small/executorch"), "failed", "the converter died")
+SKIPPED = TargetOutcome("onnx-int8", Path("build/small/onnx-int8"), "skipped", "its source 'onnx' was failed")
+
+
+def test_a_build_is_a_mapping_by_target_in_the_order_of_the_run() -> None:
+    made = build(GOOD, BAD, FAILED)
+    assert list(made) == ["onnx", "onnx-fp16", "executorch"]
+    assert len(made) == 3
+    assert made["onnx-fp16"] is BAD
+    assert list(made.values()) == [GOOD, BAD, FAILED]
+    assert "onnx" in made
+    assert "web" not in made
+    assert made.get("web") is None
+    with pytest.raises(KeyError, match="web"):
+        made["web"]
+    assert made.report == Path("build/small/report.html")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "ok"),
+    [
+        ((GOOD,), True),
+        ((GOOD, WAITING), True),
+        ((GOOD, BAD), False),
+        ((GOOD, FAILED), False),
+        ((GOOD, SKIPPED), False),
+        ((), True),
+    ],
+)
+def test_ok_means_that_nothing_was_rejected_and_nothing_failed(outcomes: tuple[TargetOutcome, ...], ok: bool) -> None:
+    made = build(*outcomes)
+    assert made.ok is ok
+    if ok:
+        made.raise_for_verdict()
+    else:
+        with pytest.raises(VerdictError):
+            made.raise_for_verdict()
+
+
+def test_raising_names_each_bad_artifact_with_its_first_reason() -> None:
+    with pytest.raises(VerdictError) as raised:
+        build(GOOD, BAD, WAITING, FAILED, SKIPPED).raise_for_verdict()
+    assert str(raised.value) == (
+        "'onnx-fp16' is rejected (cpu: max abs of 'relevance' is 0.500 in image 'beach', must be at most 1e-4); "
+        "'executorch' is failed (the converter died); "
+        "'onnx-int8' is skipped (its source 'onnx' was failed)"
+    )
+
+
+def test_a_rejection_is_told_before_what_else_is_verified() -> None:
+    """Of several places the first sentence of a bundle that failed in one of them is not that another one passed."""
+    bundle = outcome("web", place("wasm-fp32"), place("wasm-q8", "rejected", reasons=(BROKEN,)))
+    with pytest.raises(VerdictError, match=r"'web' is rejected \(wasm-q8: max abs of 'relevance' is 0\.500"):
+        build(bundle).raise_for_verdict()
+    assert "wasm-q8: max abs of" in build(bundle)._repr_html_()
+    assert "wasm-fp32: verified (ONNX Runtime)" in bundle.sentences
+
+
+def test_a_record_of_one_target() -> None:
+    measure = Measure(batch="evaluation", output="relevance", metric="max abs", value=0.5, limit=1e-4, passed=False)
+    slower = fact(Code.SLOWER, baseline="onnx", ratio=0.7, low=0.6, high=0.8)
+    rejected = place(status="rejected", reasons=(BROKEN,), notes=(slower,), measures=(measure,))
+    found = outcome("x", rejected, place("gpu", timings={"candidate": TIMED, "onnx": TIMED}))
+    assert found.status == str(found.verdict) == "rejected"
+    assert [(reason.place, reason.fact) for reason in found.verdict.reasons] == [("cpu", BROKEN)]
+    assert [str(note) for note in found.verdict.notes] == ["cpu: Warning: 0.70x the speed of onnx"]
+    assert found.slower
+    assert not GOOD.slower
+    assert found.metrics == (measure,)
+    assert found.latency == {"gpu": TIMED}
+    assert found.size == 2_500_000
+    assert FAILED.size is None
+    assert FAILED.places == ()
+    assert FAILED.metrics == ()
+    assert FAILED.sentences == ("the converter died",)
+    assert GOOD.sentences == ()
+
+
+def test_the_record_for_machines_is_json_with_codes_numbers_and_sentences() -> None:
+    said = json.loads(json.dumps(build(GOOD, BAD, FAILED).as_record()))
+    assert said["schema_version"] == SCHEMA_VERSION
+    assert (said["reference"], said["report"]) == ("NVIDIA H200", "build/small/report.html")
+    good, bad, failed = said["artifacts"]
+    assert (good["status"], good["reused"], good["latency_ms"]["cpu"]["p50"]) == ("verified", True, 3.25)
+    [reason] = bad["reasons"]
+    assert reason["code"] == "limit exceeded"
+    assert (reason["place"], reason["value"], reason["limit"], reason["image"]) == ("cpu", 0.5, 1e-4, "beach")
+    assert reason["sentence"] == str(BROKEN)
+    assert (failed["status"], failed["error"], failed["size"]) == ("failed", "the converter died", None)
+
+
+class Cells(HTMLParser):
+    """The tags of a table and the text of its cells."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.rows: list[list[str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def test_the_table_of_a_notebook() -> None:
+    found = Cells(build(GOOD, BAD, WAITING, FAILED)._repr_html_())
+    assert found.rows == [
+        ["target", "verdict", "size", "p50", "why"],
+        ["onnx", "verified", "2.50 MB", "3.25 ms", ""],
+        ["onnx-fp16", "rejected", "2.50 MB", "", f"cpu: {BROKEN}"],
+        ["coreml", "not verified here", "2.50 MB", "", "coreml: needs a Mac"],
+        ["executorch", "failed", "", "", "the converter died"],
+    ]
+
+
+def test_the_table_escapes_what_others_named() -> None:
+    evil = TargetOutcome(EVIL, Path("x"), "failed", EVIL)
+    text = build(evil, reference=EVIL)._repr_html_()
+    found = Cells(text)
+    assert found.tags == {"table", "caption", "tr", "th", "td"}
+    assert found.rows[1] == [EVIL, "failed", "", "", EVIL]
