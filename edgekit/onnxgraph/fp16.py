@@ -12,7 +12,7 @@ apart in fp16 it overflows to a finite, wrong answer).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +33,12 @@ IN_FP32 = frozenset(
 """Operators that stay in fp32: for accuracy, or because an attribute names their type."""
 IN_FP16 = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LayerNormalization", "BatchNormalization"))
 """Operators that go to fp16 whatever their inputs are."""
+MOVING = frozenset(
+    ("Gather", "Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Concat", "Expand", "Tile")
+)
+"""Operators that only move values: large weights (an embedding) are moved in fp16, whoever reads them."""
+LARGE = 4096
+"""Elements of a weight that is worth a cast."""
 LARGEST = float(np.finfo(np.float16).max)
 """65504: larger weights are clamped to it; infinity stays infinity."""
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
@@ -59,7 +65,6 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
         raise ExportError(f"the graph's types cannot be inferred: {str(error).splitlines()[0]}") from error
     graph = ir.from_proto(inferred)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph)
-    passes.OutputFixPass()(graph)
     passes.NameFixPass()(graph)
     kept = nodes_in_fp32(graph.graph)
     clamped = _clamped(graph.graph, kept)
@@ -72,21 +77,29 @@ def nodes_in_fp32(graph: ir.Graph) -> frozenset[ir.Node]:
     half: set[ir.Value] = set()
     for node in graph:
         follows = any(value in half for value in node.inputs) and node.op_type not in IN_FP32
-        if (node.op_type in IN_FP16 or follows) and _takes_fp16(node):
+        if (node.op_type in IN_FP16 or follows or _moves_weights(node)) and _takes_fp16(
+            node, graph.opset_imports.get(node.domain)
+        ):
             half.update(value for value in node.outputs if _is_float(value))
         else:
             kept.add(node)
     return frozenset(kept)
 
 
-def _takes_fp16(node: ir.Node) -> bool:
+def _moves_weights(node: ir.Node) -> bool:
+    moved = [value for value in node.inputs if value is not None and _is_float(value)]
+    weights = [value.const_value for value in moved if value.const_value is not None]
+    large = any(weight.size >= LARGE for weight in weights)
+    return node.op_type in MOVING and large and len(weights) == len(moved)
+
+
+def _takes_fp16(node: ir.Node, opset: int | None) -> bool:
     """Whether an operator's definition allows fp16 for each input and output that a node has and that may be fp32."""
     import onnx
 
-    try:
-        schema = onnx.defs.get_schema(node.op_type, node.version or onnx.defs.onnx_opset_version(), node.domain)
-    except onnx.defs.SchemaError:
+    if opset is None or not onnx.defs.has(node.op_type, opset, node.domain):
         return True  # an operator of a runtime: nothing is known
+    schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     pairs = (*zip(node.inputs, schema.inputs, strict=False), *zip(node.outputs, schema.outputs, strict=False))
     allowed = [formal.types for value, formal in pairs if value is not None]
     return all("tensor(float16)" in types for types in allowed if "tensor(float)" in types)
@@ -118,17 +131,23 @@ def _is_float(value: ir.Value) -> bool:
 
 # The converter, and what goes around its defects (onnxconverter-common 1.16.0, float16.py).
 #
-# 1. With `keep_io_types`, an output that nodes read too gets another type than these expect, and an output of a node
-#    in fp32 becomes fp16. Without it, the cast that makes an output may be removed. So: `keep_io_types=False`, inputs
-#    and outputs pass through an Identity, and each Identity is made a Cast afterwards.
+# 1. An output of the graph is not cast for the nodes in fp32 that read it: a TopK of it gets fp16, and ONNX Runtime
+#    refuses its output's type. With `keep_io_types`, nodes in fp16 that read an output get fp32; without it, the cast
+#    that makes an output may be taken out. So: `keep_io_types=False`, inputs and outputs pass through an Identity, and
+#    each Identity is made a Cast afterwards.
 # 2. A weight that nodes in fp32 and in fp16 read stays fp32 for both. So: each side gets its own.
-# 3. "Cast" in `op_block_list` never ends: it casts what its own casts give. So: nodes are listed by name only.
+# 3. "Cast" in `op_block_list` never ends: the casts that it adds are cast again. So: nodes are listed by name only.
 # 4. The output of a node in fp32 is cast to fp16, and back for the next node in fp32 unless that is the only reader;
 #    each reader gets a cast of its own. So: such pairs are taken out, and equal casts merged.
-# 5. TopK's output type: where a value's `value_info` is missing, or stale, casts are missing. So: types are inferred
-#    strictly before, and dropped after.
-# 6. A weight with a `value_info` is cast, though the converter does not convert it. So: only other values have one.
-# 7. Each weight that is clamped gives a warning. So: they are silenced, and counted here.
+# 5. Values without `value_info` are not cast. So: types are inferred strictly before, and dropped after.
+# 6. A weight with `value_info` is cast, though it is fp32 already. So: only other values have one.
+# 7. A cast to fp16 that is the graph's own is taken out with the cast back that follows it, though it rounds on
+#    purpose. So: the graph's own casts have another operator's name meanwhile.
+# 8. Each weight that is clamped gives a warning. So: they are silenced, and counted here.
+
+
+OWN_CAST = "OwnCast"
+"""Operator of the graph's own casts while it is converted."""
 
 
 def _convert(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto:
@@ -137,8 +156,10 @@ def _convert(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto:
 
     _split_weights(graph.graph, kept)
     borders = _add_borders(graph.graph)
-    own = (node for node in graph.graph if node.name not in borders)
+    own = [node for node in graph.graph if node.name not in borders]
     names = {str(node.name): tuple(value.name for value in node.outputs) for node in own}
+    for node in own:
+        node.op_type = OWN_CAST if node.op_type == "Cast" else node.op_type
     proto = ir.to_proto(graph)
     values = [value for value in proto.graph.value_info if value.name not in graph.graph.initializers]
     del proto.graph.value_info[:]
@@ -156,8 +177,10 @@ def _convert(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto:
         )
     result = ir.from_proto(converted)
     _make_casts(result.graph, borders)
-    _merge_casts(result, names)
+    _merge_casts(result)
     _restore_names(result, names)
+    for node in result.graph:
+        node.op_type = "Cast" if node.op_type == OWN_CAST else node.op_type
     made: onnx.ModelProto = ir.to_proto(result)
     del made.graph.value_info[:]
     return made
@@ -184,15 +207,16 @@ def _add_borders(graph: ir.Graph) -> dict[str, int]:
     borders: dict[str, int] = {}
     for value in graph.inputs:
         if _is_float(value):
+            uses = tuple(value.uses())
             node = ir.node("Identity", [value], name=f"{value.name}/to_fp16")
             inner = node.outputs[0]
             inner.name, inner.shape, inner.type = f"{value.name}_fp16", value.shape, value.type
-            ir.convenience.replace_all_uses_with(value, inner)
-            node.replace_input_with(0, value)
+            for use in uses:
+                use.node.replace_input_with(use.idx, inner)
             graph.insert_before(graph[0], node)
             borders[str(node.name)] = ir.DataType.FLOAT16
     for position, value in enumerate(graph.outputs):
-        if _is_float(value):
+        if _is_float(value) and not value.is_graph_input():
             node = ir.node("Identity", [value], name=f"{value.name}/to_fp32")
             outer = node.outputs[0]
             outer.name, outer.shape, outer.type = value.name, value.shape, value.type
@@ -216,18 +240,18 @@ def _make_casts(graph: ir.Graph, borders: Mapping[str, int]) -> None:
             value.dtype = ir.DataType.FLOAT
 
 
-def _merge_casts(model: ir.Model, own: Container[str | None]) -> None:
-    """Cast(Cast(x: fp32, fp16), fp32) -> x, and one Cast of each value to each type; the graph's own are left alone."""
+def _merge_casts(model: ir.Model) -> None:
+    """Cast(Cast(x: fp32, fp16), fp32) -> x, and one Cast of each value to each type."""
     import onnx_ir as ir
     import onnx_ir.passes.common as passes
 
     first: dict[tuple[ir.Value | None, int], ir.Value] = {}
     for node in model.graph:
-        if node.op_type != "Cast" or node.name in own:
+        if node.op_type != "Cast":
             continue
         source, made, to = node.inputs[0], node.outputs[0], node.attributes["to"].as_int()
         before = source.producer() if source is not None else None
-        if before is not None and before.op_type == "Cast" and before.name not in own and to == ir.DataType.FLOAT:
+        if before is not None and before.op_type == "Cast" and to == ir.DataType.FLOAT:
             same = before.inputs[0]
         else:
             same = first.setdefault((source, to), made)
@@ -246,9 +270,8 @@ def _restore_names(model: ir.Model, names: Mapping[str, tuple[str | None, ...]])
             if not value.is_graph_output():
                 value.name = name
     for node in model.graph:
-        source, made = node.inputs[0] if node.inputs else None, node.outputs[0]
-        if node.name not in names and source is not None:  # a cast
-            half = node.attributes["to"].as_int() == ir.DataType.FLOAT16
+        if node.op_type == "Cast" and node.inputs[0] is not None:
+            source, made, half = node.inputs[0], node.outputs[0], node.attributes["to"].as_int() == ir.DataType.FLOAT16
             if not made.is_graph_output():
                 made.name = f"{source.name}_fp{16 if half else 32}"
             node.name = f"{made.name}/Cast"
