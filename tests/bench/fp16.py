@@ -27,7 +27,7 @@ import onnx_ir as ir
 from edgekit.judge import latency
 from edgekit.model.source import resolve_model
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.onnxgraph import fp16, save
+from edgekit.onnxgraph import fp16, fp16_converter, save
 from edgekit.pipeline import run
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.testing import SMALL, Silence
@@ -64,7 +64,7 @@ def _compare(spec: ModelSpec, built: Path, folder: Path, others: dict[str, Conve
     converters: dict[str, Convert] = {
         "package alone": _package(keep_io_types=True),
         "package, edgekit's nodes": lambda model: _package(
-            keep_io_types=True, op_block_list=[], node_block_list=_listed(model), max_finite_val=fp16.LARGEST
+            keep_io_types=True, op_block_list=[], node_block_list=_listed(model), max_finite_val=fp16_converter.LARGEST
         )(model),
         **others,
         "edgekit": lambda model: fp16.convert(model)[0],

@@ -15,7 +15,7 @@ def test_stored_weights_are_within_half_a_step(graph: onnx.ModelProto) -> None:
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
     right = {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer}
-    weight_only.in_int8(copy)
+    weight_only.quantize_weights(copy)
     held = {i.name: numpy_helper.to_array(i) for i in copy.graph.initializer}
     got = held["w1_int8"] * held["w1_scale"][None, :]
     assert np.abs(got - right["w1"]).max() <= held["w1_scale"].max() / 2 * 1.001
@@ -43,7 +43,7 @@ def test_each_output_channel_has_a_scale(
     before = model([layer], {"x": rows}, {"y": _shape(kind)}, {"w": values})
     after = onnx.ModelProto()
     after.CopyFrom(before)
-    weight_only.in_int8(after)
+    weight_only.quantize_weights(after)
     held = weights(after)
     assert (held["w_int8"].dtype.name, held["w_scale"].shape) == ("int8", (scales,))
     assert "w" not in held
@@ -64,5 +64,5 @@ def test_a_weight_that_is_read_otherwise_too_stays_in_float() -> None:
     ]
     shapes = {"w": (64, 80), "turned": (80, 64)}
     graph = model(nodes, {"x": [2, 64]}, {"y": [2, 80], "z": [64, 64]}, {n: rounded(*s) for n, s in shapes.items()})
-    weight_only.in_int8(graph)
+    weight_only.quantize_weights(graph)
     assert {n for n, v in weights(graph).items() if v.dtype == np.int8} == {"turned_int8"}
