@@ -1,4 +1,9 @@
-"""Attention in ONNX as six plain operators, where PyTorch's exporter reshapes the keys three times.
+"""Attention in ONNX as five plain operators, where PyTorch's exporter takes eight.
+
+    before: keys [B, heads, N, d] -> Reshape [B * heads, N, d] -> Transpose -> Reshape [B, heads, d, N] -> Mul (root of
+        the scale); queries -> Mul; both -> MatMul [B, heads, N, N] -> Softmax -> MatMul with values [B, heads, N, d]
+    after: keys -> Transpose [B, heads, d, N]; queries, keys -> MatMul [B, heads, N, N] -> Mul (scale) -> Softmax
+        -> MatMul with values [B, heads, N, d]
 
 ONNX Runtime folds the scale and the transposition of the keys into its MatMul when a session starts, so that nothing
 that is only one runtime's has to be in the file.

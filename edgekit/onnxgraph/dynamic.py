@@ -1,4 +1,10 @@
-"""Dynamic INT8: weights are rounded once, activations at each run by their own range (ONNX Runtime's quantizer)."""
+"""Dynamic INT8: weights are rounded once, activations at each run by their own range (ONNX Runtime's quantizer).
+
+    x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
+    x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
+
+A bias is added afterwards, in fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py).
+"""
 
 from __future__ import annotations
 
@@ -33,12 +39,12 @@ def quantize(graph: onnx.ModelProto, floats: tuple[str, ...] = (), reduce_range:
     copy.CopyFrom(graph)
     chosen = set(nodes_of(groups(copy), floats))
     weights = {i.name: i for i in copy.graph.initializer}
-    taken_apart = [part for node in copy.graph.node for part in _apart(node, chosen, weights)]
-    read = {name for node in taken_apart for name in node.input}
+    nodes = [part for node in copy.graph.node for part in _gemm_as_matmul(node, chosen, weights)]
+    read = {name for node in nodes for name in node.input}
     del copy.graph.initializer[:]
     copy.graph.initializer.extend(weight for name, weight in weights.items() if name in read)
     del copy.graph.node[:]
-    copy.graph.node.extend(taken_apart)
+    copy.graph.node.extend(nodes)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
         source.write_bytes(copy.SerializeToString())
@@ -53,7 +59,7 @@ def quantize(graph: onnx.ModelProto, floats: tuple[str, ...] = (), reduce_range:
                 weight_type=QuantType.QInt8,
             )
         made = onnx.load(result)
-    weight_only.in_int8(made)
+    weight_only.quantize_weights(made)
     return made
 
 
@@ -69,7 +75,9 @@ def _quiet() -> Iterator[None]:
         root.setLevel(before)
 
 
-def _apart(node: onnx.NodeProto, chosen: set[str], weights: dict[str, onnx.TensorProto]) -> Iterator[onnx.NodeProto]:
+def _gemm_as_matmul(
+    node: onnx.NodeProto, chosen: set[str], weights: dict[str, onnx.TensorProto]
+) -> Iterator[onnx.NodeProto]:
     """A Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""
     from onnx import helper, numpy_helper
 

@@ -1,7 +1,10 @@
 """Linear layers on [B, N, D] become Gemm on [B * N, D]: the bias is added with the product, not in a second pass.
 
-Normalisation, activations and residual sums between them stay flat too, so that a transformer's trunk is reshaped once
-on its way in, and where attention or another operator wants its own shape.
+    x [B, N, D] -> MatMul [D, E] -> Add [E] -> y [B, N, E]
+    x [B, N, D] -> Reshape [B * N, D] -> Gemm [D, E], [E] -> Reshape -> y [B, N, E]
+
+Normalisation, activations and residual sums between linear layers stay flat too, so that a transformer's trunk is
+reshaped once on its way in, and where attention or another operator needs [B, N, D].
 """
 
 from __future__ import annotations
@@ -34,45 +37,45 @@ def flatten(model: ir.Model) -> None:
 
 @dataclass
 class _Flattening:
-    """One graph on its way: nodes get flat twins, then whoever is left is served from them.
+    """One graph while it is rewritten: nodes get copies on flat values, then the other readers are connected to these.
 
     Attributes:
         graph: Changed in place.
-        nodes: Those that have a twin.
-        twins: Flat value, by the value that it stands for.
+        nodes: Those that have a flat copy.
+        flat: Value of [B * N, D], by its value of [B, N, D].
         sources: A value that is not flat, by its leading sizes.
         shapes: Shape tensor, by all sizes.
     """
 
     graph: ir.Graph
     nodes: list[ir.Node] = field(default_factory=list)
-    twins: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    flat: dict[ir.Value, ir.Value] = field(default_factory=dict)
     sources: dict[tuple[str, ...], ir.Value] = field(default_factory=dict)
     shapes: dict[tuple[str, ...], ir.Value] = field(default_factory=dict)
 
     def visit(self, node: ir.Node) -> None:
-        """Put a twin before a node that can be flat and has reason to be."""
+        """Add a flat copy of a linear layer, or of an operator on flat values that works row by row."""
         sizes = _sizes(node.outputs[0])
         if sizes is None or len(sizes) < 3:
             return
         linear = _linear(node)
         if linear is not None:
             rows, weight, bias = linear
-            self._add("Gemm", [self._flat(rows, node), weight, bias], node)
-        elif any(value in self.twins for value in node.inputs) and _fits(node, sizes):
-            inputs = [self._flat(v, node) if v is not None and _sizes(v) == sizes else v for v in node.inputs]
+            self._add("Gemm", [self._flattened(rows, node), weight, bias], node)
+        elif any(value in self.flat for value in node.inputs) and _fits(node, sizes):
+            inputs = [self._flattened(v, node) if v is not None and _sizes(v) == sizes else v for v in node.inputs]
             self._add(node.op_type, inputs, node)
 
     def restore(self) -> None:
-        """Serve the nodes and outputs that want the old shape, then drop what was replaced."""
+        """Reshape flat values for the nodes and outputs that need [B, N, D], then remove the nodes that have a copy."""
         replaced = set(self.nodes)
         for node in self.nodes:
             old = node.outputs[0]
             uses = [use for use in old.uses() if use.node not in replaced]
-            served = [use for use in uses if _reshapes_whatever(use.node, old)]
-            rest = [use for use in uses if use not in served]
-            for use in served:
-                use.node.replace_input_with(use.idx, self.twins[old])
+            reshapes = [use for use in uses if _reshapes_to_given_sizes(use.node, old)]
+            rest = [use for use in uses if use not in reshapes]
+            for use in reshapes:
+                use.node.replace_input_with(use.idx, self.flat[old])
             if rest or old.is_graph_output():
                 self._unflatten(node, rest)
         for node in reversed(self.nodes):
@@ -82,25 +85,25 @@ class _Flattening:
         import onnx_ir as ir
 
         attributes = [a for a in node.attributes.values() if a.name != "axis"] if kind != "Gemm" else []
-        twin = ir.Node("", kind, inputs, attributes, metadata_props=dict(node.metadata_props))
-        self.graph.insert_before(node, twin)
-        self.twins[node.outputs[0]] = twin.outputs[0]
+        copy = ir.Node("", kind, inputs, attributes, metadata_props=dict(node.metadata_props))
+        self.graph.insert_before(node, copy)
+        self.flat[node.outputs[0]] = copy.outputs[0]
         self.nodes.append(node)
 
-    def _flat(self, value: ir.Value, before: ir.Node) -> ir.Value:
-        if value not in self.twins:
+    def _flattened(self, value: ir.Value, before: ir.Node) -> ir.Value:
+        if value not in self.flat:
             sizes = _sizes(value) or ()
             self.sources.setdefault(sizes[:-1], value)
             producer = value.producer()
             earlier = producer.inputs[0] if producer is not None and producer.op_type == "Reshape" else None
             target = self._constant([-1, int(sizes[-1])])
-            self.twins[value] = self._node("Reshape", [earlier or value, target], before)
-        return self.twins[value]
+            self.flat[value] = self._node("Reshape", [earlier or value, target], before)
+        return self.flat[value]
 
     def _unflatten(self, node: ir.Node, uses: Sequence[Any]) -> None:
         old = node.outputs[0]
         shape = self._shape(_sizes(old) or (), node)
-        new = self._node("Reshape", [self.twins[old], shape], node)
+        new = self._node("Reshape", [self.flat[old], shape], node)
         new.shape, new.type = old.shape, old.type
         for use in uses:
             use.node.replace_input_with(use.idx, new)
@@ -150,7 +153,7 @@ def _linear(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
 
 
 def _fits(node: ir.Node, sizes: tuple[str, ...]) -> bool:
-    """Whether a node says the same of rows: each input has the output's sizes, or is a constant of one row at most."""
+    """Whether a node computes the same on flat values: inputs have the output's sizes, or are constants of one row."""
     if node.op_type not in UNARY | BINARY or len(node.outputs) != 1:
         return False
     axis = node.attributes.get("axis")
@@ -160,8 +163,8 @@ def _fits(node: ir.Node, sizes: tuple[str, ...]) -> bool:
     return all(_sizes(v) == sizes or (v.const_value is not None and (_rank(v) or 0) <= 1) for v in known)
 
 
-def _reshapes_whatever(node: ir.Node, value: ir.Value) -> bool:
-    """Whether a node reshapes a value to sizes that it does not copy from the value."""
+def _reshapes_to_given_sizes(node: ir.Node, value: ir.Value) -> bool:
+    """Whether a node reshapes a value to sizes that do not depend on the value's own (a 0 in a shape copies them)."""
     if node.op_type != "Reshape" or node.inputs[0] is not value or node.inputs[1] is None:
         return False
     return all(0 not in part for part in _parts(node.inputs[1]))

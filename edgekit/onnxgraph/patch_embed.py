@@ -1,8 +1,12 @@
 """Patch embedding as Gemm: a convolution whose kernel is its stride is a linear layer over patches.
 
-Where the patches are then laid out as [B, N, D], as vision transformers do, the two transpositions cancel; in INT8 the
-layer takes the image's own bytes. A scale and shift of the image before it (pixels to [-1, 1]) go into the weights,
-which is exact where nothing is padded.
+    image [B, C, H, W] -> Conv p x p [B, D, h, w] -> Reshape [B, D, h * w] -> Transpose [B, h * w, D]
+    image [B, C, H, W] -> Reshape [B, C, h, p, w, p] -> Transpose [B, h, w, C, p, p] -> Reshape [B * h * w, C * p * p]
+        -> Gemm [B * h * w, D] -> Reshape [B, h * w, D]
+
+Where the patches are laid out as [B, N, D], as vision transformers do, no transposition is left after the product; in
+INT8 the layer takes the image's own bytes. A scale and shift of the image before it (pixels to [-1, 1]) go into the
+weights, which is exact where nothing is padded.
 """
 
 from __future__ import annotations

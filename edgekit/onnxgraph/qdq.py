@@ -1,8 +1,12 @@
-"""Static INT8: a graph, a recipe and ranges -> a graph in QDQ form.
+"""Static INT8: a graph, a configuration and ranges -> a graph in QDQ form.
+
+    x fp32 [M, K] -> Gemm, weight fp32 [K, N], bias fp32 [N] -> y fp32 [M, N]
+    x fp32 [M, K] -> QuantizeLinear uint8 -> DequantizeLinear -> Gemm -> y fp32 [M, N]
+        weight int8 [K, N] -> DequantizeLinear, scale [N]; bias int32 [N] -> DequantizeLinear, x's scale times W's
 
 QuantizeLinear and DequantizeLinear stand around what each linear layer reads and nothing else, so that it takes INT8
 and gives float: the sum is scaled back once, and no second rounding hits what normalisation, attention or a scorer
-reads next. (`quantize_static` puts them around outputs too, and takes seconds a recipe where this takes milliseconds.)
+reads next. (`quantize_static` puts them around outputs too, and takes seconds where this takes milliseconds.)
 Weights of what stays in float arithmetic are stored in INT8 all the same.
 """
 
@@ -34,23 +38,23 @@ def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in chosen))
 
 
-def quantize(graph: onnx.ModelProto, recipe: QuantConfig, observed: Mapping[str, Observed]) -> onnx.ModelProto:
-    """Make the INT8 graph of a recipe; the given graph is not changed."""
+def quantize(graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, Observed]) -> onnx.ModelProto:
+    """Make the INT8 graph of a configuration; the given graph is not changed."""
     import onnx
 
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    divided = smoothquant.apply(copy, recipe.smooth, observed) if recipe.smooth else {}
-    quantizing = _Quantizing(copy.graph, recipe, {n: _range(n, recipe, observed, divided) for n in observed})
-    quantizing.run(set(nodes_of(groups(copy), recipe.floats)))
-    weight_only.in_int8(copy)
+    divided = smoothquant.apply(copy, config.smooth, observed) if config.smooth else {}
+    quantizing = _Quantizing(copy.graph, config, {n: _range(n, config, observed, divided) for n in observed})
+    quantizing.run(set(nodes_of(groups(copy), config.floats)))
+    weight_only.quantize_weights(copy)
     return copy
 
 
 def _range(
-    name: str, recipe: QuantConfig, observed: Mapping[str, Observed], divided: Mapping[str, Array]
+    name: str, config: QuantConfig, observed: Mapping[str, Observed], divided: Mapping[str, Array]
 ) -> tuple[float, float]:
-    low, high = observed[name].ranges[recipe.method]
+    low, high = observed[name].ranges[config.method]
     if name in divided:  # what the method would say of the smoothed tensor, by how each of its ends moved
         seen = observed[name]
         low *= _moved(-seen.low, divided[name])
@@ -65,29 +69,29 @@ def _moved(ends: Array, divided: Array) -> float:
 
 @dataclass
 class _Quantizing:
-    """One graph on its way: each tensor and each weight is quantized once.
+    """One graph while it is quantized: each tensor and each weight is quantized once.
 
     Attributes:
         graph: Changed in place.
-        recipe: Types and bits.
+        config: Types and bits.
         ranges: Smallest and largest value to represent, by tensor.
         scales: Of the tensors that were quantized.
         nodes: The new list of nodes.
-        movers: What only moves a tensor on its way to the linear layers, in order: bytes move faster than floats.
+        layouts: The Reshape and Transpose nodes before a tensor, in order: moving bytes is faster than moving floats.
     """
 
     graph: onnx.GraphProto
-    recipe: QuantConfig
+    config: QuantConfig
     ranges: Mapping[str, tuple[float, float]]
     scales: dict[str, float] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
-    movers: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
+    layouts: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
 
     def run(self, chosen: set[str]) -> None:
         """Quantize the chosen nodes."""
         weights = {i.name: i for i in self.graph.initializer}
         quantized: dict[str, Array] = {}
-        self.movers = _movers(self.graph, chosen)
+        self.layouts = _layout_nodes(self.graph, chosen)
         for node in self.graph.node:
             if node.name in chosen:
                 if node.input[0] not in self.scales:
@@ -108,7 +112,7 @@ class _Quantizing:
 
     def _tensor(self, name: str) -> None:
         low, high = self.ranges[name]
-        if self.recipe.activation == "uint8":
+        if self.config.activation == "uint8":
             scale = max((high - low) / 255.0, SMALLEST)
             zero = np.array(np.clip(np.round(-low / scale), 0, 255), np.uint8)
         else:
@@ -117,14 +121,14 @@ class _Quantizing:
         self.scales[name] = float(np.float32(scale))
         self._store(f"{name}_scale", np.array(scale, np.float32))
         self._store(f"{name}_zero", zero)
-        movers = self.movers.get(name, ())
-        place = self.nodes.index(movers[0]) if movers else len(self.nodes)
-        source, result = movers[0].input[0] if movers else name, f"{name}_quantized"
+        layouts = self.layouts.get(name, ())
+        place = self.nodes.index(layouts[0]) if layouts else len(self.nodes)
+        source, result = layouts[0].input[0] if layouts else name, f"{name}_quantized"
         self._node("QuantizeLinear", [source, f"{name}_scale", f"{name}_zero"], result)
         self.nodes.insert(place, self.nodes.pop())
-        if movers:
-            movers[0].input[0] = result
-        moved = name if movers else result
+        if layouts:
+            layouts[0].input[0] = result
+        moved = name if layouts else result
         self._node("DequantizeLinear", [moved, f"{name}_scale", f"{name}_zero"], f"{name}_dequantized")
 
     def _weight(self, weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
@@ -132,11 +136,11 @@ class _Quantizing:
         from onnx import numpy_helper
 
         values, axis = numpy_helper.to_array(weight), 0 if weight_only.transposed(node) else 1
-        levels = WEIGHT_LEVELS[self.recipe.reduce_range]
-        peaks = np.abs(values).max(axis=1 - axis if self.recipe.per_channel else None, keepdims=True)
+        levels = WEIGHT_LEVELS[self.config.reduce_range]
+        peaks = np.abs(values).max(axis=1 - axis if self.config.per_channel else None, keepdims=True)
         scale = np.maximum(peaks / levels, SMALLEST).astype(np.float32)
         rounded = np.clip(np.round(values / scale), -levels, levels).astype(np.int8)
-        name, flat = weight.name, scale.ravel() if self.recipe.per_channel else scale.reshape(())
+        name, flat = weight.name, scale.ravel() if self.config.per_channel else scale.reshape(())
         self._store(f"{name}_quantized", rounded)
         self._store(f"{name}_scale", flat)
         self._store(f"{name}_zero", np.zeros_like(flat, dtype=np.int8))
@@ -144,7 +148,7 @@ class _Quantizing:
             "DequantizeLinear",
             [f"{name}_quantized", f"{name}_scale", f"{name}_zero"],
             f"{name}_dequantized",
-            **({"axis": axis} if self.recipe.per_channel else {}),
+            **({"axis": axis} if self.config.per_channel else {}),
         )
         return np.asarray(flat)
 
@@ -176,7 +180,7 @@ class _Quantizing:
         self.nodes.append(helper.make_node(kind, inputs, [result], name=f"{result}/{kind}", **attributes))
 
 
-def _movers(graph: onnx.GraphProto, chosen: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
+def _layout_nodes(graph: onnx.GraphProto, chosen: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
     """The Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
     made = {name: node for node in graph.node for name in node.output}
     users: dict[str, list[onnx.NodeProto]] = {}

@@ -38,7 +38,7 @@ class QuantConfig:
 
     @property
     def key(self) -> str:
-        """A text that is equal for equal recipes."""
+        """A text that is equal for equal configurations."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property
@@ -53,7 +53,7 @@ class QuantConfig:
         return ", ".join(words)
 
     def keeping(self, *groups: str) -> QuantConfig:
-        """The same recipe with these groups in float, and no others."""
+        """The same configuration with these groups in float, and no others."""
         return replace(self, floats=tuple(sorted(groups)))
 
 

@@ -5,6 +5,11 @@ saturation at 32,767 (Intel 64 and IA-32 Architectures Software Developer's Manu
 AVX2 and AVX-512 kernels use it for unsigned activations and signed weights. The emulation is a graph of float operators
 around each INT8 layer: exact sums, less what saturation takes away. It is slow, and right wherever the sums themselves
 are exact: with VNNI, and without it under EXACT.
+
+    x uint8 [..., K] -> INT8 layer, weight int8 [K, N] -> y [..., N]
+    x uint8 [..., K] -> INT8 layer -> y [..., N] -> Sub -> saturated y [..., N]
+    x uint8 [..., K] -> Gather, Reshape, Transpose [pairs, M, 2] -> MatMul [pairs, M, N] -> what Clip to 16 bits cuts
+        off -> ReduceSum over pairs -> what Sub subtracts [..., N]
 """
 
 from __future__ import annotations

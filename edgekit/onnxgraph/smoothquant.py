@@ -1,5 +1,8 @@
 """SmoothQuant: what makes activations hard to quantize moves into the weights (Xiao et al., 2023, equation 4).
 
+    LayerNormalization, scale and shift [K] -> X [..., K] -> MatMul, weight W [K, N]
+    LayerNormalization, scale / s and shift / s -> X / s [..., K] -> MatMul, weight s W [K, N]; s [K]
+
 Each input channel of a linear layer that follows a LayerNormalization is divided by
 `max|X_j|^alpha / max|W_j|^(1 - alpha)`; the division is folded into the normalisation's scale and shift, the
 multiplication into the weights, so that the graph computes the same and runs as fast.
@@ -37,7 +40,7 @@ def apply(graph: onnx.ModelProto, alpha: float, observed: Mapping[str, Observed]
     for node in graph.graph.node:
         if node.op_type != "LayerNormalization" or not set(node.input[1:]) <= set(weights):
             continue
-        tensors = _same(node.output[0], users)
+        tensors = _with_reshapes(node.output[0], users)
         read = _read_by_linears(node, tensors, users, weights)
         seen = [name for name in tensors if name in observed]
         channels = list(weights[node.input[1]].dims)
@@ -48,9 +51,9 @@ def apply(graph: onnx.ModelProto, alpha: float, observed: Mapping[str, Observed]
         factors = (peaks**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)).astype(np.float32)
         factors = np.maximum(factors, FLOOR).astype(np.float32)
         for name in node.input[1:]:
-            _change(weights[name], numpy_helper.to_array(weights[name]) / factors)
+            _set_values(weights[name], numpy_helper.to_array(weights[name]) / factors)
         for name in read:
-            _change(weights[name], numpy_helper.to_array(weights[name]) * factors[:, None])
+            _set_values(weights[name], numpy_helper.to_array(weights[name]) * factors[:, None])
         divided.update(dict.fromkeys(seen, factors))
     return divided
 
@@ -70,13 +73,13 @@ def _read_by_linears(
     return tuple(r.input[1] for r in readers) if alone and plain else ()
 
 
-def _same(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
+def _with_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
     """A tensor and what it is reshaped to."""
     reshaped = [user.output[0] for user in users.get(name, ()) if user.op_type == "Reshape"]
-    return [name, *(same for one in reshaped for same in _same(one, users))]
+    return [name, *(same for one in reshaped for same in _with_reshapes(one, users))]
 
 
-def _change(weight: onnx.TensorProto, values: Array) -> None:
+def _set_values(weight: onnx.TensorProto, values: Array) -> None:
     from onnx import numpy_helper
 
     weight.CopyFrom(numpy_helper.from_array(np.asarray(values, dtype=np.float32), weight.name))

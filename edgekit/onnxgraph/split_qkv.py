@@ -1,6 +1,9 @@
-"""Packed attention heads: [B, N, 3, heads, d] moved to [3, B, heads, N, d] and picked apart, in fewer copies.
+"""Packed queries, keys and values, taken apart by one Split: one copy of the data less.
 
-One transposition of [B, N, 3 * heads, d] and one Split give the same queries, keys and values.
+    x [B, N, 3 * heads * d] -> Reshape [B, N, 3, heads, d] -> Transpose [3, B, heads, N, d] -> Gather 0, 1, 2
+    x [B, N, 3 * heads * d] -> Reshape [B, N, 3 * heads, d] -> Transpose [B, 3 * heads, N, d] -> Split
+
+Both give queries, keys and values of [B, heads, N, d].
 """
 
 from __future__ import annotations

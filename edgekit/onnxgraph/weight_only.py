@@ -1,4 +1,10 @@
-"""Weights that are stored in INT8 and multiplied in float: smaller files where INT8 arithmetic does not pay."""
+"""Weights that are stored in INT8 and multiplied in float: smaller files where INT8 arithmetic does not pay.
+
+    x -> MatMul, weight fp32 [K, N]
+    x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N] -> fp32 [K, N]
+
+Gemm and Conv alike; the weights of a Conv are [D, C, kh, kw], with a scale for each of D.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,7 @@ CHANNEL = {"Conv": 0, "Gemm": 1, "MatMul": 1}
 """Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
 
 
-def in_int8(graph: onnx.ModelProto) -> None:
+def quantize_weights(graph: onnx.ModelProto) -> None:
     """Store the float weights of convolutions and linear layers in INT8, one scale a channel; changes the graph."""
     from onnx import TensorProto, helper, numpy_helper
 

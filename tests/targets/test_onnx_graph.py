@@ -93,35 +93,6 @@ def test_the_trunk_is_gemm_and_nothing_is_copied_twice(tmp_path: Path) -> None:
     assert found["Transpose"] == 4  # tiles, heads, keys, merge
 
 
-def test_what_is_not_the_pattern_is_left_alone(tmp_path: Path) -> None:
-    assert operators(exported(Transformer(padding=1), tmp_path / "a")[1])["Conv"] == 1
-    assert operators(exported(Transformer(picked=2), tmp_path / "b")[1])["Split"] == 0
-
-
-class Twice(nn.Module):
-    """Two patch embeddings of one weight, and one that does not tile its image."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patch = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.odd = nn.Conv2d(3, WIDTH, 5, 5)
-
-    def forward(self, images: Tensor) -> Tensor:
-        one, two, odd = self.patch(images), self.patch(images.flip(1)), self.odd(images)
-        rows = [maps.flatten(2).transpose(1, 2) for maps in (one, two)]
-        answer: Tensor = rows[0] + rows[1] + odd.flatten(2).transpose(1, 2).mean(1, keepdim=True)
-        return answer
-
-
-def test_patches_that_leave_a_rest_and_shared_weights_stay_convolutions(tmp_path: Path) -> None:
-    spec, path = exported(Twice(), tmp_path)
-    assert operators(path)["Conv"] == 3
-    inputs = spec.random(1, {"batch": 2, "height": 32, "width": 48})
-    with torch.no_grad():
-        right = spec.module(torch.from_numpy(inputs["images"])).numpy()
-    np.testing.assert_allclose(OrtRuntime(path).run(inputs)["rows"], right, atol=2e-5 * float(np.abs(right).max()))
-
-
 def test_nodes_keep_the_names_of_their_modules(tmp_path: Path) -> None:
     import onnx
 

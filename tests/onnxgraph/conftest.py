@@ -1,0 +1,59 @@
+"""A graph of linear layers, what it is calibrated on, and what was observed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit.onnxgraph import qdq
+from edgekit.onnxgraph.quant_config import METHODS, Observed
+from edgekit.quantization import observers
+from edgekit.quantization.calibration import Samples
+from tests.onnxgraph.graphs import WIDTH
+
+
+@pytest.fixture(scope="module")
+def graph() -> onnx.ModelProto:
+    """Normalisation, two linear layers, one of another module."""
+    draw = np.random.default_rng(0)
+
+    def weight(name: str, *shape: int, deviation: float = 0.2) -> onnx.TensorProto:
+        return numpy_helper.from_array(draw.normal(0, deviation, shape).astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["normal"], name="norm/LayerNormalization"),
+        helper.make_node("Gemm", ["normal", "w1", "b1"], ["hidden"], name="blocks.0.mlp.0/Gemm"),
+        helper.make_node("Relu", ["hidden"], ["bent"], name="blocks.0.mlp.1/Relu"),
+        helper.make_node("Gemm", ["bent", "w2", "b2"], ["y"], name="blocks.0.mlp.2/Gemm"),
+        helper.make_node("MatMul", ["y", "w3"], ["z"], name="head/MatMul"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.linspace(0.1, 8, WIDTH, dtype=np.float32), "scale"),
+        weight("shift", WIDTH),
+        weight("w1", WIDTH, 2 * WIDTH),
+        weight("b1", 2 * WIDTH),
+        weight("w2", 2 * WIDTH, WIDTH),
+        weight("b2", WIDTH),
+        weight("w3", WIDTH, WIDTH),
+    ]
+    made = helper.make_graph(
+        nodes,
+        "toy",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", WIDTH])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["rows", WIDTH])],
+        weights,
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.fixture(scope="module")
+def samples() -> Samples:
+    draw = np.random.default_rng(1)
+    return Samples({"x": draw.normal(0, 1, (96, WIDTH)).astype(np.float32)}, tuple(map(str, range(96))))
+
+
+@pytest.fixture(scope="module")
+def observed(graph: onnx.ModelProto, samples: Samples) -> dict[str, Observed]:
+    return observers.observe(graph, qdq.activations(graph), samples, METHODS, lambda done: None)
