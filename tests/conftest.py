@@ -1,9 +1,14 @@
 """What all tests share: latency and compression are brief, since no test judges them; what needs a browser says so."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 os.environ.setdefault("EDGEKIT_TIMED_SECONDS", "0.05")
 os.environ.setdefault("EDGEKIT_BROTLI_QUALITY", "5")  # half a second instead of a minute for the browser's runtime
@@ -22,6 +27,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if found and (missing := _missing()):
         for item in found:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Headless Chromium with WebGPU in software: one for all tests of a process, since Playwright starts only once."""
+    from edgekit.errors import NotVerifiedHere
+    from edgekit.runtime import browser as chromium
+
+    try:
+        playwright, started = chromium.launch(chromium.SOFTWARE_GPU)
+    except NotVerifiedHere as missing:
+        pytest.skip(str(missing))
+    yield started
+    started.close()
+    playwright.stop()
 
 
 def _missing() -> str:
