@@ -51,7 +51,7 @@ def test_layout(filled: Any, page: Page) -> None:
     address = report.write(filled.folder).html.as_uri()
     page.goto(address)
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # a literal of Playwright's own
+        page.emulate_media(color_scheme=scheme)
         fits(page)
     page.emulate_media(media="print")
     assert page.evaluate("document.querySelector('nav').offsetParent") is None
