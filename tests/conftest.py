@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import skips
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds them here
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -22,11 +25,15 @@ BROWSER = (HERE / "web", HERE / "targets" / "test_web.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what drives Chromium where there is none, or where the page cannot be built."""
+    """Skip what drives Chromium where there is none or where the page cannot be built, and what needs a GPU."""
     found = [item for item in items if any(item.path == path or path in item.path.parents for path in BROWSER)]
     if found and (missing := _missing()):
         for item in found:
             item.add_marker(pytest.mark.skip(reason=missing))
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu and not _has_cuda():
+        for item in gpu:
+            item.add_marker(pytest.mark.skip(reason=skips.NO_CUDA))
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +49,12 @@ def browser() -> Iterator["Browser"]:
     yield started
     started.close()
     playwright.stop()
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _missing() -> str:

@@ -82,7 +82,7 @@ def _panel(title: str, rows: Sequence[Row]) -> Panel:
 
 
 def _family(row: Row) -> str:
-    """What shares a panel: `wasm-fp32` and `wasm-int8` ran in the same runtime on the same machine."""
+    """What shares a panel: `wasm-fp32` and `wasm-q8` ran in the same runtime on the same machine."""
     return row.place.partition("-")[0]
 
 

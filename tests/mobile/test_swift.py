@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tree_sitter
+import tree_sitter_swift
 
 from edgekit import apps
 from tests.apps import toy
@@ -73,9 +75,7 @@ def test_the_sample_finds_what_assets_wrote(tmp_path: Path) -> None:
 
 def errors(source: bytes) -> list[str]:
     """Where tree-sitter's Swift grammar finds no sense."""
-    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install tree-sitter-swift")
-    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install tree-sitter")
-    tree = tree_sitter.Parser(tree_sitter.Language(swift.language())).parse(source)
+    tree = tree_sitter.Parser(tree_sitter.Language(tree_sitter_swift.language())).parse(source)
 
     def walk(node: object) -> Iterator[str]:
         if node.type == "ERROR" or node.is_missing:  # type: ignore[attr-defined]  # tree-sitter's node

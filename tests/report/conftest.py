@@ -248,14 +248,14 @@ def recipes() -> list[dict[str, Any]]:
 
 def _web(builder: Builder) -> None:
     variants = tuple(
-        Variant(name=name, precision=name, path=f"{name}.onnx", target=target, max_abs=1e-3)
-        for name, target in (("fp32", "onnx"), ("int8", "onnx-int8-dynamic"))
+        Variant(name=name, precision=precision, path=f"{name}.onnx", target=target, max_abs=1e-3)
+        for name, precision, target in (("fp32", "fp32", "onnx"), ("q8", "int8", "onnx-int8-dynamic"))
     )
     builder.artifact("web", "mixed", variants=variants)
     places = []
-    for name, error, p50 in (("wasm-fp32", 2e-6, 9.6), ("wasm-int8", 0.012, 6.1), ("webgpu-fp32", 4e-5, 0)):
+    for name, error, p50 in (("wasm-fp32", 2e-6, 9.6), ("wasm-q8", 0.012, 6.1), ("webgpu-fp32", 4e-5, 0)):
         maps = builder.scores("web", name, error, len(name) + 3)
-        limits = INT8 if "int8" in name else FP32
+        limits = INT8 if name.endswith("q8") else FP32
         places.append(ran(builder, maps, limits, p50, place=name, device="Chromium 141, onnxruntime-web 1.30"))
     builder.judge("web", places, 4_700_000)
 

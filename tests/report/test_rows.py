@@ -34,12 +34,12 @@ def test_every_kind_of_row(filled: Any) -> None:
         "onnx-int8-static · cpu": "rejected",
         "torch-mobile": "not judged yet",
         "web · wasm-fp32": "verified",
-        "web · wasm-int8": "verified",
+        "web · wasm-q8": "verified",
         "web · webgpu-fp32": "verified",
     }
-    assert {label: found[label].precision for label in ("web · wasm-fp32", "web · wasm-int8", "onnx-fp16 · cpu")} == {
+    assert {label: found[label].precision for label in ("web · wasm-fp32", "web · wasm-q8", "onnx-fp16 · cpu")} == {
         "web · wasm-fp32": "fp32",
-        "web · wasm-int8": "int8",
+        "web · wasm-q8": "int8",
         "onnx-fp16 · cpu": "fp16",
     }
     assert found["onnx-int8-dynamic · cpu"].slower
