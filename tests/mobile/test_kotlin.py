@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ANDROID = ROOT / "mobile" / "android"
 CHECK = ANDROID / "check"
 LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
-TESTS = ("org.edgekit.GoldenVectorsTest", "org.edgekit.ManifestTest", "org.edgekit.BundleTest")
+TESTS = sorted((ANDROID / "edgekit" / "src" / "test" / "kotlin" / "org" / "edgekit").glob("*Test.kt"))
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,17 @@ def test_the_tests_of_the_library_pass_on_the_jvm(compiled: Path, tmp_path: Path
             "-cp",
             f"{compiled}:{LIBRARIES / 'kotlin-stdlib.jar'}:{LIBRARIES / 'kotlin-test.jar'}",
             "RunTests",
-            *TESTS,
+            *(f"org.edgekit.{path.stem}" for path in TESTS),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stdout
-    assert "12 passed, 0 failed" in run.stdout
+    declared = [path.read_text().count("@Test") for path in TESTS]
+    assert declared
+    assert all(declared)
+    assert f"{sum(declared)} passed, 0 failed" in run.stdout
     _reads_as_a_result(tmp_path)
 
 
