@@ -85,8 +85,7 @@ def test_a_lost_gpu_is_replaced_at_the_next_run(library: Page) -> None:
         "async function (how) { return (self.device = await own.call(this, how)); };",
     )
     load(library, device="webgpu", dtype="fp32")
-    library.workers[0].evaluate("() => self.device.destroy()")
-    library.wait_for_timeout(300)
+    library.workers[0].evaluate("async () => { self.device.destroy(); await self.device.lost; }")
     answer = library.evaluate(RUN, ["red", 1])
     assert [f["code"] for f in answer["fallbacks"]] == ["DEVICE_LOST"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.web.driving import RUN, load, prefix_worker
+from tests.web.driving import RUN, load, prefix_worker, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -123,8 +123,7 @@ def test_a_hundred_runs_leak_nothing_and_dispose_gives_all_back(library: Page) -
     grown = library.evaluate(heap) - heap_before
     assert grown < 4e6, f"the page's heap grew by {grown / 1e6:.1f} MB"
     library.evaluate("() => globalThis.runner.dispose()")
-    library.wait_for_timeout(300)
-    assert library.workers == []
+    until(library, lambda: not library.workers, "the end of the worker")
     disposed = "() => globalThis.runner.run({ image: new ImageData(9, 9), query: 'red' }).catch((e) => e.message)"
     assert "was disposed" in library.evaluate(disposed)
 

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.web.driving import load
+from tests.web.driving import load, until
 from tests.web.host import Host
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+
+CACHED = """async () => { const { isCached } = await import(new URL("edgekit.js", location.href).href);
+  return isCached("./", { device: "wasm" }); }"""
 
 
 def test_a_page_instead_of_the_manifest_is_named(library: Page) -> None:
@@ -27,7 +31,7 @@ def test_a_warm_load_asks_no_server_for_the_model(library: Page) -> None:
     asked: list[str] = []
     library.on("request", lambda request: asked.append(request.url))
     load(library, device="wasm")
-    library.wait_for_timeout(300)
+    until(library, lambda: library.evaluate(CACHED), "the model in the cache")
     library.reload()
     info = load(library, device="wasm")
     assert info["fromCache"]
@@ -54,8 +58,7 @@ def test_an_aborted_load_stops_and_leaves_nothing(library: Page) -> None:
       const control = new AbortController(); setTimeout(() => control.abort(), 5);
       return load("./", { device: "wasm", signal: control.signal }).then(() => "loaded", (e) => e.name); }"""
     assert library.evaluate(code) == "AbortError"
-    library.wait_for_timeout(200)
-    assert library.workers == []
+    until(library, lambda: not library.workers, "the end of the worker")
 
 
 def test_a_slow_download_of_the_runtime_is_no_time_out(browser: Browser, bundle: Path) -> None:
@@ -74,8 +77,7 @@ def test_an_abort_while_the_runtime_comes_ends_its_worker(browser: Browser, bund
         how, took = page.evaluate(code)
         assert how == "AbortError"
         assert took < 6000
-        page.wait_for_timeout(200)
-        assert page.workers == []
+        until(page, lambda: not page.workers, "the end of the worker")
 
 
 @pytest.mark.parametrize("more", [b"", b"more"])
