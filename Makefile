@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 CHECK := mobile/android/check
 KOTLIN := $(CHECK)/node_modules/.package-lock.json
 JARS := $(CHECK)/jars/.installed
-JVM := $(and $(shell command -v npm),$(shell command -v javac))
+PAGE := web/node_modules/.package-lock.json
+NPM := $(shell command -v npm)
+JVM := $(and $(NPM),$(shell command -v javac))
+CHROMIUM := $(or $(EDGEKIT_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
 .PHONY: setup setup-test export test lint clean
 
 setup: $(VENV)/.export
-setup-test: $(VENV)/.test $(if $(JVM),$(KOTLIN) $(JARS))
+setup-test: $(VENV)/.test $(if $(NPM),$(PAGE)) $(if $(JVM),$(KOTLIN) $(JARS)) $(if $(CHROMIUM),,$(VENV)/.chromium)
 
 $(VENV)/.export: pyproject.toml
 	$(PYTHON) -c '$(NEW_ENOUGH)'
@@ -23,9 +26,14 @@ $(VENV)/.test: $(VENV)/.export
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,web,test,dev]'
 	touch $@
 
-# Kotlin's compiler: without it, its tests say why they are skipped.
-$(KOTLIN): $(CHECK)/package-lock.json
-	-cd $(CHECK) && npm ci --ignore-scripts --no-audit --no-fund --silent
+# What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.
+$(PAGE) $(KOTLIN): %/node_modules/.package-lock.json: %/package-lock.json
+	-cd $* && npm ci --ignore-scripts --no-audit --no-fund --silent
+
+# Playwright's own Chromium where the system has none. It comes from one host only: where that is out of reach, the
+# browser's tests are skipped and say what to install.
+$(VENV)/.chromium: $(VENV)/.test
+	-$(BIN)/playwright install chromium && touch $@
 
 # kotlinx.serialization, likewise; pip brings its jars.
 $(JARS): $(CHECK)/requirements.txt $(VENV)/.test

@@ -1,9 +1,17 @@
 """What all tests share: latency and compression are brief, since no test judges them; what needs a browser says so."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests import skips
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds them here
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 os.environ.setdefault("EDGEKIT_TIMED_SECONDS", "0.05")
 os.environ.setdefault("EDGEKIT_BROTLI_QUALITY", "5")  # half a second instead of a minute for the browser's runtime
@@ -17,11 +25,36 @@ BROWSER = (HERE / "web", HERE / "targets" / "test_web.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what drives Chromium where there is none, or where the page cannot be built."""
+    """Skip what drives Chromium where there is none or where the page cannot be built, and what needs a GPU."""
     found = [item for item in items if any(item.path == path or path in item.path.parents for path in BROWSER)]
     if found and (missing := _missing()):
         for item in found:
             item.add_marker(pytest.mark.skip(reason=missing))
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu and not _has_cuda():
+        for item in gpu:
+            item.add_marker(pytest.mark.skip(reason=skips.NO_CUDA))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Headless Chromium with WebGPU in software: one for all tests of a process, since Playwright starts only once."""
+    from edgekit.errors import NotVerifiedHere
+    from edgekit.runtime import browser as chromium
+
+    try:
+        playwright, started = chromium.launch(chromium.SOFTWARE_GPU)
+    except NotVerifiedHere as missing:
+        pytest.skip(str(missing))
+    yield started
+    started.close()
+    playwright.stop()
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _missing() -> str:

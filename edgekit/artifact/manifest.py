@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from edgekit.model.spec import Axis, Input, Output
 
 
 class _Record(BaseModel):
@@ -51,6 +53,20 @@ class TensorInfo(_Record):
     low: float = 0.0
     high: float = 1.0
 
+    @classmethod
+    def of_input(cls, given: Input) -> Self:
+        """What the manifest says of a model's input."""
+        return cls(
+            name=given.name, dtype=given.dtype, shape=given.shape, kind=given.kind, low=given.low, high=given.high
+        )
+
+    @classmethod
+    def of_output(cls, made: Output, shape: tuple[int | str, ...]) -> Self:
+        """What the manifest says of a model's output, with the shape that it was seen to have."""
+        return cls(
+            name=made.name, dtype=made.dtype, shape=shape, role=made.role, of=made.of, low=made.low, high=made.high
+        )
+
 
 class AxisInfo(_Record):
     """A dimension: dynamic within [minimum, maximum] in steps of multiple_of, or fixed at default."""
@@ -60,6 +76,17 @@ class AxisInfo(_Record):
     maximum: int
     multiple_of: int
     dynamic: bool
+
+    @classmethod
+    def of_axis(cls, axis: Axis, dynamic: bool) -> Self:
+        """What the manifest says of a model's axis, dynamic in this artifact or fixed."""
+        return cls(
+            default=axis.default,
+            minimum=axis.minimum,
+            maximum=axis.maximum,
+            multiple_of=axis.multiple_of,
+            dynamic=dynamic,
+        )
 
 
 class Source(_Record):

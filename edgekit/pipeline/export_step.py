@@ -137,32 +137,9 @@ def _manifest(
         source=source,
         model_sha256=model_digest(context.root / MODEL),
         options=dict(options),
-        inputs=tuple(
-            TensorInfo(name=i.name, dtype=i.dtype, shape=i.shape, kind=i.kind, low=i.low, high=i.high)
-            for i in spec.inputs
-        ),
-        outputs=tuple(
-            TensorInfo(
-                name=o.name,
-                dtype=o.dtype,
-                shape=("batch", *answers[o.name].shape[1:]),
-                role=o.role,
-                of=o.of,
-                low=o.low,
-                high=o.high,
-            )
-            for o in spec.outputs
-        ),
-        axes={
-            axis: AxisInfo(
-                default=a.default,
-                minimum=a.minimum,
-                maximum=a.maximum,
-                multiple_of=a.multiple_of,
-                dynamic=axis in exported.dynamic,
-            )
-            for axis, a in spec.axes.items()
-        },
+        inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
+        outputs=tuple(TensorInfo.of_output(o, ("batch", *answers[o.name].shape[1:])) for o in spec.outputs),
+        axes={n: AxisInfo.of_axis(a, n in exported.dynamic) for n, a in spec.axes.items()},
         notes=exported.notes,
         tools=dict(tools),
         files=(),

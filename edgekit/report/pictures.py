@@ -157,7 +157,7 @@ def _tile(
 
 def _heat(values: Array, low: float, high: float) -> Array:
     """Colours of a map; what is not finite is magenta. RGBA uint8."""
-    share = np.clip((np.nan_to_num(values) - low) / ((high - low) or 1.0), 0, 1)
+    share = np.clip((np.where(np.isfinite(values), values, low) - low) / ((high - low) or 1.0), 0, 1)
     stops = np.linspace(0, 1, len(HEAT))
     channels = [np.interp(share, stops, [colour[i] for colour in HEAT]) for i in range(3)]
     made = np.stack([*channels, 255 * veil(share)], -1)
@@ -172,7 +172,7 @@ def veil(share: Any) -> Any:
 
 def _signed(off: Array, peak: float) -> Array:
     """Blue where the artifact is lower, orange where it is higher, clear where both agree. RGBA uint8."""
-    share = np.clip(np.nan_to_num(off) / (peak or 1.0), -1, 1)
+    share = np.clip(np.where(np.isfinite(off), off, 0.0) / (peak or 1.0), -1, 1)
     made = np.where((share < 0)[..., None], np.array([*LOWER, 0.0]), np.array([*HIGHER, 0.0]))
     made[..., 3] = 255 * np.abs(share)
     made[~np.isfinite(off)] = LOST

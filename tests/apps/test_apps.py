@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tree_sitter
+import tree_sitter_swift
 
 from edgekit import apps
 from edgekit.artifact.store import MANIFEST, amend, read_artifact
@@ -190,9 +192,7 @@ def test_ios_app_gets_package_code_and_bundle(build: Path, tmp_path: Path) -> No
 
 
 def parses(source: bytes) -> bool:
-    swift = pytest.importorskip("tree_sitter_swift", reason="no Swift grammar: pip install 'edgekit[test]'")
-    tree_sitter = pytest.importorskip("tree_sitter", reason="no parser: pip install 'edgekit[test]'")
-    return not tree_sitter.Parser(tree_sitter.Language(swift.language())).parse(source).root_node.has_error
+    return not tree_sitter.Parser(tree_sitter.Language(tree_sitter_swift.language())).parse(source).root_node.has_error
 
 
 def test_a_rejected_artifact_enters_no_app(own: Path, app: Path) -> None:

@@ -99,32 +99,11 @@ def commit(folder: Path, target: str, files: dict[str, bytes], status: str = "ve
             key="",
             source=Source(name="model", sha256=""),
             model_sha256=model_digest(folder.parent / "model"),
-            inputs=tuple(
-                TensorInfo(name=i.name, dtype=i.dtype, shape=i.shape, kind=i.kind, low=i.low, high=i.high)
-                for i in declared.inputs
-            ),
+            inputs=tuple(TensorInfo.of_input(i) for i in declared.inputs),
             outputs=tuple(
-                TensorInfo(
-                    name=o.name,
-                    dtype=o.dtype,
-                    shape=("batch", 4 if o.role == "ranking" else 16),
-                    role=o.role,
-                    of=o.of,
-                    low=o.low,
-                    high=o.high,
-                )
-                for o in declared.outputs
+                TensorInfo.of_output(o, ("batch", 4 if o.role == "ranking" else 16)) for o in declared.outputs
             ),
-            axes={
-                axis: AxisInfo(
-                    default=a.default,
-                    minimum=a.minimum,
-                    maximum=a.maximum,
-                    multiple_of=a.multiple_of,
-                    dynamic=axis == "batch",
-                )
-                for axis, a in declared.axes.items()
-            },
+            axes={n: AxisInfo.of_axis(a, n == "batch") for n, a in declared.axes.items()},
             files=(),
         )
         commit_artifact(staged, manifest)
@@ -137,7 +116,7 @@ def judge(folder: Path, status: str, reason: str = "") -> None:
 
 
 def onnx_model(shift: float) -> bytes:
-    """MatMul, Add and Relu: ONNX Runtime fuses nothing of it away."""
+    """MatMul and Softmax: ONNX Runtime fuses nothing of it away."""
     import onnx
     from onnx import TensorProto, helper
 

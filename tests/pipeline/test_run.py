@@ -142,26 +142,36 @@ def test_verifying_nothing_says_what_to_do(tmp_path: Path) -> None:
         run.verify(tmp_path, QuietListener())
 
 
-@pytest.mark.parametrize("seconds", [1.0, 3.0, 6.0])
-def test_a_killed_export_leaves_old_or_none_and_the_next_run_finishes(build: Path, seconds: float) -> None:
+def staged(build: Path) -> bool:
+    """The worker exports: what it writes lies beside the old artifact."""
+    return any(build.glob(".onnx.*.tmp"))
+
+
+def unjudged(build: Path) -> bool:
+    """The new artifact is in place, and nobody has judged it."""
+    try:
+        return not read_artifact(build / "onnx").verdicts
+    except ArtifactError:  # between the two renames there is none
+        return False
+
+
+@pytest.mark.parametrize("landed", [staged, unjudged])
+def test_a_killed_export_leaves_a_whole_artifact_and_the_next_run_finishes(
+    build: Path, landed: Callable[[Path], bool]
+) -> None:
     before = read_artifact(build / "onnx")
-    command = [
-        sys.executable,
-        "-m",
-        "edgekit.cli.main",
-        "export",
-        SMALL,
-        "-t",
-        "onnx",
-        "-o",
-        str(build.parent),
-        "--fresh",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as run:
-        time.sleep(seconds)
-        os.killpg(run.pid, signal.SIGKILL)
-    if (build / "onnx").exists():
-        assert read_artifact(build / "onnx").files == before.files
+    command = [sys.executable, "-m", "edgekit", "export", SMALL, "-t", "onnx", "-o", str(build.parent), "--fresh"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet, start_new_session=True) as running:  # type: ignore[call-overload]
+        while running.poll() is None and not landed(build):
+            time.sleep(0.005)
+        assert running.poll() is None, "it ended before it came to where it should be killed"
+        os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == -signal.SIGKILL
+    assert landed(build), "the kill came too late: the run had gone on"
+    left = read_artifact(build / "onnx")
+    assert left.files == before.files
+    assert bool(left.verdicts) == (landed is staged)  # the old artifact, or the new one
     assert export(build.parent, "onnx")["onnx"].status == "verified"
     assert not list(build.glob(".*.tmp"))
 

@@ -112,11 +112,10 @@ def test_a_changed_reference_is_refused(recorded: Path, tmp_path: Path) -> None:
         read_reference(tmp_path / "nowhere")
 
 
-def test_no_gpu_is_one_sentence(tmp_path: Path) -> None:
+def test_no_gpu_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    if torch.cuda.is_available():
-        pytest.skip("this host has a CUDA device")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RecordError, match="no CUDA device is visible"):
         record_reference(resolve_model(SMALL), tmp_path / "reference", device="cuda")
     assert not list(tmp_path.iterdir())

@@ -260,7 +260,7 @@ def _web(builder: Builder) -> None:
     places = []
     for name, error, p50 in (("wasm-fp32", 2e-6, 9.6), ("wasm-q8", 0.012, 6.1), ("webgpu-fp32", 4e-5, 0)):
         maps = builder.scores("web", name, error, len(name) + 3)
-        limits = INT8 if "q8" in name else FP32
+        limits = INT8 if name.endswith("q8") else FP32
         places.append(
             ran(
                 builder,

@@ -15,7 +15,7 @@ def launch() -> None:
 
 
 def test_no_chromium_is_a_sentence_that_tells_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("playwright")
+    pytest.importorskip("playwright", reason=browser.NO_PLAYWRIGHT)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "/nowhere")
     monkeypatch.delenv(browser.VARIABLE, raising=False)
@@ -24,7 +24,7 @@ def test_no_chromium_is_a_sentence_that_tells_how_to_get_it(monkeypatch: pytest.
 
 
 def test_a_chromium_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("playwright")
+    pytest.importorskip("playwright", reason=browser.NO_PLAYWRIGHT)
     monkeypatch.setenv(browser.VARIABLE, "/bin/false")
     with pytest.raises(NotVerifiedHere, match=r"Chromium does not start .* is '/bin/false' whole"):
         launch()

@@ -200,8 +200,6 @@ def test_the_shipped_model(tmp_path: Path) -> None:
     from tests.targets import phone_models
 
     spec = resolve_model("arr-coc-tiny")
-    if spec.evaluation is None:
-        pytest.skip("arr-coc-tiny has no evaluation set yet")
     path = phone_models.made(coreml.TARGET, "coreml", spec, tmp_path, precision="fp32")
     opened = open_package(path, "interpreter")
     for first in range(4):

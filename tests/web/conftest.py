@@ -1,4 +1,4 @@
-"""A small bundle, a server and headless Chromium; skipped with the reason where one of them cannot be had."""
+"""A small bundle and its server; skipped with the reason where the bundle cannot be had."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edgekit.errors import EdgekitError, NotVerifiedHere
-from edgekit.runtime import browser as chromium
+from edgekit.errors import EdgekitError
 from edgekit.serving.static import Server
 
 if TYPE_CHECKING:
@@ -34,18 +33,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return make(tmp_path_factory.mktemp("bundle") / "web")
     except EdgekitError as missing:
         pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium with WebGPU in software."""
-    try:
-        playwright, started = chromium.launch(chromium.SOFTWARE_GPU)
-    except NotVerifiedHere as missing:
-        pytest.skip(str(missing))
-    yield started
-    started.close()
-    playwright.stop()
 
 
 @pytest.fixture(scope="session")

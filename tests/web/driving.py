@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
+PATIENCE = 60  # seconds until what must come has come; a shared machine with two cores
+
 LOAD = """async (options) => {
   const library = await import(new URL("edgekit.js", location.href).href);
   try {
@@ -76,6 +78,14 @@ def replace(page: Page, path: str, change: Callable[[bytes], bytes]) -> None:
         route.fulfill(status=200, headers=headers, body=change(original.body()))
 
     page.route(f"**/{path}", answer)
+
+
+def until(page: Page, condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition, as short as it takes."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"never came: {what}"
+        page.wait_for_timeout(20)  # lets Playwright's events through
 
 
 def prefix_worker(page: Page, script: str) -> None:

@@ -1,0 +1,94 @@
+"""What goes into an app and what bundle.json says of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgekit.apps import bundle
+from edgekit.apps.records import Platform, digest, size
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError
+from tests.apps import toy
+
+
+def platform(*targets: str) -> Platform:
+    return Platform(targets=targets, require_app=lambda app: None, files=lambda made, app: {})
+
+
+ANY = platform("executorch-int8", "executorch", "coreml", "onnx", "torch-mobile")
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy.build(tmp_path_factory.mktemp("build") / "toy")
+
+
+@pytest.fixture
+def own(build: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(build, tmp_path / "toy"))
+
+
+def test_the_index_names_and_hashes_every_other_file(build: Path) -> None:
+    made = bundle.plan(build, ANY, ())
+    content = made.files[bundle.INDEX]
+    assert isinstance(content, bytes)
+    index = json.loads(content)
+    assert {f["path"]: (f["size"], f["sha256"]) for f in index["files"]} == {
+        path: (size(content), digest(content)) for path, content in made.files.items() if path != bundle.INDEX
+    }
+    assert [model["manifest"] for model in index["models"]] == [f"{t}/manifest.json" for t in ANY.targets]
+    assert index["reference"]["device"] == made.reference_device == 'NVIDIA H200 "$1"'
+
+
+def test_models_come_in_the_order_of_the_platform(build: Path) -> None:
+    order = ("torch-mobile", "onnx", "executorch")
+    assert [m.manifest.target for m in bundle.plan(build, platform(*order), ()).models] == list(order)
+    chosen = bundle.plan(build, platform(*order), ("executorch", "torch-mobile"))
+    assert [m.manifest.target for m in chosen.models] == ["torch-mobile", "executorch"]
+
+
+def test_a_package_has_one_size_and_one_hash_of_all_its_files(build: Path) -> None:
+    (model,) = bundle.plan(build, platform("coreml"), ()).models
+    inside = [f for f in read_artifact(build / "coreml").files if f.path.startswith("Toy.mlpackage/")]
+    assert len(inside) == 2
+    assert model.path == "coreml/Toy.mlpackage"
+    assert model.size == sum(f.size for f in inside)
+    assert model.sha256 == hashlib.sha256("\n".join(f"{f.path} {f.sha256}" for f in inside).encode()).hexdigest()
+
+
+def test_a_single_file_has_its_own_hash_and_its_companions_stay_out(build: Path) -> None:
+    made = bundle.plan(build, platform("torch-mobile"), ())
+    (model,) = made.models
+    assert model.sha256 == digest(build / "torch-mobile" / "model.ptl")
+    assert "torch-mobile/model.ptl" in made.files
+    assert "torch-mobile/operators.yaml" not in made.files
+
+
+def test_the_limit_on_a_device_follows_the_precision(build: Path) -> None:
+    limits = {m.manifest.target: m.max_abs for m in bundle.plan(build, ANY, ()).models}
+    assert limits == {"executorch-int8": 2e-2, "executorch": 1e-3, "coreml": 1e-2, "onnx": 1e-3, "torch-mobile": 1e-3}
+
+
+def test_a_target_that_no_app_of_the_kind_runs_is_refused(build: Path) -> None:
+    with pytest.raises(ArtifactError, match="no app here runs 'coreml': possible are onnx"):
+        bundle.plan(build, platform("onnx"), ("coreml",))
+
+
+def test_what_was_not_verified_is_left_out_with_a_note_or_refused_by_name(own: Path) -> None:
+    toy.judge(own / "executorch", "not verified here")
+    made = bundle.plan(own, platform("executorch", "onnx"), ())
+    assert [m.manifest.target for m in made.models] == ["onnx"]
+    assert "'executorch' was not verified and was left out" in made.notes
+    with pytest.raises(ArtifactError, match="was not verified, so it goes into no app"):
+        bundle.plan(own, platform("executorch", "onnx"), ("executorch",))
+
+
+def test_a_build_without_any_artifact_of_the_kind_says_what_to_do(own: Path) -> None:
+    shutil.rmtree(own / "coreml")
+    with pytest.raises(ArtifactError, match=r"it has none of coreml.*: run `edgekit export -t mobile`"):
+        bundle.plan(own, platform("coreml"), ())

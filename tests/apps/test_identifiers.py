@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from edgekit.apps.identifiers import identifier, sizes
+from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("arr-coc-tiny", "ArrCocTiny"),
+        ("arr-coc-0.1", "ArrCoc0_1"),
+        ("images", "Images"),
+        ("last_hidden_state", "Last_hidden_state"),
+        ("MobileViT", "MobileViT"),
+        ("7b-chat", "Model7bChat"),
+        ("_hidden", "Model_hidden"),
+    ],
+)
+def test_a_name_becomes_a_type_of_kotlin_and_swift(name: str, made: str) -> None:
+    assert identifier(name) == made
+    assert made.isidentifier()
+    assert made[0].isalpha()
+
+
+def test_sizes_are_named_by_their_axis_or_their_place() -> None:
+    def axis(default: int) -> AxisInfo:
+        return AxisInfo(default=default, minimum=1, maximum=512, multiple_of=1, dynamic=True)
+
+    manifest = Manifest(
+        name="net",
+        target="onnx",
+        precision="fp32",
+        entry="m",
+        key="",
+        source=Source(name="model", sha256=""),
+        model_sha256="",
+        axes={"batch": axis(1), "height": axis(224), "width": axis(160)},
+        files=(),
+    )
+    image = TensorInfo(name="images", dtype="float32", shape=("batch", 3, "height", "width"))
+    assert sizes(manifest, image) == {"SIZE_1": 3, "HEIGHT": 224, "WIDTH": 160}
+    assert sizes(manifest, TensorInfo(name="y", dtype="float32", shape=("batch", "unknown", 7))) == {"SIZE_2": 7}
+    assert sizes(manifest, TensorInfo(name="z", dtype="float32")) == {}

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+
+from edgekit.artifact import manifest as records
+from edgekit.artifact.manifest import AxisInfo, File, Manifest, TensorInfo
+from edgekit.model.spec import Axis, Input, Output
+
+SCHEMA = json.loads((Path(records.__file__).parent / "manifest.schema.json").read_text())
+FACTS: dict[str, Any] = {
+    "name": "net",
+    "target": "onnx",
+    "precision": "fp32",
+    "entry": "model.onnx",
+    "key": "0" * 64,
+    "source": {"name": "model", "sha256": "1" * 64},
+    "model_sha256": "2" * 64,
+    "files": ({"path": "model.onnx", "size": 3, "sha256": "3" * 64},),
+}
+
+
+def made(**changes: Any) -> Manifest:
+    return Manifest.model_validate({**FACTS, **changes})
+
+
+def test_a_manifest_fits_the_schema_that_web_and_mobile_read() -> None:
+    axes = {"batch": AxisInfo.of_axis(Axis(1, 1, 8), dynamic=True)}
+    inputs = (TensorInfo.of_input(Input("images", ("batch", 3, 4, 4), low=-1.0, kind="image")),)
+    outputs = (TensorInfo.of_output(Output("n", "counts", "y", "int64", 64, 400), ("batch", 16)),)
+    verdicts = ({"place": "cpu", "status": "verified"},)
+    whole = made(axes=axes, inputs=inputs, outputs=outputs, verdicts=verdicts, proof=({"batch": 2},))
+    jsonschema.validate(json.loads(whole.model_dump_json()), SCHEMA)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(json.loads(whole.model_dump_json()) | {"files": [{"path": "x"}]}, SCHEMA)
+
+
+def test_the_schema_has_the_fields_of_the_record() -> None:
+    assert set(SCHEMA["properties"]) == set(Manifest.model_fields)
+
+
+def test_what_a_model_declares_is_what_the_manifest_says() -> None:
+    given = TensorInfo.of_input(Input("images", ("batch", 3, "height"), "uint8", -1.0, 3.0, "image"))
+    assert given.model_dump() == {
+        "name": "images",
+        "dtype": "uint8",
+        "shape": ("batch", 3, "height"),
+        "kind": "image",
+        "role": "tensor",
+        "of": "",
+        "low": -1.0,
+        "high": 3.0,
+    }
+    answered = TensorInfo.of_output(Output("n", "counts", "y", "int64", 64, 400), ("batch", 16))
+    assert answered.model_dump() == {
+        "name": "n",
+        "dtype": "int64",
+        "shape": ("batch", 16),
+        "kind": "tensor",
+        "role": "counts",
+        "of": "y",
+        "low": 64.0,
+        "high": 400.0,
+    }
+    fixed = AxisInfo.of_axis(Axis(224, 96, 512, 16), dynamic=False)
+    sizes = {"default": 224, "minimum": 96, "maximum": 512, "multiple_of": 16}
+    assert fixed.model_dump() == {**sizes, "dynamic": False}
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\\b", "C:x", "a\0b", "a//b", "./a"])
+def test_a_file_that_is_not_inside_is_refused(path: str) -> None:
+    with pytest.raises(ValidationError, match="not a plain relative path"):
+        File(path=path, size=1, sha256="0" * 64)
+
+
+def test_the_hash_of_an_artifact_is_that_of_its_files_and_nothing_else() -> None:
+    other = ({"path": "model.onnx", "size": 3, "sha256": "4" * 64},)
+    assert (
+        made().sha256
+        == made(key="9" * 64, notes=("a note",), verdicts=({"place": "cpu", "status": "rejected"},)).sha256
+    )
+    assert made().sha256 != made(files=other).sha256
+    assert made().sha256 != made(files=({**FACTS["files"][0], "path": "other.onnx"},)).sha256
+
+
+def test_static_and_rejected_are_read_off() -> None:
+    dynamic = AxisInfo.of_axis(Axis(1), dynamic=True)
+    assert made().static
+    assert not made(axes={"batch": dynamic}).static
+    assert not made(verdicts=({"place": "a", "status": "not verified here"},)).rejected
+    assert made(verdicts=({"place": "a", "status": "verified"}, {"place": "b", "status": "rejected"})).rejected

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from edgekit.artifact.result import RESULT, Measure, Result, Timing, read_result, write_result
+
+PLACE: dict[str, Any] = {"place": "cpu", "status": "verified", "device": "ORT"}
+
+
+def result(*places: dict[str, Any]) -> Result:
+    facts = {"name": "net", "target": "onnx", "precision": "fp32", "artifact_sha256": "a", "reference_sha256": "b"}
+    return Result.model_validate({**facts, "reference_device": "H200", "size": 3, "places": places or (PLACE,)})
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"),
+    [
+        (("verified", "verified"), "verified"),
+        (("verified", "not verified here"), "not verified here"),
+        (("not verified here", "rejected", "verified"), "rejected"),
+    ],
+)
+def test_the_status_is_that_of_the_worst_place(statuses: tuple[str, ...], worst: str) -> None:
+    places = [{**PLACE, "place": str(number), "status": status} for number, status in enumerate(statuses)]
+    assert result(*places).status == worst
+
+
+def test_what_is_written_is_read_and_the_bytes_are_the_same(tmp_path: Path) -> None:
+    measure = Measure(batch="evaluation", output="y", metric="max abs", value=None, limit=1e-4, passed=False)
+    timing = Timing(device="ORT", runs=100, p50=1.5, p90=2, p95=2, p99=3, mean=1.6, std=0.1)
+    given = result({**PLACE, "measures": (measure,), "timings": {"candidate": timing}})
+    write_result(tmp_path, given)
+    first = (tmp_path / RESULT).read_bytes()
+    assert read_result(tmp_path) == given
+    write_result(tmp_path, given)
+    assert (tmp_path / RESULT).read_bytes() == first
+
+
+def test_an_artifact_that_was_never_judged_has_no_result(tmp_path: Path) -> None:
+    assert read_result(tmp_path) is None
+
+
+@pytest.mark.parametrize("change", [lambda t: t[:-9], lambda t: "", lambda t: t.replace('"size": 3', '"size": "x"')])
+def test_a_result_that_is_damaged_is_one_sentence(change: Any, tmp_path: Path) -> None:
+    from edgekit.errors import ArtifactError
+
+    write_result(tmp_path, result())
+    path = tmp_path / RESULT
+    path.write_text(change(path.read_text()))
+    with pytest.raises(
+        ArtifactError, match=r"the result '.*' is damaged \(.*\): run `edgekit verify` again"
+    ) as refused:
+        read_result(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_field_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValidationError, match="colour"):
+        Measure.model_validate({"batch": "b", "output": "y", "metric": "m", "value": 1.0, "colour": "red"})

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+import pytest
+
+from edgekit import registry
+from edgekit.cli import doctor
+from edgekit.target import Need
+
+
+def test_versions_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LIBRARIES", ("numpy", "a-library-that-nobody-has"))
+    versions = doctor.examine()["versions"]
+    assert versions == {
+        "python": platform.python_version(),
+        "numpy": metadata.version("numpy"),
+        "a-library-that-nobody-has": "not installed",
+    }
+
+
+def test_the_host_says_what_results_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEKIT_THREADS", "3")
+    found = doctor.examine()["host"]
+    assert found["threads"] == "3"
+    assert {"processor", "instruction sets", "system", "cuda device", "int8 arithmetic"} <= set(found)
+    assert all(found.values())
+
+
+def test_each_target_is_installed_or_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = registry.missing
+    need = next(iter(registry.find("coreml").needs), Need("coremltools", "coreml"))
+    monkeypatch.setattr(
+        registry, "missing", lambda target: (need,) if target is registry.find("coreml") else real(target)
+    )
+    found = doctor.examine()["targets"]
+    assert list(found) == sorted(registry.available())
+    assert "pip install 'edgekit[coreml]'" in found["coreml"]
+    assert found["onnx"] == "installed"

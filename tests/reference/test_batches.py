@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgekit.artifact.manifest import AxisInfo
+from edgekit.model.shapes import grid
+from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.reference.batches import (
+    EVALUATION,
+    STRESS,
+    Batch,
+    applicable_batches,
+    arrays_of,
+    batches_for,
+    inputs_digest,
+    same_inputs,
+    stress,
+)
+
+
+def spec() -> ModelSpec:
+    import torch
+
+    return ModelSpec(
+        name="net",
+        module=torch.nn.Identity(),
+        inputs=(Input("images", ("batch", 3, "height", 4), low=-1.0, high=3.0), Input("n", ("batch",), dtype="int64")),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 3), "height": Axis(8, 4, 16, 4)},
+    )
+
+
+def evaluation(count: int = 5) -> Evaluation:
+    images = np.arange(count * 96, dtype=np.float32).reshape(count, 3, 8, 4)
+    return Evaluation({"images": images, "n": np.arange(count)}, tuple(f"image {i}" for i in range(count)))
+
+
+def axes(batch: bool = True, height: bool = True) -> dict[str, AxisInfo]:
+    return {n: AxisInfo.of_axis(a, {"batch": batch, "height": height}[n]) for n, a in spec().axes.items()}
+
+
+def test_a_model_is_asked_real_inputs_strange_inputs_and_the_grid() -> None:
+    asked = batches_for(spec(), evaluation())
+    shapes = grid(spec().axes)
+    assert [b.name for b in asked] == [EVALUATION, STRESS, *(f"grid-{i:02d}" for i in range(len(shapes)))]
+    assert [b.sizes for b in asked] == [{}, {}, *shapes]
+    for batch in asked[2:]:
+        assert batch.inputs["images"].shape == (batch.sizes["batch"], 3, batch.sizes["height"], 4)
+        assert len(batch.names) == batch.sizes["batch"]
+    assert [b.name for b in batches_for(spec(), None)] == [b.name for b in asked[1:]]
+    assert same_inputs(asked, batches_for(spec(), evaluation()))
+
+
+def test_stress_holds_both_ends_the_middle_and_chance_and_nothing_beyond() -> None:
+    batch = stress(spec())
+    rows = dict(zip(batch.names, batch.inputs["images"], strict=True))
+    assert {name: set(np.unique(rows[name])) for name in ("all lowest", "all highest", "all middle")} == {
+        "all lowest": {-1.0},
+        "all highest": {3.0},
+        "all middle": {1.0},
+    }
+    assert set(np.unique(rows["lowest or highest 0"])) == {-1.0, 3.0}
+    assert not np.array_equal(rows["random 0"], rows["random 1"])
+    assert (batch.inputs["images"].min(), batch.inputs["images"].max()) == (-1.0, 3.0)
+    assert {name: str(array.dtype) for name, array in batch.inputs.items()} == {"images": "float32", "n": "int64"}
+
+
+def test_rows_are_run_one_at_a_time_but_a_shape_of_the_grid_at_once() -> None:
+    real, *_, shape = batches_for(spec(), evaluation())
+    assert real.single
+    assert not shape.single
+    assert [row["n"].tolist() for row in real.rows()] == [[0], [1], [2], [3], [4]]
+    (whole,) = shape.rows()
+    assert whole["images"].shape == shape.inputs["images"].shape
+
+
+def test_the_first_rows_keep_their_names_and_answers() -> None:
+    batch = replace(batches_for(spec(), evaluation())[0], outputs={"y": np.arange(5.0)})
+    few = batch.first(2)
+    assert (few.names, few.outputs["y"].tolist(), len(few.inputs["images"])) == (("image 0", "image 1"), [0.0, 1.0], 2)
+    assert len(batch.names) == 5
+
+
+@pytest.mark.parametrize(("batch", "height"), [(True, True), (False, True), (True, False), (False, False)])
+def test_a_fixed_axis_is_asked_its_default_only(batch: bool, height: bool) -> None:
+    found = [b.sizes for b in applicable_batches(batches_for(spec(), evaluation()), axes(batch, height)) if b.sizes]
+    wanted = [s for s in grid(spec().axes) if (batch or s["batch"] == 1) and (height or s["height"] == 8)]
+    assert found == wanted
+    assert len(wanted) < len(grid(spec().axes)) or (batch and height)
+
+
+def test_a_sample_takes_the_first_images_and_no_large_shape() -> None:
+    found = applicable_batches(batches_for(spec(), evaluation()), axes(), images=2)
+    assert [len(b.names) for b in found if b.name == EVALUATION] == [2]
+    assert [b.name for b in found if b.name == STRESS] == [STRESS]
+    assert all(b.sizes["batch"] * b.sizes["height"] <= 8 for b in found if b.sizes)
+    assert any(b.sizes for b in found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: replace(b, name="another"),
+        lambda b: replace(b, inputs={**b.inputs, "n": b.inputs["n"] + 1}),
+        lambda b: replace(b, inputs={"images": b.inputs["images"]}),
+    ],
+)
+def test_other_inputs_have_another_digest(change: object) -> None:
+    asked = batches_for(spec(), evaluation())
+    other = (change(asked[0]), *asked[1:])  # type: ignore[operator]
+    assert inputs_digest(other) != inputs_digest(asked)
+    assert not same_inputs(other, asked)
+
+
+def test_the_digest_sees_types_and_shapes_and_not_memory() -> None:
+    array = np.zeros((2, 6), np.float32)
+
+    def of(values: np.ndarray) -> str:
+        return inputs_digest((Batch("b", {"x": values}, {}, {}, ()),))
+
+    assert of(array) == of(np.asfortranarray(array))
+    assert len({of(array), of(array.reshape(3, 4)), of(array.view(np.int32))}) == 3
+
+
+def test_arrays_are_found_by_their_batch() -> None:
+    arrays = {"grid-01/y": np.zeros(1), "grid-010/y": np.ones(1), "stress/y": np.ones(2)}
+    assert {n: a.tolist() for n, a in arrays_of("grid-01", arrays).items()} == {"y": [0.0]}
+    assert arrays_of("nothing", arrays) == {}

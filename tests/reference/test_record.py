@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from edgekit.errors import RecordError
+from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.reference.batches import EVALUATION, FEATURE_ROWS, INFO
+from edgekit.reference.record import adopt, host, kept, record_reference
+from edgekit.reference.store import read_reference
+from edgekit.testing import small_model
+
+
+class Noisy(torch.nn.Module):
+    """Adds what only double precision keeps; answers NaN where it is told to."""
+
+    def __init__(self, bad: bool = False) -> None:
+        super().__init__()
+        self.bad = bad
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = (x * self.weight + 1e8) - 1e8
+        return (torch.where(y == y.max(), torch.nan, y) if self.bad else y), torch.ones(len(x), dtype=torch.int64)
+
+
+def spec(bad: bool = False) -> ModelSpec:
+    return ModelSpec(
+        name="noisy",
+        module=Noisy(bad).eval(),
+        inputs=(Input("x", ("batch", 3)),),
+        outputs=(Output("y"), Output("n", dtype="int64")),
+        axes={"batch": Axis(1, 1, 8)},
+    )
+
+
+def info(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / INFO).read_text())
+    return found
+
+
+def test_a_recording_tells_what_made_it_and_how_it_goes_on(tmp_path: Path) -> None:
+    told: list[float] = []
+    record_reference(small_model(), tmp_path / "reference", progress=lambda done, text: told.append(done))
+    assert told == sorted(told)
+    assert len(told) == 3
+    said = info(tmp_path / "reference")
+    assert said["device_kind"] == "cpu"
+    assert said["device"].startswith("CPU (")
+    assert said["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32"}
+    assert said["metric"]["name"] == "found@8"
+    assert len(said["metric"]["images"]) == 6
+    assert set(said["latency"]) == {"batch 1", "batch 32"}
+
+
+def test_features_are_kept_of_the_first_rows_and_all_else_of_all(tmp_path: Path) -> None:
+    record_reference(small_model(), tmp_path / "reference")
+    real = next(b for b in read_reference(tmp_path / "reference").batches if b.name == EVALUATION)
+    assert {name: len(array) for name, array in real.outputs.items()} == {
+        "relevance": 6,
+        "budgets": 6,
+        "indices": 6,
+        "tokens": FEATURE_ROWS,
+    }
+
+
+def test_the_noise_is_the_distance_to_double_precision(tmp_path: Path) -> None:
+    record_reference(spec(), tmp_path / "reference")
+    noise = info(tmp_path / "reference")["noise"]
+    assert noise["n"] == {"cpu32 cpu64": 0.0}
+    drawn = next(b for b in read_reference(tmp_path / "reference").batches).inputs["x"]
+    off = np.abs((drawn.astype(np.float64) + 1e8 - 1e8) - ((drawn + np.float32(1e8)) - np.float32(1e8)))
+    assert noise["y"]["cpu32 cpu64"] == pytest.approx(off.max(), rel=1e-6)
+    assert noise["y"]["cpu32 cpu64"] > 0.1
+
+
+def test_the_model_itself_is_not_moved_or_changed(tmp_path: Path) -> None:
+    given = spec()
+    record_reference(given, tmp_path / "reference")
+    assert next(given.module.parameters()).dtype == torch.float32
+
+
+def test_two_recordings_give_the_same_bytes_but_for_the_latency(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        record_reference(spec(), tmp_path / name)
+    for name in ("inputs.safetensors", "outputs.safetensors"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    one, other = info(tmp_path / "one"), info(tmp_path / "other")
+    assert {name for name in one if one[name] != other[name]} <= {"latency"}
+
+
+def test_a_model_that_answers_nan_is_refused_by_output_and_inputs(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"'noisy' itself answers NaN or Inf in 'y' on the \S+ inputs"):
+        record_reference(spec(bad=True), tmp_path / "reference")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reference_is_kept_and_adopted_for_the_same_weights_and_inputs_only(tmp_path: Path) -> None:
+    shipped = tmp_path / "shipped"
+    record_reference(spec(), shipped, with_inputs=False)
+    assert not (shipped / "inputs.safetensors").exists()
+    assert adopt(spec(), shipped, tmp_path / "build")
+    found = kept(spec(), tmp_path / "build")
+    assert found is not None
+    assert found.info["weights_sha256"] == info(shipped)["weights_sha256"]
+
+    other = spec()
+    with torch.no_grad():
+        next(other.module.parameters()).add_(1)
+    asked = replace(spec(), evaluation=lambda: Evaluation({"x": np.zeros((2, 3), np.float32)}, ("a", "b")))
+    for changed in (other, asked):
+        assert kept(changed, tmp_path / "build") is None
+        assert not adopt(changed, shipped, tmp_path / "never")
+    assert not adopt(spec(), tmp_path / "nowhere", tmp_path / "never")
+    assert kept(spec(), tmp_path / "nowhere") is None
+    assert not (tmp_path / "never").exists()
+
+
+def test_the_host_is_described_by_what_results_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgekit.reference import record
+
+    lines = ["model name\t: Example 9000", "flags\t\t: fpu avx2 avx512_vnni sse2", "model name\t: Example 9000"]
+    monkeypatch.setattr(record, "_cpuinfo", lambda: lines)
+    monkeypatch.setenv("EDGEKIT_THREADS", "3")
+    found = host()
+    assert (found["processor"], found["instruction sets"], found["threads"]) == (
+        "Example 9000",
+        "avx2, avx512_vnni",
+        "3",
+    )
+    monkeypatch.setattr(record, "_cpuinfo", list)
+    assert host()["instruction sets"] == "not told"
+    assert host()["processor"]
+
+
+@pytest.mark.gpu
+def test_a_gpus_recording_holds_three_ways_of_running_and_the_cpus_distance(tmp_path: Path) -> None:
+    record_reference(small_model(), tmp_path / "reference", device="cuda")
+    said = info(tmp_path / "reference")
+    assert said["device"] == torch.cuda.get_device_name()
+    assert "CUDA" in said["driver"]
+    assert set(said["latency"]["batch 1"]) == {"eager", "compiled", "cuda graph"}
+    assert set(said["noise"]["relevance"]) == {"cuda cpu32", "cuda cpu64", "cpu32 cpu64"}
+    assert max(said["noise"]["relevance"].values()) < 1e-4

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from edgekit.artifact.result import Measure, Ratio
+from edgekit.report import formats
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (13_191_413, "13.2 MB"),
+        (999_400_000, "999 MB"),
+        (2_500_000_000, "2.5 GB"),
+    ],
+)
+def test_sizes_are_decimal_as_downloads_are(count: int | None, said: str) -> None:
+    assert formats.size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "–"),
+        (float("nan"), "–"),
+        (0.512, "0.512 ms"),
+        (3.8166, "3.82 ms"),
+        (87.04, "87.0 ms"),
+        (1234.5, "1234 ms"),
+    ],
+)
+def test_milliseconds_have_three_digits(value: float | None, said: str) -> None:
+    assert formats.milliseconds(value) == said
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.7349, "0.73×"), (1.0, "1.00×"), (9.994, "9.99×"), (31.4159, "31.4×")])
+def test_how_many_times_faster(value: float, said: str) -> None:
+    assert formats.times(value) == said
+
+
+def test_an_interval_has_the_sign_once() -> None:
+    assert formats.interval(Ratio(baseline="onnx", value=1.0, low=0.952, high=1.049)) == "0.95 to 1.05×"
+
+
+def test_a_measure_is_written_by_the_custom_of_its_metric() -> None:
+    def said(metric: str, value: float | None) -> str:
+        return formats.measured(Measure(batch="evaluation", output="y", metric=metric, value=value))
+
+    assert said("max abs", 1.234e-5) == "1.2e-5"
+    assert said("spearman", 0.99998) == "0.99998"
+    assert said("cosine", 0.9999999) == ">0.99999"
+    assert said("agreement", 0.9375) == "0.938"
+    assert said("snr", 101.6) == "102 dB"
+    assert said("max abs", None) == formats.NOT_FINITE
+    assert formats.measured(None) == formats.NONE

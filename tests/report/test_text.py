@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+from edgekit.artifact.result import Measure, Place
+from edgekit.report import text
+from edgekit.report.rows import read_study
+
+
+def judged(builder: Any, **facts: Any) -> None:
+    measures = (
+        Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False),
+        Measure(batch="evaluation", output="relevance", metric="spearman", value=0.123456789012345, image="scene-001"),
+    )
+    builder.reference()
+    builder.artifact("onnx", "fp32", notes=("stays in fp32",))
+    place = Place(**{"place": "cpu", "status": "rejected", "device": "ORT", "measures": measures, **facts})
+    builder.judge("onnx", [place], 4096)
+
+
+def test_json_keeps_every_digit_and_says_null_where_a_number_is_not_finite(builder: Any) -> None:
+    judged(builder)
+    found = json.loads(text.to_json(read_study(builder.folder)))
+    (artifact,) = found["artifacts"]
+    (row,) = artifact["rows"]
+    assert (row["max_abs"], row["spearman"], row["agreement"]) == (None, 0.123456789012345, None)
+    assert (row["target"], row["place"], row["status"], row["size"]) == ("onnx", "cpu", "rejected", 4096)
+    assert found["counts"]["rejected"] == 1
+    assert found["reference"]["device"] == "NVIDIA H200"
+    assert {(n["output"], n["value"]) for n in found["reference"]["noise"]} >= {("tokens", 4.4e-6)}
+    assert artifact["manifest"]["notes"] == ["stays in fp32"]
+
+
+def test_a_spreadsheet_has_one_line_a_row_with_all_columns(filled: Any) -> None:
+    study = read_study(filled.folder)
+    lines = list(csv.reader(io.StringIO(text.to_csv(study))))
+    assert tuple(lines[0]) == text.COLUMNS
+    assert {len(line) for line in lines} == {len(text.COLUMNS)}
+    assert len(lines) == 1 + len(study.rows)
+    table = list(csv.DictReader(io.StringIO(text.to_csv(study))))
+    onnx = next(line for line in table if (line["target"], line["place"]) == ("onnx", "cpu"))
+    row = next(row for row in study.rows if row.label == "onnx · cpu")
+    assert row.error is not None
+    assert row.error.value is not None
+    assert float(onnx["max_abs"]) == row.error.value  # every digit
+    assert onnx["baseline"] == "onnx"
+    waiting = next(line for line in table if line["verdict"] == "not judged yet")
+    assert (waiting["p50_ms"], waiting["ratio"], waiting["max_abs"]) == ("", "", "")
+
+
+def test_a_spreadsheet_says_not_finite(builder: Any) -> None:
+    judged(builder)
+    (line,) = csv.DictReader(io.StringIO(text.to_csv(read_study(builder.folder))))
+    assert line["max_abs"] == "not finite"
+    assert line["spearman"] == "0.123456789012345"
+
+
+def test_markdown_has_a_table_and_escapes_what_is_markup(builder: Any) -> None:
+    judged(builder, device="A|B")
+    builder.artifact("on*nx|<b>", "fp32", notes=("one\ntwo & `three`",))
+    said = text.to_markdown(read_study(builder.folder))
+    rows = [line for line in said.splitlines() if line.startswith("|")]
+    assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
+    assert "on\\*nx\\|\\<b\\>" in said
+    assert "one two &amp; \\`three\\`" in said
+    assert "not finite" in said
+    assert said.startswith("# arr-coc-tiny: edgekit report\n\nReference: **NVIDIA H200, fp32**.\n")
+
+
+def test_texts_are_the_same_every_time(filled: Any) -> None:
+    for write in (text.to_json, text.to_csv, text.to_markdown):
+        assert write(read_study(filled.folder)) == write(read_study(filled.folder))

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
+from edgekit.errors import UsageError
+from edgekit.runtime import input_shapes
+
+
+def axis(default: int, dynamic: bool) -> AxisInfo:
+    return AxisInfo(default=default, minimum=1, maximum=64, multiple_of=1, dynamic=dynamic)
+
+
+MANIFEST = Manifest(
+    name="net",
+    target="coreml",
+    precision="fp32",
+    entry="model",
+    key="",
+    source=Source(name="model", sha256=""),
+    model_sha256="",
+    inputs=(
+        TensorInfo(name="images", dtype="float32", shape=("batch", 3, "height", "free")),
+        TensorInfo(name="queries", dtype="float32", shape=("batch", 16)),
+    ),
+    axes={"batch": axis(1, dynamic=True), "height": axis(32, dynamic=False)},
+    files=(),
+)
+
+
+def inputs(images: tuple[int, ...], queries: tuple[int, ...]) -> dict[str, np.ndarray]:
+    return {"images": np.zeros(images, np.float32), "queries": np.zeros(queries, np.float32)}
+
+
+@pytest.mark.parametrize("images", [(1, 3, 32, 8), (5, 3, 32, 64)])
+def test_dynamic_and_undeclared_sizes_are_free(images: tuple[int, ...]) -> None:
+    input_shapes.require(MANIFEST, inputs(images, (images[0], 16)))
+
+
+@pytest.mark.parametrize(
+    ("images", "queries", "sentence"),
+    [
+        ((1, 3, 33, 8), (1, 16), r"takes 'images' as \[any, 3, 32, any\], not \[1, 3, 33, 8\]"),
+        ((1, 1, 32, 8), (1, 16), r"takes 'images' as \[any, 3, 32, any\], not \[1, 1, 32, 8\]"),
+        ((3, 32, 8), (1, 16), r"takes 'images' as \[any, 3, 32, any\], not \[3, 32, 8\]"),
+        ((1, 3, 32, 8), (1, 17), r"the artifact 'net' \(coreml\) takes 'queries' as \[any, 16\], not \[1, 17\]"),
+    ],
+)
+def test_a_fixed_size_that_differs_is_refused(images: tuple[int, ...], queries: tuple[int, ...], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        input_shapes.require(MANIFEST, inputs(images, queries))
+
+
+def test_a_missing_input_is_named() -> None:
+    with pytest.raises(UsageError, match=r"the artifact 'net' \(coreml\) needs the input 'queries'"):
+        input_shapes.require(MANIFEST, {"images": np.zeros((1, 3, 32, 8), np.float32)})

@@ -1,0 +1,34 @@
+"""A pytest plug-in: a skip says what to install, or it fails. What is skipped in silence is a test that nobody has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+import pytest
+
+REMEDY = re.compile(r"\binstall|\bnpm ci\b|needs a CUDA device|\bset EDGEKIT_\w+=")
+NO_CUDA = "needs a CUDA device: run it on a host with an NVIDIA GPU and a CUDA build of torch"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _refuse_silence(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_silence(report)
+    return report
+
+
+def _refuse_silence(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not REMEDY.search(reason):
+        report.outcome = "failed"
+        report.longrepr = f"'{reason}' does not say what to install or to set, so that this test runs"

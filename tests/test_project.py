@@ -1,0 +1,100 @@
+"""What stands around the code says what the code says: versions, commands, tools."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MAKE = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted(p for p in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if p.stem != "config")
+KINDS = {"markdown", "input", "textarea", "dropdown", "checkboxes"}
+
+
+def loaded(path: Path) -> dict[Any, Any]:
+    found = yaml.safe_load(path.read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_citation_is_of_this_version_and_licence() -> None:
+    citation = loaded(ROOT / "CITATION.cff")
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_may_read_only_and_holds_no_secret(path: Path) -> None:
+    workflow = loaded(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "secrets." not in path.read_text()
+    for job in workflow["jobs"].values():
+        rights = job.get("permissions", {})
+        assert not rights or "id-token" in rights  # more rights only where a deployment needs them
+        assert all("uses" in step or "run" in step for step in job["steps"])
+
+
+def test_ci_runs_the_commands_that_developers_run() -> None:
+    ran = {name for path in WORKFLOWS for name in re.findall(r"run: make ([a-z-]+)", path.read_text())}
+    assert {"test"} <= ran
+    assert ran - {"docs"} <= MAKE  # the documentation is built where there is one
+
+
+def test_ci_tests_every_python_that_is_declared() -> None:
+    lowest, highest = re.findall(r"3\.(\d+)", PROJECT["requires-python"])
+    declared = [f"3.{minor}" for minor in range(int(lowest), int(highest))]
+    assert loaded(ROOT / ".github/workflows/test.yml")["jobs"]["test"]["strategy"]["matrix"]["python"] == declared
+
+
+def test_releases_are_published_by_trusted_publishing() -> None:
+    jobs = loaded(ROOT / ".github/workflows/release.yml")["jobs"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert "permissions" not in jobs["build"]  # what builds cannot publish
+    (publisher,) = (step for step in jobs["publish"]["steps"] if "pypi-publish" in step["uses"])
+    assert "with" not in publisher
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_an_issue_form_is_one(path: Path) -> None:
+    form = loaded(path)
+    assert form["name"]
+    assert form["description"]
+    fields = form["body"]
+    assert {field["type"] for field in fields} <= KINDS
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+    for field in fields:
+        if field["type"] in ("dropdown", "checkboxes"):
+            assert field["attributes"]["options"]
+
+
+def test_hooks_run_the_tools_that_lint_runs() -> None:
+    (repository,) = loaded(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert repository["repo"] == "local"
+    tools = {hook["entry"].split()[0] for hook in repository["hooks"]}
+    lint = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+    assert {tool.removeprefix(".venv/bin/") for tool in tools if tool != "npm"} == set(
+        re.findall(r"\$\(BIN\)/(\S+)", lint)
+    )
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "README.md"])
+def test_pages_name_files_commands_and_sections_that_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    linked = re.findall(r"\]\(([^)#:\s]+)(?:#([\w-]+))?\)", text)
+    for path, section in linked:
+        assert (ROOT / path).exists(), path
+        heads = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE) if section else []
+        assert not section or section in [re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads]
+    named = re.findall(r"`((?:edgekit|tests|targets|web|mobile)/[\w./-]+)`", text)
+    for path in (p for p in named if "my_target" not in p):
+        assert (ROOT / path).exists(), path
+    for command in re.findall(r"`make ([a-z-]+)`|^    make ([a-z-]+)", text, re.MULTILINE):
+        assert "".join(command) in MAKE, command
