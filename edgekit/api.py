@@ -228,9 +228,9 @@ class LoadedArtifact:
         """
         declared = [tensor.name for tensor in self.manifest.inputs]
         if wrong := sorted({*declared} ^ {*inputs}):
-            word = "lacks" if wrong[0] in declared else "has no"
+            word = "lacks the" if wrong[0] in declared else "has no"
             names = ", ".join(declared)
-            raise UsageError(f"'{self.manifest.name}' {word} the input '{wrong[0]}': it takes {names}")
+            raise UsageError(f"'{self.manifest.name}' {word} input '{wrong[0]}': it takes {names}")
         return self._runtime.run(inputs)
 
     def close(self) -> None:

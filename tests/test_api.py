@@ -1,0 +1,297 @@
+"""edgekit from Python: models in every form that a user has them in, what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import edgekit
+from edgekit import api
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, EdgekitError, ModelError, RecordError, UsageError
+from edgekit.model.module import Axes
+from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.pipeline import run
+from edgekit.pipeline.outcome import Build
+from edgekit.reference.store import read_reference
+from edgekit.testing import small_model
+from tests import notebook
+
+PICTURES = ("images", "queries")
+
+
+def factory(output: Path, **more: Any) -> Build:
+    return edgekit.export(small_model, targets="onnx", output=output, progress="none", **more)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """By a factory function."""
+    return factory(tmp_path_factory.mktemp("factory"))
+
+
+def spec() -> ModelSpec:
+    """Rows of six numbers, made in memory: no factory that a worker could import."""
+    torch.manual_seed(0)
+    return ModelSpec(
+        name="rows",
+        module=notebook.MyNet().eval(),
+        inputs=(Input("x", ("batch", 6)),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+
+
+def real() -> Evaluation:
+    rows = np.random.default_rng(1).random((5, 6)).astype(np.float32)
+    names = tuple(f"row {number}" for number in range(5))
+    return Evaluation(
+        {"x": rows},
+        names,
+        truth=np.zeros(5, np.float32),
+        metric=lambda outputs, truth: outputs["y"][:, 0] - truth,
+        metric_name="first",
+    )
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """By a ModelSpec, under another name and with other inputs to judge on."""
+    output = tmp_path_factory.mktemp("spec")
+    return edgekit.export(spec(), targets=["onnx"], evaluation=real(), name="mine", output=output, progress="none")
+
+
+def test_a_factory_function_is_exported_and_its_artifact_described(built: Build) -> None:
+    assert built.ok
+    built.raise_for_verdict()
+    made = built["onnx"]
+    assert (made.status, made.reused) == ("verified", False)
+    assert made.path == built.path / "onnx"
+    assert set(made.latency) == {"cpu"}
+    assert made.size == (made.path / "model.onnx").stat().st_size
+    assert {measure.metric for measure in made.metrics} >= {"max abs", "spearman", "found@8 drop"}
+    assert built.report.is_file()
+    assert built.reference.startswith("CPU (")
+
+
+def test_the_manifest_names_what_made_it_with_versions(built: Build) -> None:
+    tools = read_artifact(built["onnx"].path).tools
+    for name in ("edgekit", "torch", "onnx", "onnxscript", "onnx-ir", "numpy"):
+        assert tools[name] == version(name).partition("+")[0]
+    assert list(tools) == sorted(tools)
+    assert "coremltools" not in tools
+
+
+def test_an_unchanged_run_does_no_work_and_fresh_does(built: Build) -> None:
+    model = built["onnx"].path / "model.onnx"
+    before = model.stat().st_mtime_ns
+    assert factory(built.path.parent)["onnx"].reused
+    assert model.stat().st_mtime_ns == before
+    content = model.read_bytes()
+    assert not factory(built.path.parent, fresh=True)["onnx"].reused
+    assert model.stat().st_mtime_ns != before
+    assert model.read_bytes() == content
+
+
+def test_an_artifact_answers_like_the_module(built: Build) -> None:
+    model = small_model()
+    inputs = model.random(3, {"batch": 2})
+    with edgekit.load(built["onnx"].path) as loaded:
+        answer = loaded.run(inputs)
+        assert loaded.device.startswith("ONNX Runtime")
+        assert loaded.manifest.name == "small"
+    with torch.no_grad():
+        right = model.module(*(torch.from_numpy(inputs[name]) for name in PICTURES))
+    for output, tensor in zip(model.outputs, right, strict=True):
+        np.testing.assert_allclose(answer[output.name], tensor.numpy(), atol=1e-4)
+
+
+def test_wrong_inputs_are_named(built: Build) -> None:
+    inputs = small_model().random(3)
+    with edgekit.load(str(built["onnx"].path), place="cpu") as loaded:
+        for given, sentence in (
+            ({"images": inputs["images"]}, "'small' lacks the input 'queries': it takes images, queries"),
+            ({**inputs, "extra": inputs["queries"]}, "'small' has no input 'extra': it takes images, queries"),
+            ({}, "'small' lacks the input 'images': it takes images, queries"),
+        ):
+            with pytest.raises(UsageError, match=re.escape(sentence)):
+                loaded.run(given)
+
+
+def test_what_cannot_be_loaded_is_a_sentence(built: Build, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'onnx' has no place 'moon': possible are cpu"):
+        edgekit.load(built["onnx"].path, place="moon")
+    with pytest.raises(ArtifactError, match="no artifact in"):
+        edgekit.load(tmp_path)
+    for file in built["onnx"].path.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    damaged = bytearray((tmp_path / "model.onnx").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "model.onnx").write_bytes(bytes(damaged))
+    with pytest.raises(ArtifactError, match="is damaged"):
+        edgekit.load(tmp_path)
+
+
+def test_a_spec_in_memory_is_captured_renamed_and_judged_on_what_is_given(in_memory: Build) -> None:
+    made = in_memory["onnx"]
+    assert made.status == "verified", made.sentences
+    assert in_memory.path.name == "mine"
+    assert json.loads((in_memory.path / "model" / "config.json").read_text())["factory"] == ""
+    assert read_reference(in_memory.path / "reference").batches[0].names == real().names
+    assert "first drop" in {measure.metric for measure in made.metrics}
+    assert not [note for note in made.verdict.notes if "no evaluation set" in str(note)]
+    assert read_artifact(made.path).axes["batch"].dynamic
+
+
+def test_verifying_judges_again(built: Build) -> None:
+    again = edgekit.verify(built.path, progress="none")
+    assert list(again) == ["onnx"]
+    assert (again["onnx"].status, again["onnx"].reused) == ("verified", False)
+    with pytest.raises(ArtifactError, match="make one with `edgekit export`"):
+        edgekit.verify(built.path.parent, progress="none")
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `notebook.py` prints, run as a user runs it; no worker can import its module."""
+    command = [sys.executable, str(Path(str(notebook.__file__))), str(tmp_path_factory.mktemp("main"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return {**found, "said": done.stderr}
+
+
+def test_a_module_of_main_is_exported_as_its_program(script: dict[str, Any]) -> None:
+    first, _ = ({made["target"]: made for made in record["artifacts"]} for record in script["records"])
+    assert {name: made["status"] for name, made in first.items()} == {
+        "onnx": "verified",
+        "onnx-fp16": "verified",
+        "executorch": "verified",
+        "torchscript": "failed",
+    }
+    assert first["torchscript"]["error"] == (
+        "TorchScript needs the code of 'my-net', which is defined in a notebook or in __main__: put the module into a "
+        "file, with a function that returns its ModelSpec, and export 'package.module:function'"
+    )
+    assert script["difference"] < 1e-6
+    assert "<td style='text-align:left'>executorch</td><td style='text-align:left'>verified</td>" in script["html"]
+
+
+def test_a_module_of_main_that_is_unchanged_is_not_exported_again(script: dict[str, Any]) -> None:
+    first, again = ({made["target"]: made for made in record["artifacts"]} for record in script["records"])
+    for target in ("onnx", "onnx-fp16", "executorch"):
+        assert (first[target]["reused"], again[target]["reused"]) == (False, True)
+    assert script["said"].count("onnx: verified\n") == 2
+    assert "torchscript: failed - TorchScript needs the code of 'my-net'" in script["said"]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        (
+            {"model": torch.nn.Linear(2, 2)},
+            UsageError,
+            r"'Linear' needs an example of its inputs: export\(net, example=\(x,\)\)$",
+        ),
+        ({"model": torch.nn.Linear(2, 2), "example": torch.ones(1, 2)}, ModelError, r"training mode: call \.eval\(\)"),
+        ({"model": torch.nn.Linear(2, 2).eval(), "example": torch.ones(1, 3)}, ModelError, "does not take the example"),
+        ({"model": torch.nn.Linear(2, 2).eval(), "example": {"y": torch.ones(1, 2)}}, ModelError, "names 'y'"),
+        ({"model": torch.nn.Linear(2, 2).eval(), "example": ("a",)}, ModelError, "'input' is str"),
+        ({"model": "arr-coc-tyni"}, UsageError, "did you mean 'arr-coc-tiny'"),
+        ({"model": lambda: 3}, ModelError, "returned int, not an edgekit"),
+        ({"model": small_model, "targets": ["onxx"]}, UsageError, "no target 'onxx': did you mean 'onnx'"),
+        (
+            {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": 7}}},
+            UsageError,
+            "option 'onnx.opset' cannot be '7': possible are 20, 21, 22, 23$",
+        ),
+    ],
+)
+def test_what_cannot_be_exported_is_a_sentence(
+    given: dict[str, Any], error: type[EdgekitError], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=sentence):
+        edgekit.export(**given, output=tmp_path, progress="none")
+    assert not list(tmp_path.iterdir())
+
+
+def test_axes_of_a_module_have_their_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ModelSpec] = []
+    monkeypatch.setattr(run, "export", lambda spec, *_: seen.append(spec))
+    net = torch.nn.Conv2d(3, 4, 3, padding=1).eval()
+    axes: Axes = {"input": {0: "batch", 2: ("height", Axis(32, 16, 64, 8))}}
+    edgekit.export(net, example=torch.ones(1, 3, 32, 32), axes=axes, output=tmp_path, progress="none")
+    [made] = seen
+    assert made.name == "conv2d"
+    assert made.inputs[0].shape == ("batch", 3, "height", 32)
+    assert made.axes == {"batch": Axis(1, 1, 8), "height": Axis(32, 16, 64, 8)}
+    with pytest.raises(ModelError, match="axis 'height' has no range"):
+        edgekit.export(net, example=torch.ones(1, 3, 32, 32), axes={"input": {2: "height"}}, output=tmp_path)
+
+
+def test_quantizing_is_an_export_with_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(run, "export", lambda *arguments: asked.append(arguments))
+    edgekit.quantize(small_model, search="none", reduce_range=True, output=tmp_path, progress="none")
+    [(model, targets, builds, options, _, fresh)] = asked
+    assert (model.name, targets, builds, fresh) == ("small", ("onnx-int8-static",), tmp_path, False)
+    assert options == {
+        "onnx-int8-static": {"search": "none", "method": "auto", "calibration": "", "reduce_range": True}
+    }
+
+
+def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path: Path) -> None:
+    folder = edgekit.record(spec(), output=tmp_path / "recorded", progress="none")
+    assert {path.name for path in folder.iterdir()} == {"reference.json", "outputs.safetensors"}
+    with pytest.raises(UsageError, match="no device 'tpu': possible are cpu, cuda"):
+        edgekit.record(spec(), device="tpu", output=tmp_path / "other", progress="none")
+    with pytest.raises(RecordError):
+        read_reference(tmp_path / "other")
+
+
+def test_explaining_what_cannot_be_explained_is_a_sentence(built: Build) -> None:
+    with pytest.raises(UsageError, match="is no ONNX artifact made from 'onnx'"):
+        edgekit.explain(built["onnx"].path)
+
+
+def test_targets_are_described() -> None:
+    found = edgekit.targets()
+    assert list(found) == sorted(found)
+    onnx = found["onnx"]
+    assert (onnx.name, onnx.source, onnx.places, onnx.missing) == ("onnx", "program", ("cpu",), ())
+    assert onnx.options["properties"]["opset"]["enum"] == [20, 21, 22, 23]
+    assert "mobile" in found["coreml"].groups
+    assert found["web"].places == ("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32")
+
+
+def test_the_public_names() -> None:
+    assert edgekit.__version__ == version("edgekit")
+    assert dir(edgekit) == sorted(edgekit.__all__)
+    for name in edgekit.__all__:
+        assert getattr(edgekit, name) is not None
+    for name in api.__all__:
+        if name not in ("LoadedArtifact", "TargetInfo"):
+            assert getattr(edgekit, name) is getattr(api, name)
+    with pytest.raises(AttributeError, match="module 'edgekit' has no attribute 'exprot'"):
+        edgekit.exprot  # noqa: B018
+    assert (Path(str(edgekit.__file__)).parent / "py.typed").is_file()
+
+
+def test_importing_is_quick_and_the_version_is_printed() -> None:
+    code = (
+        "import sys, edgekit; edgekit.__version__; print([m for m in ('torch', 'numpy', 'onnx') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-m", "edgekit", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"edgekit {edgekit.__version__}"
