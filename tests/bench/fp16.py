@@ -30,7 +30,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import fp16, fp16_converter, save
 from edgekit.pipeline import run
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.testing import SMALL, Silence
+from edgekit.testing import SMALL, QuietListener
 
 MODELS = ("arr-coc-tiny", SMALL, "tests.models:vit", "tests.models:resnet")
 IMAGES = 16
@@ -55,7 +55,7 @@ def main() -> None:
             spec = resolve_model(name)
             built = (chosen.build or Path(folder)) / spec.name / "onnx" / "model.onnx"
             if not built.exists():
-                run.export(name, ("onnx",), Path(folder), {}, Silence())
+                run.export(spec, ("onnx",), Path(folder), {}, QuietListener())
                 built = Path(folder) / spec.name / "onnx" / "model.onnx"
             _compare(spec, built, Path(folder), {n: _found(where) for n, where in others.items()}, chosen.seconds)
 

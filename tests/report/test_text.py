@@ -5,7 +5,7 @@ import io
 import json
 from typing import Any
 
-from edgekit.artifact.result import Measure, Place
+from edgekit.artifact.result import Measure, PlaceResult
 from edgekit.report import text
 from edgekit.report.rows import read_study
 
@@ -17,7 +17,7 @@ def judged(builder: Any, **facts: Any) -> None:
     )
     builder.reference()
     builder.artifact("onnx", "fp32", notes=("stays in fp32",))
-    place = Place(**{"place": "cpu", "status": "rejected", "device": "ORT", "measures": measures, **facts})
+    place = PlaceResult(**{"place": "cpu", "status": "rejected", "device": "ORT", "measures": measures, **facts})
     builder.judge("onnx", [place], 4096)
 
 

@@ -1,4 +1,4 @@
-"""OpenVINO's intermediate representation (IR): `model.xml` and `model.bin`, from the ONNX artifact, for Intel's processors.
+"""OpenVINO's intermediate representation (IR): `model.xml` and `model.bin`, made from the ONNX artifact.
 
 The artifact is judged in OpenVINO's CPU plugin with f32 arithmetic, so that the verdict does not depend on whether a
 processor has bf16: the plugin chooses bf16 by itself where it can.
