@@ -193,7 +193,7 @@ class TargetInfo:
 
 def targets() -> dict[str, TargetInfo]:
     """Every target that can be imported, by name."""
-    rows, _ = registry.described()
+    rows, _ = registry.descriptions()
     return {
         row["name"]: TargetInfo(
             row["name"],

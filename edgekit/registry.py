@@ -85,7 +85,7 @@ def loadable() -> tuple[dict[str, Target], dict[str, str]]:
     return targets, broken
 
 
-def described() -> tuple[list[dict[str, Any]], dict[str, str]]:
+def descriptions() -> tuple[list[dict[str, Any]], dict[str, str]]:
     """What `edgekit targets` shows of each target, and the sentence of each broken one by name."""
     loaded, broken = loadable()
     return [description(name, target) for name, target in loaded.items()], broken
@@ -133,7 +133,7 @@ def parsed_options(name: str, target: Target, given: Mapping[str, object]) -> di
     return {o: d.parse(name, given[o]) if o in given else d.default for o, d in declared.items()}
 
 
-def groups(targets: Mapping[str, Target]) -> dict[str, list[str]]:
+def groups_of(targets: Mapping[str, Target]) -> dict[str, list[str]]:
     """The names of each group's targets; "all" is one of the groups."""
     found: dict[str, list[str]] = {ALL: list(targets)}
     for name, target in targets.items():
@@ -142,13 +142,13 @@ def groups(targets: Mapping[str, Target]) -> dict[str, list[str]]:
     return found
 
 
-def select(wanted: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
+def select_targets(wanted: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, ...]:
     """Names and groups -> target names without repetition, in the order given.
 
     Raises:
         UsageError: If a name is neither a target nor a group (with the nearest one).
     """
-    members_of = groups(targets)
+    members_of = groups_of(targets)
     chosen: list[str] = []
     for name in wanted:
         members = [name] if name in targets else []

@@ -64,7 +64,7 @@ def _missing() -> str:
     from edgekit_targets import _site
 
     try:
-        browser.require()
+        browser.require_chromium()
     except NotVerifiedHere as missing:
         return str(missing)
     return _site.obstacle()

@@ -78,13 +78,13 @@ def test_a_misspelt_name_is_never_replaced() -> None:
     with pytest.raises(UsageError, match="no target 'onxx': did you mean 'onnx'"):
         registry.find("onxx")
     with pytest.raises(UsageError, match="no target 'onnx-al': did you mean 'onnx-all'"):
-        registry.select(["onnx-al"], {"onnx": target(groups=("onnx-all",))})
+        registry.select_targets(["onnx-al"], {"onnx": target(groups=("onnx-all",))})
 
 
 def test_groups_select_their_members_once() -> None:
     targets = {"a": target(groups=("g",)), "b": target(groups=("g",)), "c": target()}
-    assert registry.select(["g", "a"], targets) == ("a", "b")
-    assert registry.select(["all"], targets) == ("a", "b", "c")
+    assert registry.select_targets(["g", "a"], targets) == ("a", "b")
+    assert registry.select_targets(["all"], targets) == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def attribute(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Map
     return tuple(_parts(right, _noise(right, other, rows)))
 
 
-def write(found: Attribution, folder: Path) -> tuple[Path, Path]:
+def write_attribution(found: Attribution, folder: Path) -> tuple[Path, Path]:
     """Write `explain-<target>.json` and `.svg` into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     data, plot = (folder / f"explain-{found.target}.{suffix}" for suffix in ("json", "svg"))

@@ -28,7 +28,7 @@ __all__ = ["PLATFORMS", "Outcome", "check", "write"]
 PLATFORMS: Mapping[str, Platform] = {"android": android.PLATFORM, "ios": apple.PLATFORM}
 
 
-def write(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> Outcome:
+def write_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> Outcome:
     """Write a build's verified artifacts into an app.
 
     Args:
@@ -42,10 +42,10 @@ def write(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) 
         ArtifactError: An artifact that is missing, damaged, rejected or was never judged.
     """
     name, files, notes = _planned(platform, build, app, targets)
-    return sync.apply(app, name, files, notes)
+    return sync.sync(app, name, files, notes)
 
 
-def check(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> tuple[str, ...]:
+def check_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> tuple[str, ...]:
     """What `write` would change, one sentence a file; empty where the app is up to date.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from edgekit.apps.records import Bundle, Content, Model, Platform, digest, size
+from edgekit.apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import read_result
 from edgekit.artifact.store import MANIFEST, read_artifact
@@ -57,7 +57,7 @@ def plan(build: Path, platform: Platform, targets: tuple[str, ...]) -> Bundle:
             }
             for m in models
         ],
-        "files": [{"path": p, "size": size(c), "sha256": digest(c)} for p, c in sorted(files.items())],
+        "files": [{"path": p, "size": content_size(c), "sha256": content_digest(c)} for p, c in sorted(files.items())],
     }
     files[INDEX] = dump_json(index).encode()
     return Bundle(name, tuple(models), files, (*notes, *note), recorded.device)
@@ -136,11 +136,11 @@ def _golden(build: Path) -> tuple[dict[str, Content], tuple[str, ...]]:
     spec = load_model(build / MODEL)
     words = golden.read_words(build / MODEL)
     try:
-        cases = golden.choose(spec, build / REFERENCE, words, EagerRuntime(spec).run)
+        cases = golden.choose_golden(spec, build / REFERENCE, words, EagerRuntime(spec).run)
     except ExportError as error:
         return {}, (f"there are no golden vectors: {error}",)
     if not cases:
         return {}, ("there are no golden vectors: no evaluation image is made of bytes",)
     with TemporaryDirectory() as scratch:
-        golden.write(Path(scratch), cases)
+        golden.write_golden(Path(scratch), cases)
         return {name: (Path(scratch) / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()

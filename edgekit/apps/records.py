@@ -69,11 +69,11 @@ class Platform:
     files: Callable[[Bundle, Path], dict[str, Content]]
 
 
-def digest(content: Content) -> str:
+def content_digest(content: Content) -> str:
     """sha256 of a content, in hex."""
     return digest_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
 
 
-def size(content: Content) -> int:
+def content_size(content: Content) -> int:
     """Bytes of a content."""
     return content.stat().st_size if isinstance(content, Path) else len(content)

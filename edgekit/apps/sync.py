@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from edgekit.apps.records import Content, digest, size
+from edgekit.apps.records import Content, content_digest, content_size
 from edgekit.errors import UsageError
 from edgekit.storage.files import digest_file, dump_json, write_bytes, write_text
 
@@ -40,14 +40,14 @@ class Outcome:
     notes: tuple[str, ...]
 
 
-def apply(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, ...] = ()) -> Outcome:
+def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, ...] = ()) -> Outcome:
     """Write the files of one model's bundle.
 
     Raises:
         UsageError: If a file is in the way, or the app cannot be written.
     """
     listed = _read(app, name)
-    wanted = {path: digest(content) for path, content in files.items()}
+    wanted = {path: content_digest(content) for path, content in files.items()}
     known = set(listed) | _others(app, name)
     for path in wanted:
         _refuse_escape(app, path)
@@ -73,7 +73,7 @@ def apply(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, 
         if path not in removed
     )
     kept = tuple(path for path in wanted if path not in changed)
-    return Outcome(changed, removed, kept, sum(size(c) for c in files.values()), (*notes, *left))
+    return Outcome(changed, removed, kept, sum(content_size(c) for c in files.values()), (*notes, *left))
 
 
 def differences(app: Path, name: str, files: Mapping[str, Content]) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def differences(app: Path, name: str, files: Mapping[str, Content]) -> tuple[str
         here = app / path
         if not here.is_file():
             found.append(f"'{path}' is missing")
-        elif not _same(here, digest(content)):
+        elif not _same(here, content_digest(content)):
             found.append(f"'{path}' is stale")
     wanted = set(files)
     found += [f"'{path}' is no longer needed" for path in listed if path not in wanted and (app / path).is_file()]

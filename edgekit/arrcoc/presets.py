@@ -139,7 +139,7 @@ def _query_width(tensors: Mapping[str, Tensor]) -> int:
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
     """Load tensors into a module; names and shapes must be exactly its own."""
     wanted = module.state_dict()
-    fitting = checkpoint.fit(
+    fitting = checkpoint.fit_checkpoint(
         tensors, {key: tuple(own.shape) for key, own in wanted.items()}, origin=f"the checkpoint, read as {name},"
     )
     if whole := [key for key, tensor in fitting.items() if not tensor.is_floating_point()]:

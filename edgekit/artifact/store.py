@@ -43,7 +43,7 @@ def read_artifact(folder: Path, check: bool = True) -> Manifest:
 
 def commit(folder: Path, manifest: Manifest) -> Manifest:
     """Write the manifest of a staged folder, naming every file in it, and read all of it back."""
-    files = tuple(describe(folder, path) for path in _files(folder) if path.name != MANIFEST)
+    files = tuple(describe_file(folder, path) for path in _files(folder) if path.name != MANIFEST)
     complete = manifest.model_copy(update={"files": files})
     write_text(folder / MANIFEST, dump_json(complete.model_dump(mode="json")))
     return read_artifact(folder)
@@ -59,7 +59,7 @@ def amend(folder: Path, verdicts: Iterable[VerdictInfo], proof: Iterable[Mapping
     return amended
 
 
-def describe(folder: Path, path: Path) -> File:
+def describe_file(folder: Path, path: Path) -> File:
     """Size and hash of one file of a folder, and the sizes of its precompressed siblings."""
     return File(
         path=path.relative_to(folder).as_posix(),

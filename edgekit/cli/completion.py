@@ -22,7 +22,7 @@ def selections(incomplete: str) -> list[str]:
     from edgekit import registry
 
     targets, _ = registry.loadable()
-    return [name for name in dict.fromkeys((*targets, *registry.groups(targets))) if name.startswith(incomplete)]
+    return [name for name in dict.fromkeys((*targets, *registry.groups_of(targets))) if name.startswith(incomplete)]
 
 
 def option_values(incomplete: str) -> list[str]:

@@ -22,7 +22,7 @@ COLOURS = {
 }
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: with Rich on a terminal, as tab-separated lines in a pipe."""
     if not sys.stdout.isatty():
         for row in rows:
@@ -48,7 +48,7 @@ def show_build(build: Build) -> None:
         first = 0 if outcome.status == "verified" else 1  # beside "verified" stands nothing else
         rows.append((outcome.target, state, str(outcome.path), *(told[:first] or ("",))))
         rows += [("", "", "", sentence) for sentence in told[first:]]
-    table(("target", "verdict", "artifact", ""), rows)
+    print_table(("target", "verdict", "artifact", ""), rows)
     print(f"reference: {build.reference}")
     print(f"report: {build.report}")
 
@@ -58,20 +58,20 @@ def show_target(name: str, target: Target) -> None:
     facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
     facts += [("places", ", ".join(f"{place.name} ({place.tolerance.name})" for place in target.places))]
     facts += [("needs", need.install) for need in target.needs]
-    table((name, ""), facts)
+    print_table((name, ""), facts)
     print()
     if not target.options:
         print("no options")
         return
     rows = [(f"{name}.{o.name}", o.kind, as_text(o.default) or "-", o.possible, o.help) for o in target.options]
-    table(("option", "type", "default", "possible", "meaning"), rows)
+    print_table(("option", "type", "default", "possible", "meaning"), rows)
 
 
 def show_trials(trials: Sequence[TrialRow], notes: Sequence[str]) -> None:
     """Print what a search tried and what the exporter says of the recipe it took."""
     heads = ("", "recipe", "p50", "size", "worst sample", "in float")
     if trials:
-        table(heads, [(t.mark, t.name, t.p50, t.size, t.measures, t.float_groups) for t in trials])
+        print_table(heads, [(t.mark, t.name, t.p50, t.size, t.measures, t.float_groups) for t in trials])
     for note in notes:
         print(note)
 

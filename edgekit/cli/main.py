@@ -70,7 +70,7 @@ def targets(
 ) -> None:
     """List the targets: what each makes, what it needs, whether it is installed; with a name its options and places."""
     from edgekit import registry
-    from edgekit.cli.console import show_target, table
+    from edgekit.cli.console import print_table, show_target
 
     if name:
         target = registry.find(name)
@@ -79,7 +79,7 @@ def targets(
         else:
             show_target(name, target)
         return
-    rows, broken = registry.described()
+    rows, broken = registry.descriptions()
     if as_json:
         print(json.dumps({"schema_version": 2, "targets": rows, "broken": broken}, indent=2))
         return
@@ -87,7 +87,7 @@ def targets(
         (str(r["name"]), str(r["summary"]), str(r["source"]), "; ".join(r["missing"]) or "installed") for r in rows
     ]
     shown += [(name, sentence, "", "broken") for name, sentence in broken.items()]
-    table(("target", "makes", "from", "state"), shown)
+    print_table(("target", "makes", "from", "state"), shown)
 
 
 @app.command(
@@ -168,7 +168,7 @@ def quantize(
     )
     made = build[api.INT8]
     notes = made.manifest.notes if made.manifest is not None else ()
-    found = trials.read(build.path, api.INT8) if notes else ()
+    found = trials.read_trials(build.path, api.INT8) if notes else ()
     if not as_json:
         show_trials(found, notes)
     _conclude(build, as_json, trials=[asdict(trial) for trial in found])
@@ -189,7 +189,7 @@ def report(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
     from edgekit import report as reports
 
-    reports.write(build)
+    reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
     print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
 
@@ -247,10 +247,10 @@ def assets(
     from edgekit import apps
 
     if check:
-        stale = apps.check(platform, build, into, tuple(target or ()))
+        stale = apps.check_assets(platform, build, into, tuple(target or ()))
         print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
         sys.exit(REJECTED if stale else CLEAN)
-    done = apps.write(platform, build, into, tuple(target or ()))
+    done = apps.write_assets(platform, build, into, tuple(target or ()))
     if as_json:
         print(json.dumps({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes}))
         return
@@ -270,17 +270,17 @@ def explain(
     from edgekit.analysis import attribution
 
     found = attribution.explain(artifact, images)
-    data, plot = attribution.write(found, artifact.resolve().parent / "cache")
+    data, plot = attribution.write_attribution(found, artifact.resolve().parent / "cache")
     if as_json:
         print(json.dumps({**found.as_record(), "files": [str(data), str(plot)]}, indent=2))
         return
-    from edgekit.cli.console import table
+    from edgekit.cli.console import print_table
 
     shown = [
         (p.module or "(outermost)", f"{p.noise_in:.2%}", f"{p.noise_out:.2%}", f"{p.born:.2%}", f"{p.growth:.1f}x")
         for p in found.worst(rows)
     ]
-    table(("module", "noise in", "noise out", "born here", "growth"), shown)
+    print_table(("module", "noise in", "noise out", "born here", "growth"), shown)
     print(f"{data}\n{plot}")
 
 
@@ -293,10 +293,10 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    from edgekit.cli.console import table
+    from edgekit.cli.console import print_table
 
     for title, rows in found.items():
-        table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
+        print_table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
 
 
 def _options(given: list[str]) -> dict[str, dict[str, str]]:

@@ -17,7 +17,7 @@ _GUARD = re.compile(r"\[guard added\] \((?P<where>[^()]+:\d+) in (?P<function>\w
 _FIXED = re.compile(r"as dynamic but your code specialized it to be a constant \((\d+)\)")
 
 
-def explain(name: str, error: Exception, guards: list[str]) -> str:
+def capture_error(name: str, error: Exception, guards: list[str]) -> str:
     """One sentence for an exception that running or capturing the module `name` raised; `guards` as they were added."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _theirs(f.filename)]
     where = f" at {frames[-1].filename}:{frames[-1].lineno} ({frames[-1].line})" if frames else at(guards)

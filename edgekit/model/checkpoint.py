@@ -48,7 +48,7 @@ _STRANGERS = (  # first bytes of files that are often mistaken for weights, and 
 )
 
 
-def read(path: Path) -> dict[str, torch.Tensor]:
+def read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
     """Read a file of weights without running anything that it says.
 
     Wrappers (`state_dict`, `model`, ...) and the prefixes of DataParallel and torch.compile are taken off.
@@ -70,7 +70,7 @@ def read(path: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(f"the checkpoint '{path}' is damaged ({why}): get it again") from error
 
 
-def fit(
+def fit_checkpoint(
     tensors: Mapping[str, torch.Tensor],
     expected: Mapping[str, tuple[int, ...]],
     *,
@@ -103,7 +103,7 @@ def fit(
     return {name: kept[name] for name in expected}
 
 
-def write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write safetensors: sorted by name, contiguous, no metadata, so the same weights always give the same bytes.
 
     A reader sees the old file or the new one, also after a crash.
@@ -149,7 +149,7 @@ def _read_torch(data: bytes) -> object:
 
     import torch
 
-    torch_archive.check(data)
+    torch_archive.check_archive(data)
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 

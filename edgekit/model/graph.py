@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.capture_errors import at, explain, guards_added, sentence
+from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Axis, ModelSpec
 from edgekit.storage.files import digest_file, dump_json, staging, write_text
@@ -71,7 +71,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         try:
             exported = torch.export.export(spec.module, arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:
-            raise CaptureError(explain(spec.name, error, guards)) from error
+            raise CaptureError(capture_error(spec.name, error, guards)) from error
     if dynamic:
         _refuse_narrow(spec, exported, guards)
     proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)
@@ -160,7 +160,7 @@ def _refuse_chance(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -> None
         except ModelError:
             raise
         except Exception as error:
-            raise CaptureError(explain(spec.name, error, [])) from error
+            raise CaptureError(capture_error(spec.name, error, [])) from error
     for name in first:
         if not np.array_equal(first[name], second[name], equal_nan=True):
             raise CaptureError(

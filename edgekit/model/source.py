@@ -46,7 +46,7 @@ def resolve_model(model: str) -> ModelSpec:
         return _made(PRESETS[model])
     path = Path(model)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
-        spec = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read(path))
+        spec = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
         return _checked(spec, FROM_CHECKPOINT)
     if ":" in model:
         return _made(model)
@@ -76,7 +76,7 @@ def save_model(spec: ModelSpec, folder: Path) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         made = Path(name)
-        checkpoint.write(made / WEIGHTS, spec.module.state_dict())
+        checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict())
         for file, path in spec.files.items():
             shutil.copyfile(path, made / file)
         config = _config(spec)
@@ -114,7 +114,7 @@ def load_model(folder: Path) -> ModelSpec:
         return read_captured(config, folder)
     spec = _made(factory)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
-    spec.module.load_state_dict(checkpoint.fit(checkpoint.read(folder / WEIGHTS), expected))
+    spec.module.load_state_dict(checkpoint.fit_checkpoint(checkpoint.read_checkpoint(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}
     return replace(spec, name=config["name"], files=here)
 

@@ -35,7 +35,7 @@ _STORAGES = {f"torch {name}Storage": size for name, size in _TYPED.items()} | {"
 _ADVICE = "save the module's state_dict() with torch.save or as safetensors"
 
 
-def check(data: bytes) -> None:
+def check_archive(data: bytes) -> None:
     """Check the bytes of a torch file.
 
     Raises:

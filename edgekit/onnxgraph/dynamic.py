@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import onnx
 
 
-def quantize(graph: onnx.ModelProto, floats: tuple[str, ...] = (), reduce_range: bool = False) -> onnx.ModelProto:
+def quantize_dynamic(
+    graph: onnx.ModelProto, floats: tuple[str, ...] = (), reduce_range: bool = False
+) -> onnx.ModelProto:
     """Make the dynamically quantized graph; the given one is not changed.
 
     Args:

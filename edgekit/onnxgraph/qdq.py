@@ -21,7 +21,7 @@ import numpy as np
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import smoothquant, weight_only
 from edgekit.onnxgraph.groups import groups, nodes_of
-from edgekit.onnxgraph.quant_config import Observed, QuantConfig
+from edgekit.onnxgraph.quant_config import ObservedRange, QuantConfig
 
 if TYPE_CHECKING:
     import onnx
@@ -38,13 +38,15 @@ def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in chosen))
 
 
-def quantize(graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, Observed]) -> onnx.ModelProto:
+def quantize_static(
+    graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, ObservedRange]
+) -> onnx.ModelProto:
     """Make the INT8 graph of a configuration; the given graph is not changed."""
     import onnx
 
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    divided = smoothquant.apply(copy, config.smooth, observed) if config.smooth else {}
+    divided = smoothquant.smooth(copy, config.smooth, observed) if config.smooth else {}
     quantizing = _Quantizing(copy.graph, config, {n: _range(n, config, observed, divided) for n in observed})
     quantizing.run(set(nodes_of(groups(copy), config.floats)))
     weight_only.quantize_weights(copy)
@@ -52,7 +54,7 @@ def quantize(graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str,
 
 
 def _range(
-    name: str, config: QuantConfig, observed: Mapping[str, Observed], divided: Mapping[str, Array]
+    name: str, config: QuantConfig, observed: Mapping[str, ObservedRange], divided: Mapping[str, Array]
 ) -> tuple[float, float]:
     low, high = observed[name].ranges[config.method]
     if name in divided:  # what the method would say of the smoothed tensor, by how each of its ends moved

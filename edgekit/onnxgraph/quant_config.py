@@ -58,7 +58,7 @@ class QuantConfig:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRange:
     """One tensor on all samples.
 
     Attributes:

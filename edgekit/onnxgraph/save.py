@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-def save(graph: onnx.ModelProto, path: Path) -> None:
+def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     """Check a graph and write it.
 
     Raises:

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph.groups import LINEAR
-from edgekit.onnxgraph.quant_config import Observed
+from edgekit.onnxgraph.quant_config import ObservedRange
 
 if TYPE_CHECKING:
     import onnx
@@ -26,7 +26,7 @@ FLOOR = 1e-5
 """Smallest magnitude that counts, of activations and weights; SmoothQuant's own code has it too."""
 
 
-def apply(graph: onnx.ModelProto, alpha: float, observed: Mapping[str, Observed]) -> dict[str, Array]:
+def smooth(graph: onnx.ModelProto, alpha: float, observed: Mapping[str, ObservedRange]) -> dict[str, Array]:
     """Smooth a graph in place; returns what each smoothed tensor's channels were divided by."""
     from onnx import numpy_helper
 

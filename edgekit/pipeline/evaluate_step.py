@@ -50,10 +50,12 @@ class Finding:
 
 def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
     """Judge an artifact in every place; writes result.json, the score maps and the manifest's verdicts."""
-    return conclude(context, name, made, [find(context, name, made, p) for p in context.targets[name].places])
+    return conclude(
+        context, name, made, [evaluate_in_place(context, name, made, p) for p in context.targets[name].places]
+    )
 
 
-def find(context: RunContext, name: str, made: Manifest, place: Place) -> Finding:
+def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Place) -> Finding:
     """Run an artifact in one place and judge it there."""
     places = context.targets[name].places
 
@@ -64,7 +66,7 @@ def find(context: RunContext, name: str, made: Manifest, place: Place) -> Findin
     with tempfile.TemporaryDirectory(prefix="edgekit-") as out:
         try:
             arguments = _arguments(context, name, made, place, out)
-            measured = Measured.model_validate(process.call(worker.measure, arguments, progress, WORKER_TIMEOUT))
+            measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, WORKER_TIMEOUT))
         except NotVerifiedHere as missing:
             lacking = verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(missing)))
             return Finding(_result(place, lacking, NOT_RUN), {}, (), made_by)

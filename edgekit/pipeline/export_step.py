@@ -16,7 +16,7 @@ from edgekit.model.graph import capture
 from edgekit.model.source import model_digest
 from edgekit.pipeline import process, worker
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, WORKER_TIMEOUT, RunContext
-from edgekit.storage.code import Code, code_of, distributions_of, joined
+from edgekit.storage.code import ReachedCode, code_of, distributions_of, joined
 from edgekit.storage.files import digest_file, digest_text, staging
 from edgekit.target import Exported, Target
 
@@ -72,7 +72,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             context.listener.progress(name, 0.6 * done, text)
 
         progress(0.05, "exporting")
-        answer = process.call(worker.export, arguments, progress, WORKER_TIMEOUT)
+        answer = process.call(worker.export_target, arguments, progress, WORKER_TIMEOUT)
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")
@@ -162,12 +162,12 @@ def _good(folder: Path) -> bool:
         return False
 
 
-def _code(target: Target) -> Code:
+def _code(target: Target) -> ReachedCode:
     """The modules and libraries that make a target's artifacts."""
     return joined((code_of(target.export), *([code_of(capture)] if target.source == PROGRAM else [])))
 
 
-def _tools(target: Target, code: Code) -> dict[str, str]:
+def _tools(target: Target, code: ReachedCode) -> dict[str, str]:
     """Versions of what makes the artifact: edgekit, torch, and the libraries that the export imports or needs."""
     needed = (name for need in target.needs for name in distributions_of(need.module))
     named = {name: metadata.version(name).partition("+")[0] for name in ("edgekit", "torch", *needed)}

@@ -76,7 +76,7 @@ def export(
     for target in order:
         outcomes[target] = _one(context, target, chosen[target], outcomes)
         listener.finished(outcomes[target])
-    report.write(root)
+    report.write_report(root)
     return Build(tuple(outcomes.values()), root, recorded.device)
 
 
@@ -91,7 +91,7 @@ def planned(
     for one in wanted:
         if one not in targets and one in registry.available():
             registry.find(one)  # a broken plug-in that was asked for says why
-    order = registry.ordered(registry.select(wanted, targets) if wanted else _installed(targets), targets)
+    order = registry.ordered(registry.select_targets(wanted, targets) if wanted else _installed(targets), targets)
     for target in order if wanted else ():
         registry.require(target, targets[target])
     for name in options:
@@ -124,7 +124,7 @@ def verify(root: Path, listener: Listener) -> Build:
         except EdgekitError as error:
             outcomes.append(TargetOutcome(name, context.folder(name), "failed", str(error)))
         listener.finished(outcomes[-1])
-    report.write(root)
+    report.write_report(root)
     return Build(tuple(outcomes), root, recorded.device)
 
 

@@ -14,7 +14,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.pipeline.context import RunContext
-from edgekit.pipeline.evaluate_step import Finding, conclude, find, previous
+from edgekit.pipeline.evaluate_step import Finding, conclude, evaluate_in_place, previous
 from edgekit.pipeline.export_step import make
 
 
@@ -46,11 +46,11 @@ def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Find
         known = next((f for f in before if f.place.place == place.name), None)
         target = next((v.target for v in made.variants if v.name == place.variant), "")
         if known is None:
-            findings.append(find(context, name, made, place))
+            findings.append(evaluate_in_place(context, name, made, place))
         elif target in ("", known.variant_target):
             findings.append(known)
         else:
-            findings.append(_replaced(find(context, name, made, place), known))
+            findings.append(_replaced(evaluate_in_place(context, name, made, place), known))
     return findings
 
 

@@ -53,7 +53,7 @@ class Measured(BaseModel):
     notes: tuple[str, ...] = ()
 
 
-def export(
+def export_target(
     target: str,
     source: str,
     out: str,
@@ -83,7 +83,7 @@ def export(
     return {**asdict(replace(exported, variants=())), "variants": [v.model_dump() for v in exported.variants]}
 
 
-def measure(
+def run_artifact(
     target: str,
     folder: str,
     place: str,

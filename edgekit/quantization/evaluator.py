@@ -46,7 +46,7 @@ class Quality:
     reasons: tuple[str, ...] = ()
 
 
-class Jury:
+class Evaluator:
     """Judges graphs on the same samples.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import Array
-from edgekit.onnxgraph.quant_config import Method, Observed
+from edgekit.onnxgraph.quant_config import Method, ObservedRange
 from edgekit.quantization.calibration import Samples
 from edgekit.runtime import ort
 
@@ -31,7 +31,7 @@ def observe(
     samples: Samples,
     methods: Sequence[Method],
     tell: Callable[[float], None],
-) -> dict[str, Observed]:
+) -> dict[str, ObservedRange]:
     """Run all samples once and look at the named tensors.
 
     Args:
@@ -68,7 +68,8 @@ def observe(
     ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
     ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
     return {
-        n: Observed({m: _with_zero(found[n]) for m, found in ranges.items()}, low[n], high[n], rows[n]) for n in tensors
+        n: ObservedRange({m: _with_zero(found[n]) for m, found in ranges.items()}, low[n], high[n], rows[n])
+        for n in tensors
     }
 
 

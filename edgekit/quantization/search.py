@@ -20,12 +20,12 @@ from edgekit.judge import latency
 from edgekit.model.spec import ModelSpec
 from edgekit.onnxgraph import qdq, saturation
 from edgekit.onnxgraph.groups import groups, nodes_of
-from edgekit.onnxgraph.quant_config import METHODS, Activation, Method, Observed, QuantConfig
+from edgekit.onnxgraph.quant_config import METHODS, Activation, Method, ObservedRange, QuantConfig
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.evaluator import Jury
-from edgekit.quantization.trials import Row, Tried, called, write_table
-from edgekit.reference.batches import stress
+from edgekit.quantization.evaluator import Evaluator
+from edgekit.quantization.trials import Trial, TrialLog, display_name, write_table
+from edgekit.reference.batches import stress_batch
 from edgekit.storage.code import code_of
 from edgekit.storage.files import digest_text
 
@@ -59,7 +59,7 @@ class Found:
     """
 
     graph: onnx.ModelProto
-    chosen: Row
+    chosen: Trial
 
 
 def search(
@@ -101,9 +101,9 @@ class _Search:
     reduce_range: bool
     place: Path
     parts: dict[str, tuple[str, ...]] = field(init=False)
-    observed: dict[str, Observed] = field(init=False)
-    jury: Jury = field(init=False)
-    tried: Tried = field(init=False)
+    observed: dict[str, ObservedRange] = field(init=False)
+    jury: Evaluator = field(init=False)
+    tried: TrialLog = field(init=False)
     expected: int = 1
 
     def __post_init__(self) -> None:
@@ -119,10 +119,10 @@ class _Search:
             lambda done: self.tell(0.2 * done, f"looking at activations on {shown} samples"),
         )
         count = len(self.samples.names)
-        odd = stress(self.spec)
+        odd = stress_batch(self.spec)
         strange = Samples(odd.inputs, odd.names)
-        self.jury = Jury(self.spec, self.graph, self.samples.part(count - held, count), self.place, strange)
-        self.tried = Tried(self.folder, self._context())
+        self.jury = Evaluator(self.spec, self.graph, self.samples.part(count - held, count), self.place, strange)
+        self.tried = TrialLog(self.folder, self._context())
 
     def run(self) -> Found:
         """Try, choose, time, and write the table."""
@@ -151,26 +151,26 @@ class _Search:
         yield from (QuantConfig(method=method, smooth=alpha) for method in self.methods for alpha in ALPHAS[self.depth])
         yield from (QuantConfig(method=method, reduce_range=True) for method in self.methods)
 
-    def _retreat(self, way: QuantConfig, order: list[str]) -> list[Row]:
+    def _retreat(self, way: QuantConfig, order: list[str]) -> list[Trial]:
         """Give the most sensitive groups back to float until the gate holds; one of them where it held before."""
-        rows: list[Row] = []
+        rows: list[Trial] = []
         for count in range(1, len(order)):
             rows.append(self._judged(way.keeping(*order[:count])))
             if rows[-1].quality.passed:
                 break
         return rows
 
-    def _judged(self, recipe: QuantConfig) -> Row:
+    def _judged(self, recipe: QuantConfig) -> Trial:
         if recipe.key in self.tried.rows:
             return self.tried.rows[recipe.key]
         done = min(0.2 + 0.7 * len(self.tried.rows) / self.expected, 0.9)
-        self.tell(done, f"recipe {len(self.tried.rows) + 1}: {called(recipe, self.parts)}")
+        self.tell(done, f"recipe {len(self.tried.rows) + 1}: {display_name(recipe, self.parts)}")
         made = self._made(recipe)
-        row = Row(recipe, self.jury.judge(made), made.ByteSize(), self._work(recipe))
+        row = Trial(recipe, self.jury.judge(made), made.ByteSize(), self._work(recipe))
         return self.tried.add(row)
 
     def _made(self, recipe: QuantConfig) -> onnx.ModelProto:
-        return qdq.quantize(self.graph, recipe, self.observed)
+        return qdq.quantize_static(self.graph, recipe, self.observed)
 
     def _work(self, recipe: QuantConfig) -> float:
         """Share of the multiplications of the linear layers that stays in float."""
@@ -184,7 +184,7 @@ class _Search:
         floats = sum(cost for name, cost in work.items() if name not in quantized)
         return float(floats / max(sum(work.values()), 1))
 
-    def _times(self, chosen: Row, rows: list[Row]) -> dict[str, float]:
+    def _times(self, chosen: Trial, rows: list[Trial]) -> dict[str, float]:
         """Median latency of the best rows, measured together, by key."""
         self.tell(0.92, "timing the best")
         best = {row.recipe.key: row.recipe for row in (chosen, *sorted(rows, key=_merit, reverse=True))}
@@ -206,7 +206,7 @@ class _Search:
         return digest_text("\n".join([made, *asked, *host, code_of(search).digest, *shown]))
 
 
-def _merit(row: Row) -> tuple[bool, bool, float, float]:
+def _merit(row: Trial) -> tuple[bool, bool, float, float]:
     """What passes comes first; then activations that are fast everywhere, little float work, and accuracy."""
     if not row.quality.passed:
         return False, False, 0.0, row.quality.snr_db

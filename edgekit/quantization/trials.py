@@ -16,7 +16,7 @@ TABLE = "trials.json"
 
 
 @dataclass(frozen=True)
-class Row:
+class Trial:
     """One recipe and what came of it.
 
     Attributes:
@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass
-class Tried:
+class TrialLog:
     """The rows of one search.
 
     Attributes:
@@ -43,7 +43,7 @@ class Tried:
 
     folder: Path
     context: str
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read what an earlier search of the same context found; a line that was cut off is not there."""
@@ -64,7 +64,7 @@ class Tried:
             except (ValueError, KeyError, TypeError):
                 continue
 
-    def add(self, row: Row) -> Row:
+    def add(self, row: Trial) -> Trial:
         """Keep a row."""
         self.rows[row.recipe.key] = row
         with (self.folder / LOG).open("a") as log:
@@ -73,7 +73,7 @@ class Tried:
 
 
 def write_table(
-    folder: Path, rows: Mapping[str, Row], chosen: Row, milliseconds: Mapping[str, float], parts: Collection[str]
+    folder: Path, rows: Mapping[str, Trial], chosen: Trial, milliseconds: Mapping[str, float], parts: Collection[str]
 ) -> None:
     """Write the table that reports show.
 
@@ -87,7 +87,7 @@ def write_table(
     best = _pareto(list(rows.values()))
     table = [
         {
-            "name": called(row.recipe, parts),
+            "name": display_name(row.recipe, parts),
             "chosen": row.recipe.key == chosen.recipe.key,
             "passed": row.quality.passed,
             "pareto": row.recipe.key in best,
@@ -102,7 +102,7 @@ def write_table(
     (folder / TABLE).write_text(json.dumps(table, indent=2) + "\n")
 
 
-def called(recipe: QuantConfig, parts: Collection[str]) -> str:
+def display_name(recipe: QuantConfig, parts: Collection[str]) -> str:
     """What people are told of a recipe; a pass that measured the sensitivity of one group is called by that group."""
     alone = set(parts) - set(recipe.floats)
     return f"{recipe.method}, only {alone.pop()}" if _sensitivity(recipe, parts) else recipe.name
@@ -116,7 +116,7 @@ def _sensitivity(recipe: QuantConfig, parts: Collection[str]) -> bool:
     return len(parts) > 2 and len(recipe.floats) == len(parts) - 1
 
 
-def _pareto(rows: list[Row]) -> set[str]:
+def _pareto(rows: list[Trial]) -> set[str]:
     """Keys of the rows that no other beats in float work, size and noise at once."""
     costs = {row.recipe.key: (row.work, row.size, -row.quality.snr_db) for row in rows}
     return {
@@ -126,7 +126,7 @@ def _pareto(rows: list[Row]) -> set[str]:
     }
 
 
-def _row(found: Mapping[str, Any]) -> Row:
+def _row(found: Mapping[str, Any]) -> Trial:
     recipe = QuantConfig(**{**found["recipe"], "floats": tuple(found["recipe"]["floats"])})
     quality = Quality(**{**found["quality"], "reasons": tuple(found["quality"]["reasons"])})
-    return Row(recipe, quality, int(found["size"]), float(found["work"]))
+    return Trial(recipe, quality, int(found["size"]), float(found["work"]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgekit.model.spec import ModelSpec
 from edgekit.onnxgraph import saturation
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.evaluator import Jury, Quality
+from edgekit.quantization.evaluator import Evaluator, Quality
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +20,7 @@ IMAGES = 4
 
 
 @dataclass(frozen=True)
-class Spread:
+class ProcessorComparison:
     """The quality of one graph, twice.
 
     Attributes:
@@ -40,8 +40,10 @@ class Spread:
         return said
 
 
-def measure(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto, samples: Samples) -> Spread:
+def compare_processors(
+    spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto, samples: Samples
+) -> ProcessorComparison:
     """Judge a quantized graph against its fp32 graph on the last few of some samples, both ways."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        jury = Jury(spec, graph, samples.part(-IMAGES, None), Path(folder), settings=saturation.EXACT)
-        return Spread(jury.judge(made), jury.judge(saturation.emulated(made)))
+        jury = Evaluator(spec, graph, samples.part(-IMAGES, None), Path(folder), settings=saturation.EXACT)
+        return ProcessorComparison(jury.judge(made), jury.judge(saturation.emulated(made)))

@@ -71,7 +71,7 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     batches = []
     if evaluation is not None:
         batches.append(Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names))
-    batches.append(stress(spec))
+    batches.append(stress_batch(spec))
     for number, sizes in enumerate(grid(spec.axes)):
         inputs = spec.random(1000 + number, sizes)
         names = tuple(f"row {row}" for row in range(len(next(iter(inputs.values())))))
@@ -79,7 +79,7 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     return tuple(batches)
 
 
-def stress(spec: ModelSpec) -> Batch:
+def stress_batch(spec: ModelSpec) -> Batch:
     """Random, constant and extreme inputs at default sizes: what a photograph never is and a runtime must survive."""
     rows: list[dict[str, Array]] = [spec.random(seed) for seed in range(RANDOM_ROWS)]
     names = [f"random {seed}" for seed in range(RANDOM_ROWS)]

@@ -114,7 +114,7 @@ def read_words(folder: Path) -> Words | None:
         raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error
 
 
-def choose(spec: ModelSpec, recorded: Path, words: Words | None, answer: Answer) -> tuple[Case, ...]:
+def choose_golden(spec: ModelSpec, recorded: Path, words: Words | None, answer: Answer) -> tuple[Case, ...]:
     """The evaluation images on which the weakest of `FAULTS` shows most; none where no image is made of bytes.
 
     Args:
@@ -139,12 +139,12 @@ def largest(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer) -> float:
     return max(float(np.abs(answer(case.inputs(spec))[scores][0] - case.scores).max()) for case in cases)
 
 
-def blind(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer, limit: float) -> tuple[str, ...]:
+def undetected_faults(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer, limit: float) -> tuple[str, ...]:
     """The faults of preprocessing that no case shows beyond a limit."""
     return tuple(name for name in FAULTS if max(_effect(name, case, spec, answer) for case in cases) <= limit)
 
 
-def write(folder: Path, cases: tuple[Case, ...]) -> str:
+def write_golden(folder: Path, cases: tuple[Case, ...]) -> str:
     """Write golden.json and golden.bin; returns the path of the former."""
     binary = bytearray()
 

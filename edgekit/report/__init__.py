@@ -29,7 +29,7 @@ class Report:
     study: Study
 
 
-def write(folder: Path) -> Report:
+def write_report(folder: Path) -> Report:
     """Write report.html, .json, .md and .csv of a build into its folder, each atomically.
 
     Args:

@@ -73,7 +73,7 @@ def errors(scores: Mapping[str, Array], recorded: Mapping[str, Array]) -> Array 
     return np.asarray(np.max(found, axis=0)) if found else None
 
 
-def plot(study: Study, recorded: Mapping[str, Array]) -> Accuracy:
+def plot_accuracy(study: Study, recorded: Mapping[str, Array]) -> Accuracy:
     """Lay out one strip for each row that has anything to show."""
     rows = [row for row in study.rows if row.scores or row.error]
     found = {id(row): errors(row.scores, recorded) for row in rows}

@@ -63,7 +63,7 @@ class Panel:
     ticks: tuple[Tick, ...]
 
 
-def plot(study: Study) -> tuple[Panel, ...]:
+def plot_latency(study: Study) -> tuple[Panel, ...]:
     """Lay out a panel for each place in which something was timed, and one for the reference's device."""
     places: dict[tuple[str, str], list[ReportRow]] = {}
     for row in study.rows:

@@ -82,13 +82,13 @@ def context(study: Study) -> dict[str, Any]:
         "reference": study.reference,
         "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
         "lead": lead(study),
-        "accuracy": accuracy_plot.plot(study, recorded),
-        "panels": latency_plot.plot(study),
+        "accuracy": accuracy_plot.plot_accuracy(study, recorded),
+        "panels": latency_plot.plot_latency(study),
         "cards": cards,
         "anchors": {card.name: card.anchor for card in cards},
         "limits": limits(study.rows),
         "hosts": hosts(study.artifacts),
-        "trials": [(found.target, trials.table(found.trials)) for found in study.artifacts if found.trials],
+        "trials": [(found.target, trials.trial_rows(found.trials)) for found in study.artifacts if found.trials],
     }
 
 

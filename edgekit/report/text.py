@@ -97,8 +97,8 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "place": row.place,
         "origin": row.origin,
         "status": row.status,
-        "reasons": [described(reason) for reason in row.reasons],
-        "notes": [described(note) for note in row.notes],
+        "reasons": [fact_record(reason) for reason in row.reasons],
+        "notes": [fact_record(note) for note in row.notes],
         "device": row.device,
         "size": row.size,
         **{name: measure.value if measure else None for name, measure in (measures | {"task_drop": row.drop}).items()},
@@ -107,7 +107,7 @@ def _row(row: ReportRow) -> dict[str, Any]:
     }
 
 
-def described(found: Fact) -> dict[str, Any]:
+def fact_record(found: Fact) -> dict[str, Any]:
     """A fact for machines, with its sentence."""
     return {**found.model_dump(mode="json"), "sentence": str(found)}
 

@@ -47,12 +47,12 @@ class TrialRow:
         return "passed" if self.passed else "failed"
 
 
-def read(build: Path, target: str) -> tuple[TrialRow, ...]:
+def read_trials(build: Path, target: str) -> tuple[TrialRow, ...]:
     """What a quantizing target of a build tried, as the report lists it."""
-    return table(trials_of(build, target))
+    return trial_rows(trials_of(build, target))
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> tuple[TrialRow, ...]:
+def trial_rows(found: Sequence[Mapping[str, Any]]) -> tuple[TrialRow, ...]:
     """Trials as the report lists them: the chosen first, then those that passed, fastest first."""
     order = sorted(
         found, key=lambda r: (not r.get("chosen"), not r.get("passed"), _number(r.get("p50_ms")) or math.inf)

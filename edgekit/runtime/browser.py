@@ -183,7 +183,7 @@ class BrowserRuntime:
         return info
 
 
-def require() -> None:
+def require_chromium() -> None:
     """See that there is a browser to drive.
 
     Raises:
@@ -191,7 +191,7 @@ def require() -> None:
     """
     if util.find_spec("playwright") is None:
         raise NotVerifiedHere(NO_PLAYWRIGHT)
-    if not find():
+    if not find_chromium():
         playwright, browser = launch()
         browser.close()
         playwright.stop()
@@ -209,19 +209,19 @@ def launch(flags: tuple[str, ...] = ()) -> tuple[Playwright, Browser]:
         raise NotVerifiedHere(NO_PLAYWRIGHT) from None
     playwright = sync_playwright().start()
     try:
-        path = find() or _own(playwright)
+        path = find_chromium() or _own(playwright)
         return playwright, playwright.chromium.launch(executable_path=path, args=[*QUIET, *flags])
     except Error as error:
         playwright.stop()
         raise NotVerifiedHere(
-            f"Chromium does not start ({error.message.splitlines()[0]}): is '{find()}' whole?"
+            f"Chromium does not start ({error.message.splitlines()[0]}): is '{find_chromium()}' whole?"
         ) from error
     except NotVerifiedHere:
         playwright.stop()
         raise
 
 
-def find() -> str:
+def find_chromium() -> str:
     """A Chromium of the system: what the environment names, or what lies on the path; empty where there is none."""
     named = os.environ.get(VARIABLE, "")
     return named or next((found for name in NAMES if (found := shutil.which(name))), "")

@@ -57,7 +57,7 @@ class ExecutorchRuntime:
         """
         import torch
 
-        input_shapes.require(self._manifest, inputs)
+        input_shapes.require_shapes(self._manifest, inputs)
         arguments = [torch.from_numpy(np.array(inputs[i.name], order="C")) for i in self._manifest.inputs]
         try:
             values = self._method.execute(arguments)

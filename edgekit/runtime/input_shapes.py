@@ -9,7 +9,7 @@ from edgekit.errors import UsageError
 from edgekit.model.spec import Array
 
 
-def require(manifest: Manifest, inputs: Mapping[str, Array]) -> None:
+def require_shapes(manifest: Manifest, inputs: Mapping[str, Array]) -> None:
     """See that the inputs have the sizes that the artifact takes.
 
     Raises:

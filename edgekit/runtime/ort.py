@@ -68,7 +68,7 @@ def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
         return OrtRuntime(path)
 
 
-def require() -> None:
+def require_onnxruntime() -> None:
     """See that exactly one build of ONNX Runtime is installed: two overwrite each other's files.
 
     Raises:
@@ -93,7 +93,7 @@ def _installed(name: str) -> bool:
 
 
 def _open(model: Path, settings: Mapping[str, str]) -> onnxruntime.InferenceSession:
-    require()
+    require_onnxruntime()
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

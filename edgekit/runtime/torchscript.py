@@ -60,7 +60,7 @@ class TorchScriptRuntime:
         """
         import torch
 
-        input_shapes.require(self._manifest, inputs)
+        input_shapes.require_shapes(self._manifest, inputs)
         arguments = [torch.from_numpy(np.array(inputs[i.name], order="C")) for i in self._manifest.inputs]
         with torch.inference_mode():
             answer = self._module(*arguments)

@@ -27,7 +27,7 @@ FAMILIES = ("edgekit.arrcoc",)
 
 
 @dataclass(frozen=True)
-class Code:
+class ReachedCode:
     """What a function reaches.
 
     Attributes:
@@ -44,24 +44,24 @@ class Code:
         return digest_text("\n".join(f"{name} {sha256}" for name, sha256 in sorted(self.modules.items())))
 
 
-def joined(codes: Iterable[Code]) -> Code:
+def joined(codes: Iterable[ReachedCode]) -> ReachedCode:
     """What several functions reach together."""
     modules: dict[str, str] = {}
     libraries: dict[str, str] = {}
     for code in codes:
         modules |= code.modules
         libraries |= code.libraries
-    return Code(dict(sorted(modules.items())), dict(sorted(libraries.items())))
+    return ReachedCode(dict(sorted(modules.items())), dict(sorted(libraries.items())))
 
 
-def code_of(function: Callable[..., object]) -> Code:
+def code_of(function: Callable[..., object]) -> ReachedCode:
     """The code that a top-level function reaches; a callable object has no name to start from: all of its module."""
     name = getattr(function, "__qualname__", "")
     return _reached(getattr(function, "__module__", type(function).__module__), "" if "." in name else name)
 
 
 @functools.cache
-def _reached(module: str, name: str) -> Code:
+def _reached(module: str, name: str) -> ReachedCode:
     ours = _Ours((*ROOTS, module.partition(".")[0]))
     seen: set[tuple[str, str]] = set()
     waiting = [(module, name)]
@@ -78,7 +78,7 @@ def _reached(module: str, name: str) -> Code:
             continue
         modules[place[0]] = source.sha256
         waiting += ours.reach(source, place[1])
-    return Code(dict(sorted(modules.items())), _versions(libraries - sys.stdlib_module_names))
+    return ReachedCode(dict(sorted(modules.items())), _versions(libraries - sys.stdlib_module_names))
 
 
 @dataclass(frozen=True)

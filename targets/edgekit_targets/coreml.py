@@ -57,7 +57,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     _describe(description, spec, derived, weights_digest(whole))
     blob = Path(converted.weights_dir) / "weight.bin" if converted.weights_dir else None
     entry = f"{swift_name(spec.name)}.mlpackage"
-    package.write(description, blob if blob is not None and blob.exists() else None, out / entry)
+    package.write_package(description, blob if blob is not None and blob.exists() else None, out / entry)
     return Exported(
         precision="fp16" if wishes.half else "fp32",
         entry=entry,

@@ -24,7 +24,7 @@ SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools ad
 def export(source: Path, out: Path, job: Job) -> Exported:
     """The `coreml` artifact -> the same package with INT8 weights."""
     made = read_artifact(source)
-    found = package.find(source)
+    found = package.find_package(source)
     job.progress(0.2, "quantizing the weights")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         # coremltools writes beside what it reads, so it gets a copy
@@ -34,7 +34,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         description = quantized.get_spec()
         blob = Path(quantized.weights_dir) / "weight.bin"
         job.progress(0.9, "writing the package")
-        package.write(description, blob, out / found.name)
+        package.write_package(description, blob, out / found.name)
     return Exported(
         precision="int8",
         entry=found.name,

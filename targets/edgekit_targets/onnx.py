@@ -47,7 +47,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     _name_nodes(graph)
     _strip(graph)
     _describe(graph, spec)
-    save.save(graph, out / ENTRY)
+    save.save_graph(graph, out / ENTRY)
     return Exported(precision="fp32", entry=ENTRY, dynamic=captured.dynamic)
 
 

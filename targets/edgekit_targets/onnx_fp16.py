@@ -18,7 +18,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.3, "converting to fp16")
     graph, clamped = fp16.convert(onnx.load(job.entry))
     job.progress(0.8, "checking the graph")
-    save.save(graph, out / ENTRY)
+    save.save_graph(graph, out / ENTRY)
     notes = (f"{clamped} weights lie beyond fp16's range and were clamped to it",) if clamped else ()
     return Exported(precision="fp16", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 

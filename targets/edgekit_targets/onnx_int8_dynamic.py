@@ -42,8 +42,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.3, "rounding the weights")
-    made = dynamic.quantize(graph, floats, reduce_range=job.get(REDUCE_RANGE))
-    save.save(made, out / ENTRY)
+    made = dynamic.quantize_dynamic(graph, floats, reduce_range=job.get(REDUCE_RANGE))
+    save.save_graph(made, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=_elsewhere(spec, graph, made))
 
@@ -53,7 +53,7 @@ def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -
     if spec.evaluation is None:
         return ()
     shown = spec.evaluation()
-    found = vnni.measure(spec, graph, made, Samples(shown.inputs, shown.names).part(0, vnni.IMAGES))
+    found = vnni.compare_processors(spec, graph, made, Samples(shown.inputs, shown.names).part(0, vnni.IMAGES))
     return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
 
 

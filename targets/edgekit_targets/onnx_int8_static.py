@@ -52,10 +52,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         made, notes = _unsearched(graph, samples, methods[0], job)
     else:
         made, notes = _searched(spec, graph, samples, methods, job)
-    save.save(made, out / ENTRY)
+    save.save_graph(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
-    notes = (*notes, vnni.measure(spec, graph, made, samples).sentence(advice))
+    notes = (*notes, vnni.compare_processors(spec, graph, made, samples).sentence(advice))
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
@@ -70,7 +70,7 @@ def _unsearched(
         job.progress(0.1 + 0.7 * done, "looking at activations")
 
     observed = observers.observe(graph, qdq.activations(graph), samples, (method,), tell)
-    return qdq.quantize(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",)
+    return qdq.quantize_static(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",)
 
 
 def _searched(

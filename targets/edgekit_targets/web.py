@@ -78,7 +78,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     variants = tuple(_variant(name, folder, cases, spec, out) for name, folder in chosen.items())
     notes = _notes(spec, cases, out / PATHS["fp32"], variants)
     _write_samples(spec, job, words, out)
-    path = golden.write(out, cases) if cases else ""
+    path = golden.write_golden(out, cases) if cases else ""
     _site.write_headers(out)
     _stamp(out)
     _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
@@ -122,7 +122,7 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
 def _golden(spec: ModelSpec, job: Job, fp32: Path) -> tuple[tuple[golden.Case, ...], golden.Words | None]:
     words = golden.read_words(job.model)
     with closing(OrtRuntime(fp32)) as runtime:
-        return golden.choose(spec, job.reference, words, runtime.run), words
+        return golden.choose_golden(spec, job.reference, words, runtime.run), words
 
 
 def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: ModelSpec, out: Path) -> Variant:
@@ -141,7 +141,7 @@ def _notes(
     if not cases:
         return ("there is no evaluation image made of bytes, so the bundle has no golden vectors and no self-test",)
     with closing(OrtRuntime(fp32)) as runtime:
-        unseen = {fault for v in variants for fault in golden.blind(cases, spec, runtime.run, v.max_abs)}
+        unseen = {fault for v in variants for fault in golden.undetected_faults(cases, spec, runtime.run, v.max_abs)}
     return tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
 
 

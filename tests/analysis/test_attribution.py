@@ -66,7 +66,7 @@ def test_the_same_graph_has_no_noise(build: Path) -> None:
 def test_artifacts_are_explained_and_drawn(name: str, build: Path, tmp_path: Path) -> None:
     found = attribution.explain(build / name, images=2)
     assert 0 < max(part.noise_out for part in found.parts) < (0.02 if name == "onnx-fp16" else 0.5)
-    data, plot = attribution.write(found, tmp_path)
+    data, plot = attribution.write_attribution(found, tmp_path)
     assert [part["module"] for part in json.loads(data.read_text())["parts"]] == [p.module for p in found.parts]
     texts = re.findall(r">([^<>]+)</text>", plot.read_text())
     assert all(part.module in texts for part in found.parts if part.module)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.apps import bundle
-from edgekit.apps.records import Platform, digest, size
+from edgekit.apps.records import Platform, content_digest, content_size
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from tests.apps import toy
@@ -39,7 +39,9 @@ def test_the_index_names_and_hashes_every_other_file(build: Path) -> None:
     assert isinstance(content, bytes)
     index = json.loads(content)
     assert {f["path"]: (f["size"], f["sha256"]) for f in index["files"]} == {
-        path: (size(content), digest(content)) for path, content in made.files.items() if path != bundle.INDEX
+        path: (content_size(content), content_digest(content))
+        for path, content in made.files.items()
+        if path != bundle.INDEX
     }
     assert [model["manifest"] for model in index["models"]] == [f"{t}/manifest.json" for t in ANY.targets]
     assert index["reference"]["device"] == made.reference_device == 'NVIDIA H200 "$1"'
@@ -64,7 +66,7 @@ def test_a_package_has_one_size_and_one_hash_of_all_its_files(build: Path) -> No
 def test_a_single_file_has_its_own_hash_and_its_companions_stay_out(build: Path) -> None:
     made = bundle.plan(build, platform("torch-mobile"), ())
     (model,) = made.models
-    assert model.sha256 == digest(build / "torch-mobile" / "model.ptl")
+    assert model.sha256 == content_digest(build / "torch-mobile" / "model.ptl")
     assert "torch-mobile/model.ptl" in made.files
     assert "torch-mobile/operators.yaml" not in made.files
 

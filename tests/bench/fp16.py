@@ -73,7 +73,7 @@ def _compare(spec: ModelSpec, built: Path, folder: Path, others: dict[str, Conve
     for name, convert in converters.items():
         paths[name] = folder / f"{spec.name}-{len(paths)}.onnx"
         try:
-            save.save(convert(onnx.load(built)), paths[name])
+            save.save_graph(convert(onnx.load(built)), paths[name])
             runtimes[name] = OrtRuntime(paths[name])
         except Exception as error:  # what a converter gives may be no graph at all
             refused[name] = str(error).splitlines()[0]

@@ -24,7 +24,7 @@ import torch
 
 from edgekit.arrcoc import presets
 from edgekit.artifact.store import read_artifact
-from edgekit.cli.console import table
+from edgekit.cli.console import print_table
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.tolerance import INT8
 from edgekit.model.graph import capture, save_program
@@ -114,8 +114,8 @@ def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[st
     onnx_target.export(place / "program", place / "onnx", job)
     graph = onnx.load(place / "onnx" / onnx_target.ENTRY)
     observed = observers.observe(graph, qdq.activations(graph), shown, ("minmax",), lambda done: None)
-    onnx.save(qdq.quantize(graph, QuantConfig(), observed), place / "static.onnx")
-    onnx.save(dynamic.quantize(graph), place / "dynamic.onnx")
+    onnx.save(qdq.quantize_static(graph, QuantConfig(), observed), place / "static.onnx")
+    onnx.save(dynamic.quantize_dynamic(graph), place / "dynamic.onnx")
     return dict(
         zip(OURS, (place / "onnx" / onnx_target.ENTRY, place / "static.onnx", place / "dynamic.onnx"), strict=True)
     )
@@ -135,7 +135,7 @@ def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -
     heads = ("model", "bytes", "of onnx", "p50 ms", "speed", "95 %")
     judged_heads = ("spearman", "worst", "lost mass", "task drop", "gate") if recorded is not None else ()
     print("\t".join((*heads, *judged_heads)))
-    table((*heads, *judged_heads), rows)
+    print_table((*heads, *judged_heads), rows)
 
 
 def _judged(spec: ModelSpec, runtime: OrtRuntime, recorded: Path) -> tuple[str, ...]:

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from edgekit.cli.console import table
+from edgekit.cli.console import print_table
 
 ROWS = (("onnx", "verified", "[red]a name that looks like markup[/red]"), ("web", "rejected", ""))
 
 
 def test_a_pipe_gets_tabs_and_no_heads(capsys: pytest.CaptureFixture[str]) -> None:
-    table(("target", "verdict", ""), ROWS)
+    print_table(("target", "verdict", ""), ROWS)
     assert capsys.readouterr().out == "".join("\t".join(row) + "\n" for row in ROWS)
 
 
@@ -22,7 +22,7 @@ def test_a_terminal_gets_heads_colours_and_texts_as_they_are(
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    table(("target", "verdict", "note"), ROWS)
+    print_table(("target", "verdict", "note"), ROWS)
     said = capsys.readouterr().out
     assert "\x1b[" in said
     assert "target" in said.splitlines()[0]

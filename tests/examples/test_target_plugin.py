@@ -109,7 +109,15 @@ def test_it_is_exported_judged_and_reported(environment: Path, tmp_path: Path) -
 
 def test_its_own_tests_pass_there(environment: Path, tmp_path: Path) -> None:
     """The contract suite, inherited in two lines."""
-    command = [str(environment / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN / "tests")]
+    command = [
+        str(environment / "bin" / "python"),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(PLUGIN / "tests"),
+    ]
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=settings, check=False)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -24,14 +24,14 @@ def raised(error: Exception) -> Exception:
 
 def test_the_line_of_the_user_is_named() -> None:
     error = raised(TypeError("unsupported operand\nand more that nobody reads"))
-    said = capture_errors.explain("net", error, [])
+    said = capture_errors.capture_error("net", error, [])
     assert said.startswith(f"'net' cannot be captured at {__file__}:")
     assert "(raise error): TypeError: unsupported operand" in said
     assert "\n" not in said
 
 
 def test_a_branch_on_values_says_what_to_use() -> None:
-    said = capture_errors.explain("net", raised(DataDependentError("u0 > 0")), [])
+    said = capture_errors.capture_error("net", raised(DataDependentError("u0 > 0")), [])
     assert said.startswith(f"'net' branches or computes on values of its tensors at {__file__}:")
     assert said.endswith("use torch.where or torch.cond")
 
@@ -39,7 +39,7 @@ def test_a_branch_on_values_says_what_to_use() -> None:
 def test_an_axis_that_was_fixed_names_its_size_and_the_guard() -> None:
     text = "You marked batch as dynamic but your code specialized it to be a constant (4)." * 2
     guards = ["/usr/lib/site-packages/torch/nn/functional.py:3", "/home/me/net.py:12"]
-    said = capture_errors.explain("net", RuntimeError(text), guards)
+    said = capture_errors.capture_error("net", RuntimeError(text), guards)
     assert said == "'net' fixes a dynamic axis at size 4 at /home/me/net.py:12"
 
 

@@ -55,7 +55,7 @@ def test_torch_files_of_several_modules(tmp_path: Path, name: str, wrap: str) ->
         "nested": {"model": {"state_dict": state}, "args": [1, (2, 3), True, "x", torch.Size([4]), torch.float32]},
     }
     torch.save(wrapped[wrap], tmp_path / "x.bin")
-    same(checkpoint.read(tmp_path / "x.bin"), state)
+    same(checkpoint.read_checkpoint(tmp_path / "x.bin"), state)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_dtypes_in_both_formats(tmp_path: Path, dtype: str) -> None:
     state = {"x": torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))}
     torch.save(state, tmp_path / "x.pt")
     save_file(state, tmp_path / "x.safetensors")
-    same(checkpoint.read(tmp_path / "x.pt"), state)
-    same(checkpoint.read(tmp_path / "x.safetensors"), state)
+    same(checkpoint.read_checkpoint(tmp_path / "x.pt"), state)
+    same(checkpoint.read_checkpoint(tmp_path / "x.safetensors"), state)
 
 
 def test_views_shared_storages_parameters_and_empty_tensors(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_views_shared_storages_parameters_and_empty_tensors(tmp_path: Path) -> N
     state = {"tied": base, "also": base, "transposed": base.t(), "row": base[1], "every": base[:, ::2]}
     state |= {"parameter": nn.Parameter(torch.ones(2)), "empty": torch.empty(0, 3), "scalar": torch.tensor(2.5)}
     torch.save(state, tmp_path / "x.pt")
-    found = checkpoint.read(tmp_path / "x.pt")
+    found = checkpoint.read_checkpoint(tmp_path / "x.pt")
     same(found, state)
     found["tied"].zero_()
     assert torch.equal(found["also"], base)
@@ -84,24 +84,24 @@ def test_no_warning_and_torch_files_are_told_by_content(tmp_path: Path) -> None:
     state = modules()["mlp"].state_dict()
     torch.save(state, tmp_path / "x.safetensors")
     save_file(state, tmp_path / "x.pt")
-    same(checkpoint.read(tmp_path / "x.safetensors"), state)
-    assert checkpoint.read(tmp_path / "x.pt").keys() == state.keys()
+    same(checkpoint.read_checkpoint(tmp_path / "x.safetensors"), state)
+    assert checkpoint.read_checkpoint(tmp_path / "x.pt").keys() == state.keys()
 
 
 def test_write_is_deterministic_and_reads_back(tmp_path: Path) -> None:
     state = modules()["attention"].state_dict() | {"view": torch.arange(6.0).reshape(2, 3).t()}
-    checkpoint.write(tmp_path / "a", state)
-    checkpoint.write(tmp_path / "b", dict(reversed(state.items())))
+    checkpoint.write_checkpoint(tmp_path / "a", state)
+    checkpoint.write_checkpoint(tmp_path / "b", dict(reversed(state.items())))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert b"__metadata__" not in (tmp_path / "a").read_bytes()
-    found = checkpoint.read(tmp_path / "a")
+    found = checkpoint.read_checkpoint(tmp_path / "a")
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
 def test_write_refuses_what_read_would(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="NaN or infinite weights"):
-        checkpoint.write(tmp_path / "a", {"x": torch.tensor([1.0, float("inf")])})
+        checkpoint.write_checkpoint(tmp_path / "a", {"x": torch.tensor([1.0, float("inf")])})
     assert not list(tmp_path.iterdir())
 
 
@@ -117,7 +117,7 @@ def test_weights_that_are_not_finite(tmp_path: Path, bad: float, dtype: torch.dt
 
 def refused(path: Path, match: str) -> None:
     with pytest.raises(CheckpointError, match=match) as caught:
-        checkpoint.read(path)
+        checkpoint.read_checkpoint(path)
     text = str(caught.value)
     assert f"'{path}'" in text
     assert "\n" not in text
@@ -131,7 +131,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     refused(tmp_path, "is a folder: name '.*model.safetensors'")
     refused(tmp_path / "model.safetensors", "is empty")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        checkpoint.read(Path("a\0b"))
+        checkpoint.read_checkpoint(Path("a\0b"))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     refused(tmp_path / "loop", "cannot be read")
     refused(Path("/dev/zero"), "no regular file")
@@ -231,7 +231,7 @@ def flipped(path: Path, content: bytes, bit: int) -> bool:
     damaged[bit // 8] ^= 1 << bit % 8
     path.write_bytes(damaged)
     try:
-        checkpoint.read(path)
+        checkpoint.read_checkpoint(path)
     except CheckpointError:
         return True
     return False
@@ -239,12 +239,12 @@ def flipped(path: Path, content: bytes, bit: int) -> bool:
 
 def test_fit() -> None:
     state = {"a": torch.ones(2, 3), "b": torch.ones(4), "base_model.x": torch.ones(1)}
-    assert list(checkpoint.fit(state, {"b": (4,), "a": (2, 3)}, ignore=("base_model.",))) == ["b", "a"]
+    assert list(checkpoint.fit_checkpoint(state, {"b": (4,), "a": (2, 3)}, ignore=("base_model.",))) == ["b", "a"]
     with pytest.raises(CheckpointError, match=r"'x.pt' is of another model \(unexpected 'base_model.x'\):"):
-        checkpoint.fit(state, {"a": (2, 3), "b": (4,)}, origin="'x.pt'")
+        checkpoint.fit_checkpoint(state, {"a": (2, 3), "b": (4,)}, origin="'x.pt'")
     wanted = {"a": (3, 2), "b": (), **{f"layer.{i}": (1,) for i in range(9)}}
     with pytest.raises(CheckpointError) as caught:
-        checkpoint.fit(state, wanted, ignore=["base_model."])
+        checkpoint.fit_checkpoint(state, wanted, ignore=["base_model."])
     assert str(caught.value) == (
         "the checkpoint is of another model (missing 'layer.0', 'layer.1', 'layer.2' and 6 more; "
         "other shapes: 'a' [2, 3] instead of [3, 2], 'b' [4] instead of []): name the model that it was trained as"

@@ -50,9 +50,9 @@ def test_saving_the_same_model_again_changes_nothing(tmp_path: Path) -> None:
 def test_a_changed_model_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     save_model(resolve_model(SMALL), folder)
-    tensors = checkpoint.read(folder / WEIGHTS)
+    tensors = checkpoint.read_checkpoint(folder / WEIGHTS)
     tensors["norm.bias"] += 1
-    checkpoint.write(folder / WEIGHTS, tensors)
+    checkpoint.write_checkpoint(folder / WEIGHTS, tensors)
     with pytest.raises(ModelError, match="was changed after it was written"):
         load_model(folder)
     (folder / CONFIG).write_text("{}")

@@ -80,7 +80,7 @@ def refused(path: Path, content: bytes, match: str) -> None:
     watching = True
     try:
         with pytest.raises(CheckpointError, match=match) as caught:
-            checkpoint.read(path)
+            checkpoint.read_checkpoint(path)
     finally:
         watching = False
     assert RAN == [], "code from a checkpoint ran"
@@ -99,7 +99,7 @@ def test_the_canary_would_sing() -> None:
 
 def test_the_hand_made_file_is_good(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(archived(state()))
-    assert checkpoint.read(tmp_path / "x")["w"].shape == (2, 2)
+    assert checkpoint.read_checkpoint(tmp_path / "x")["w"].shape == (2, 2)
 
 
 PICKLES: dict[str, tuple[bytes, str]] = {
@@ -288,4 +288,4 @@ def test_every_flipped_bit_in_the_weights_is_found(tmp_path: Path) -> None:
 
 
 def test_check_alone_accepts_bytes() -> None:
-    torch_archive.check(GOOD)
+    torch_archive.check_archive(GOOD)

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.onnxgraph import qdq
-from edgekit.onnxgraph.quant_config import METHODS, Observed
+from edgekit.onnxgraph.quant_config import METHODS, ObservedRange
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
 from tests.onnxgraph.graphs import WIDTH
@@ -55,5 +55,5 @@ def samples() -> Samples:
 
 
 @pytest.fixture(scope="module")
-def observed(graph: onnx.ModelProto, samples: Samples) -> dict[str, Observed]:
+def observed(graph: onnx.ModelProto, samples: Samples) -> dict[str, ObservedRange]:
     return observers.observe(graph, qdq.activations(graph), samples, METHODS, lambda done: None)

@@ -8,13 +8,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.onnxgraph import qdq
-from edgekit.onnxgraph.quant_config import METHODS, Method, Observed, QuantConfig
+from edgekit.onnxgraph.quant_config import METHODS, Method, ObservedRange, QuantConfig
 from edgekit.quantization.calibration import Samples
 from edgekit.runtime import ort
 from tests.onnxgraph.graphs import answers, model, noise, rounded, weights
 
 
-def test_ranges_hold_what_was_seen(graph: onnx.ModelProto, samples: Samples, observed: dict[str, Observed]) -> None:
+def test_ranges_hold_what_was_seen(
+    graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
+) -> None:
     assert set(observed) == {"normal", "bent", "y"}
     seen = ort.tapped(graph, ["normal", "bent", "y"]).run(samples.inputs)
     for name, one in observed.items():
@@ -35,29 +37,29 @@ def test_a_quantized_graph_is_near(
     method: Method,
     graph: onnx.ModelProto,
     samples: Samples,
-    observed: dict[str, Observed],
+    observed: dict[str, ObservedRange],
 ) -> None:
     before = graph.SerializeToString()
-    made = qdq.quantize(graph, QuantConfig(**{**recipe.__dict__, "method": method}), observed)
+    made = qdq.quantize_static(graph, QuantConfig(**{**recipe.__dict__, "method": method}), observed)
     assert 1e-4 < noise(graph, made, **samples.inputs) < (0.3 if method == "entropy" else 0.06)
     assert graph.SerializeToString() == before
     assert not [i.name for i in made.graph.initializer if i.name in ("w1", "w2", "w3")]
 
 
 def test_reduced_range_is_seven_bits_and_costs_accuracy(
-    graph: onnx.ModelProto, samples: Samples, observed: dict[str, Observed]
+    graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
 ) -> None:
-    made = qdq.quantize(graph, QuantConfig(reduce_range=True), observed)
+    made = qdq.quantize_static(graph, QuantConfig(reduce_range=True), observed)
     weights = [numpy_helper.to_array(i) for i in made.graph.initializer if i.name == "w1_quantized"]
     assert np.abs(weights[0]).max() == 63
-    full = noise(graph, qdq.quantize(graph, QuantConfig(), observed), **samples.inputs)
+    full = noise(graph, qdq.quantize_static(graph, QuantConfig(), observed), **samples.inputs)
     assert full < noise(graph, made, **samples.inputs)
 
 
 def test_a_group_in_float_is_computed_in_float_and_stored_in_int8(
-    graph: onnx.ModelProto, samples: Samples, observed: dict[str, Observed]
+    graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
 ) -> None:
-    made = qdq.quantize(graph, QuantConfig(floats=("blocks.0.mlp",)), observed)
+    made = qdq.quantize_static(graph, QuantConfig(floats=("blocks.0.mlp",)), observed)
     quantized = [n.input[0] for n in made.graph.node if n.op_type == "QuantizeLinear"]
     assert quantized == ["y"]
     stored_weights = {i.name for i in made.graph.initializer if i.data_type == TensorProto.INT8}
@@ -65,8 +67,8 @@ def test_a_group_in_float_is_computed_in_float_and_stored_in_int8(
     assert noise(graph, made, **samples.inputs) < 0.03
 
 
-def test_a_bias_is_stored_in_the_units_of_the_sum(graph: onnx.ModelProto, observed: dict[str, Observed]) -> None:
-    held = weights(qdq.quantize(graph, QuantConfig(), observed))
+def test_a_bias_is_stored_in_the_units_of_the_sum(graph: onnx.ModelProto, observed: dict[str, ObservedRange]) -> None:
+    held = weights(qdq.quantize_static(graph, QuantConfig(), observed))
     name = "blocks.0.mlp.0/Gemm/bias"
     assert held[f"{name}_quantized"].dtype == np.int32
     np.testing.assert_allclose(held[f"{name}_scale"], held["normal_scale"] * held["w1_scale"], rtol=1e-6)
@@ -89,8 +91,8 @@ def test_bytes_are_moved_not_floats() -> None:
     )
     x = rounded(2, 3, 4, seed=1)
     low, high = np.zeros(6, np.float32), np.full(6, 4.0, np.float32)
-    seen = Observed(dict.fromkeys(METHODS, (0.0, 4.0)), low, high, rows=4)
-    after = qdq.quantize(graph, QuantConfig(), {"turned": seen})
+    seen = ObservedRange(dict.fromkeys(METHODS, (0.0, 4.0)), low, high, rows=4)
+    after = qdq.quantize_static(graph, QuantConfig(), {"turned": seen})
     kinds = [node.op_type for node in after.graph.node]
     assert kinds.index("QuantizeLinear") < kinds.index("Reshape") < kinds.index("Transpose")
     assert 1e-5 < np.abs(answers(after, x=x)["y"] - answers(graph, x=x)["y"]).max() < 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.onnxgraph.quant_config import METHODS, Observed, QuantConfig
+from edgekit.onnxgraph.quant_config import METHODS, ObservedRange, QuantConfig
 
 
 def test_equal_configurations_have_equal_keys_and_others_have_not() -> None:
@@ -27,5 +27,5 @@ def test_the_order_of_groups_in_float_does_not_matter() -> None:
 
 
 def test_peaks_are_the_larger_of_both_ends() -> None:
-    seen = Observed(dict.fromkeys(METHODS, (-3.0, 2.0)), np.array([-3.0, -1.0]), np.array([1.0, 2.0]), rows=1)
+    seen = ObservedRange(dict.fromkeys(METHODS, (-3.0, 2.0)), np.array([-3.0, -1.0]), np.array([1.0, 2.0]), rows=1)
     assert seen.peaks.tolist() == [3.0, 2.0]

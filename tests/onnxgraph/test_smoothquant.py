@@ -7,18 +7,18 @@ import onnx
 import pytest
 
 from edgekit.onnxgraph import qdq, smoothquant
-from edgekit.onnxgraph.quant_config import METHODS, Observed, QuantConfig
+from edgekit.onnxgraph.quant_config import METHODS, ObservedRange, QuantConfig
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
 from tests.onnxgraph.graphs import WIDTH, attended, noise
 
 
 def test_smoothing_alone_changes_nothing_but_the_ranges(
-    graph: onnx.ModelProto, samples: Samples, observed: dict[str, Observed]
+    graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
 ) -> None:
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    divided = smoothquant.apply(copy, 0.5, observed)
+    divided = smoothquant.smooth(copy, 0.5, observed)
     assert set(divided) == {"normal"}
     assert noise(graph, copy, **samples.inputs) < 1e-5
     peaks = observed["normal"].peaks / divided["normal"]
@@ -33,10 +33,11 @@ def test_layers_that_read_a_normalisation_in_two_shapes(biased: bool) -> None:
     seen = observers.observe(graph, qdq.activations(graph), shown, METHODS, lambda done: None)
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    divided = smoothquant.apply(copy, 0.5, seen)
+    divided = smoothquant.smooth(copy, 0.5, seen)
     assert set(divided) == ({"rows", "normal"} if biased else {"rows"})
     assert noise(graph, copy, **shown.inputs) < 1e-5
     plain, smoothed = (
-        noise(graph, qdq.quantize(graph, QuantConfig(smooth=alpha), seen), **shown.inputs) for alpha in (0.0, 0.5)
+        noise(graph, qdq.quantize_static(graph, QuantConfig(smooth=alpha), seen), **shown.inputs)
+        for alpha in (0.0, 0.5)
     )
     assert smoothed < plain < 0.06  # outliers of one sign: each end moves by its own channels

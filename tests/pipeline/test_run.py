@@ -102,7 +102,7 @@ def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
     def call(
         function: Callable[..., dict[str, object]], arguments: dict[str, object], *rest: object, **more: object
     ) -> dict[str, object]:
-        if function is worker.export and arguments["target"] == "onnx":
+        if function is worker.export_target and arguments["target"] == "onnx":
             raise ArtifactError("the converter died")
         return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
 

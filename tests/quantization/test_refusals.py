@@ -81,7 +81,7 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         *rest: object,
         **more: object,
     ) -> dict[str, object]:
-        if function is worker.measure:
+        if function is worker.run_artifact:
             return function(**arguments, progress=progress)
         return call(function, arguments, progress, *rest, **more)  # type: ignore[arg-type]  # as it was given
 

@@ -15,7 +15,7 @@ from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import search, trials
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Quality
-from edgekit.quantization.trials import Row
+from edgekit.quantization.trials import Trial
 
 WIDTH, PATCHES = 32, 48
 
@@ -70,11 +70,11 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     again = search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None)
     assert again.graph == found.graph
     assert (tmp_path / trials.LOG).read_text() == lines
-    assert not trials.Tried(tmp_path, "of another context").rows
+    assert not trials.TrialLog(tmp_path, "of another context").rows
 
 
-def row(name: str, *, snr: float, work: float = 0.0, size: int = 10, passed: bool = True) -> Row:
-    return Row(QuantConfig(floats=(name,)), Quality(passed, snr, {}), size, work)
+def row(name: str, *, snr: float, work: float = 0.0, size: int = 10, passed: bool = True) -> Trial:
+    return Trial(QuantConfig(floats=(name,)), Quality(passed, snr, {}), size, work)
 
 
 def test_what_passes_beats_what_does_not_and_less_float_beats_less_noise() -> None:

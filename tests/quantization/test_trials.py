@@ -8,44 +8,44 @@ import pytest
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import trials
 from edgekit.quantization.evaluator import Quality
-from edgekit.quantization.trials import Row, Tried
+from edgekit.quantization.trials import Trial, TrialLog
 
 PARTS = ("attention", "patches", "scores")
 
 
-def row(config: QuantConfig, snr: float = 30.0, size: int = 100, work: float = 0.0, passed: bool = True) -> Row:
+def row(config: QuantConfig, snr: float = 30.0, size: int = 100, work: float = 0.0, passed: bool = True) -> Trial:
     reasons = () if passed else ("spearman is 0.5, must be at least 0.99",)
-    return Row(config, Quality(passed, snr, {"spearman": 0.995}, reasons), size, work)
+    return Trial(config, Quality(passed, snr, {"spearman": 0.995}, reasons), size, work)
 
 
 def test_what_was_added_is_found_by_the_next_search_of_the_same_context(tmp_path: Path) -> None:
-    first = Tried(tmp_path, "context")
+    first = TrialLog(tmp_path, "context")
     rows = [row(QuantConfig()), row(QuantConfig(method="entropy", floats=("patches",)), passed=False)]
     for one in rows:
         assert first.add(one) is one
-    again = Tried(tmp_path, "context")
+    again = TrialLog(tmp_path, "context")
     assert list(again.rows.values()) == rows
-    assert Tried(tmp_path, "another").rows == {}
+    assert TrialLog(tmp_path, "another").rows == {}
 
 
 def test_a_line_that_was_cut_off_is_lost_alone(tmp_path: Path) -> None:
-    tried = Tried(tmp_path, "context")
+    tried = TrialLog(tmp_path, "context")
     tried.add(row(QuantConfig()))
     tried.add(row(QuantConfig(method="entropy")))
     log = tmp_path / trials.LOG
     log.write_text(log.read_text()[:-40])
-    again = Tried(tmp_path, "context")
+    again = TrialLog(tmp_path, "context")
     assert [one.recipe.method for one in again.rows.values()] == ["minmax"]
     again.add(row(QuantConfig(method="percentile")))
-    assert [one.recipe.method for one in Tried(tmp_path, "context").rows.values()] == ["minmax", "percentile"]
+    assert [one.recipe.method for one in TrialLog(tmp_path, "context").rows.values()] == ["minmax", "percentile"]
 
 
 @pytest.mark.parametrize("line", ["not json", "[]", "{}", '{"context": "context", "recipe": {"colour": "red"}}'])
 def test_a_line_that_makes_no_sense_is_passed_over(line: str, tmp_path: Path) -> None:
-    Tried(tmp_path, "context").add(row(QuantConfig()))
+    TrialLog(tmp_path, "context").add(row(QuantConfig()))
     with (tmp_path / trials.LOG).open("a") as log:
         log.write(line + "\n")
-    assert len(Tried(tmp_path, "context").rows) == 1
+    assert len(TrialLog(tmp_path, "context").rows) == 1
 
 
 def test_the_table_holds_what_reports_show(tmp_path: Path) -> None:
@@ -83,4 +83,4 @@ def test_the_table_holds_what_reports_show(tmp_path: Path) -> None:
 def test_a_pass_for_one_group_is_called_by_that_group(
     floats: tuple[str, ...], parts: tuple[str, ...], name: str
 ) -> None:
-    assert trials.called(QuantConfig(floats=floats), parts) == name
+    assert trials.display_name(QuantConfig(floats=floats), parts) == name

@@ -12,7 +12,7 @@ from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.quantization import vnni
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import NOISELESS, Quality
-from edgekit.quantization.vnni import Spread
+from edgekit.quantization.vnni import ProcessorComparison
 
 DEEP, WIDE = 8, 5
 
@@ -40,7 +40,7 @@ def layer(weight: np.ndarray, quantized: bool) -> onnx.ModelProto:
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def measured(largest: int) -> Spread:
+def measured(largest: int) -> ProcessorComparison:
     draw = np.random.default_rng(0)
     weight = draw.integers(-largest, largest + 1, (DEEP, WIDE))
     weight[:2] = largest
@@ -53,7 +53,7 @@ def measured(largest: int) -> Spread:
     )
     rows = draw.integers(200, 256, (12, DEEP)).astype(np.float32)
     samples = Samples({"x": rows}, tuple(map(str, range(12))))
-    return vnni.measure(spec, layer(weight, quantized=False), layer(weight, quantized=True), samples)
+    return vnni.compare_processors(spec, layer(weight, quantized=False), layer(weight, quantized=True), samples)
 
 
 def test_weights_that_saturate_are_exact_with_vnni_and_noisy_without() -> None:
@@ -74,6 +74,6 @@ def test_weights_of_seven_bits_answer_alike() -> None:
     ("exact", "saturating", "advised"), [(True, False, True), (True, True, False), (False, False, False)]
 )
 def test_the_advice_is_given_where_only_the_other_processor_fails(exact: bool, saturating: bool, advised: bool) -> None:
-    said = Spread(Quality(exact, 32.5, {}), Quality(saturating, 20.0, {})).sentence("use --reduce-range")
+    said = ProcessorComparison(Quality(exact, 32.5, {}), Quality(saturating, 20.0, {})).sentence("use --reduce-range")
     assert "12.5 dB higher" in said
     assert ("use --reduce-range" in said) == advised

@@ -17,7 +17,7 @@ from edgekit.reference.batches import (
     batches_for,
     inputs_digest,
     same_inputs,
-    stress,
+    stress_batch,
 )
 
 
@@ -55,7 +55,7 @@ def test_a_model_is_asked_real_inputs_strange_inputs_and_the_grid() -> None:
 
 
 def test_stress_holds_both_ends_the_middle_and_chance_and_nothing_beyond() -> None:
-    batch = stress(spec())
+    batch = stress_batch(spec())
     rows = dict(zip(batch.names, batch.inputs["images"], strict=True))
     assert {name: set(np.unique(rows[name])) for name in ("all lowest", "all highest", "all middle")} == {
         "all lowest": {-1.0},

@@ -81,13 +81,13 @@ def test_images_that_are_not_made_of_bytes_are_passed_over(recorded: Path, tmp_p
 def test_the_images_on_which_mistakes_show_most_are_chosen(recorded: Path) -> None:
     spec = small_model()
     answer = EagerRuntime(spec).run
-    chosen = golden.choose(spec, recorded, None, answer)
+    chosen = golden.choose_golden(spec, recorded, None, answer)
     assert len(chosen) == golden.CASES
     weakest = {case.name: golden._weakest(case, spec, answer) for case in golden.cases(spec, recorded, None)}
     assert [case.name for case in chosen] == sorted(weakest, key=lambda name: -weakest[name])[: golden.CASES]
     assert golden.largest(chosen, spec, answer) < 1e-6
-    assert golden.blind(chosen, spec, answer, 0.0) == ()
-    assert set(golden.blind(chosen, spec, answer, 1.0)) == set(golden.FAULTS)
+    assert golden.undetected_faults(chosen, spec, answer, 0.0) == ()
+    assert set(golden.undetected_faults(chosen, spec, answer, 1.0)) == set(golden.FAULTS)
 
 
 def test_a_fault_that_changes_nothing_is_told(recorded: Path) -> None:
@@ -98,18 +98,18 @@ def test_a_fault_that_changes_nothing_is_told(recorded: Path) -> None:
         return {"relevance": inputs["images"].sum(1)[:, ::16, ::16].reshape(1, -1) / 100}
 
     chosen = [replace(c, scores=grey(c.inputs(spec))["relevance"][0]) for c in golden.cases(spec, recorded, None)]
-    assert golden.blind(tuple(chosen), spec, grey, 1e-6) == ("channels in reverse order",)
+    assert golden.undetected_faults(tuple(chosen), spec, grey, 1e-6) == ("channels in reverse order",)
 
 
 def test_a_model_without_scores_has_no_golden_vectors(recorded: Path) -> None:
     spec: ModelSpec = replace(small_model(), outputs=(Output("relevance"), *small_model().outputs[1:]))
     with pytest.raises(ExportError, match="model 'small' has no output with the role 'scores'"):
-        golden.choose(spec, recorded, None, EagerRuntime(small_model()).run)
+        golden.choose_golden(spec, recorded, None, EagerRuntime(small_model()).run)
 
 
 def test_what_is_written_is_found_at_its_offsets(recorded: Path, tmp_path: Path) -> None:
     cases = tuple(golden.cases(small_model(), recorded, None))[:2]
-    assert golden.write(tmp_path, cases) == golden.JSON
+    assert golden.write_golden(tmp_path, cases) == golden.JSON
     listed = json.loads((tmp_path / golden.JSON).read_text())
     binary = (tmp_path / golden.BINARY).read_bytes()
     assert (listed["format"], listed["binary"], len(listed["cases"])) == (golden.FORMAT, golden.BINARY, 2)

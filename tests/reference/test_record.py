@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 import torch
 
 from edgekit.errors import RecordError
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.reference.batches import EVALUATION, FEATURE_ROWS, INFO
-from edgekit.reference.record import adopt, host, kept, record_reference
+from edgekit.reference.record import host, record_reference
 from edgekit.reference.store import read_reference
 from edgekit.testing import small_model
 
@@ -99,27 +98,6 @@ def test_a_model_that_answers_nan_is_refused_by_output_and_inputs(tmp_path: Path
     with pytest.raises(RecordError, match=r"'noisy' itself answers NaN or Inf in 'y' on the \S+ inputs"):
         record_reference(spec(bad=True), tmp_path / "reference")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_reference_is_kept_and_adopted_for_the_same_weights_and_inputs_only(tmp_path: Path) -> None:
-    shipped = tmp_path / "shipped"
-    record_reference(spec(), shipped, with_inputs=False)
-    assert not (shipped / "inputs.safetensors").exists()
-    assert adopt(spec(), shipped, tmp_path / "build")
-    found = kept(spec(), tmp_path / "build")
-    assert found is not None
-    assert found.info["weights_sha256"] == info(shipped)["weights_sha256"]
-
-    other = spec()
-    with torch.no_grad():
-        next(other.module.parameters()).add_(1)
-    asked = replace(spec(), evaluation=lambda: Evaluation({"x": np.zeros((2, 3), np.float32)}, ("a", "b")))
-    for changed in (other, asked):
-        assert kept(changed, tmp_path / "build") is None
-        assert not adopt(changed, shipped, tmp_path / "never")
-    assert not adopt(spec(), tmp_path / "nowhere", tmp_path / "never")
-    assert kept(spec(), tmp_path / "nowhere") is None
-    assert not (tmp_path / "never").exists()
 
 
 def test_the_host_is_described_by_what_results_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.report.conftest import FP32, ran
 
 
 def plotted(builder: Any) -> accuracy_plot.Accuracy:
-    return accuracy_plot.plot(read_study(builder.folder), {"relevance": builder.relevance})
+    return accuracy_plot.plot_accuracy(read_study(builder.folder), {"relevance": builder.relevance})
 
 
 def one(builder: Any, maps: np.ndarray) -> accuracy_plot.Strip:

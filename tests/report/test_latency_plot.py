@@ -11,7 +11,7 @@ from tests.report.conftest import FP32, ran
 
 
 def panels(builder: Any) -> dict[str, latency_plot.Panel]:
-    return {panel.title: panel for panel in latency_plot.plot(read_study(builder.folder))}
+    return {panel.title: panel for panel in latency_plot.plot_latency(read_study(builder.folder))}
 
 
 def test_what_ran_in_one_place_shares_a_panel_and_its_axis(filled: Any) -> None:
@@ -71,7 +71,7 @@ def test_what_was_not_timed_has_no_panel(builder: Any) -> None:
     builder.artifact("onnx", "fp32")
     maps = builder.scores("onnx", "cpu", 1e-6, 1)
     builder.judge("onnx", [ran(builder, maps, FP32)], 1)
-    assert latency_plot.plot(read_study(builder.folder)) == ()
+    assert latency_plot.plot_latency(read_study(builder.folder)) == ()
 
 
 @pytest.mark.parametrize(

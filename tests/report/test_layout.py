@@ -48,7 +48,7 @@ def test_layout(filled: Any, page: Page) -> None:
     said: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
-    address = report.write(filled.folder).html.as_uri()
+    address = report.write_report(filled.folder).html.as_uri()
     page.goto(address)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
@@ -60,7 +60,7 @@ def test_layout(filled: Any, page: Page) -> None:
 
 
 def test_layout_bears_wider_text(filled: Any, page: Page) -> None:
-    page.goto(report.write(filled.folder).html.as_uri())
+    page.goto(report.write_report(filled.folder).html.as_uri())
     page.evaluate("(css) => document.head.appendChild(document.createElement('style')).append(css)", SPACING)
     fits(page)
 

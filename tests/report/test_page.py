@@ -61,7 +61,7 @@ def told(sentence: str) -> Fact:
 
 
 def write(builder: Any) -> tuple[str, Page]:
-    written = report.write(builder.folder).html.read_text()
+    written = report.write_report(builder.folder).html.read_text()
     return written, Page(written)
 
 
@@ -126,10 +126,10 @@ def ratio(one: str, other: str) -> float:
 
 
 def test_the_same_build_gives_the_same_bytes_wherever_it_lies(filled: Any, tmp_path: Path) -> None:
-    first = report.write(filled.folder)
+    first = report.write_report(filled.folder)
     again = tmp_path / "elsewhere" / filled.folder.name
     shutil.copytree(filled.folder, again, ignore=shutil.ignore_patterns("report.*"))
-    second = report.write(again)
+    second = report.write_report(again)
     for suffix in ("html", "json", "markdown", "csv"):
         one, other = getattr(first, suffix).read_bytes(), getattr(second, suffix).read_bytes()
         assert one == other
@@ -175,7 +175,7 @@ def test_a_spreadsheet_gets_no_formula(builder: Any) -> None:
         [PlaceResult(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))],
         1,
     )
-    report.write(builder.folder)
+    report.write_report(builder.folder)
     [row] = csv.DictReader(io.StringIO((builder.folder / "report.csv").read_text()))
     assert row["reason"] == "'=cmd|' /C calc'!A0"
     assert row["device"] == "'@SUM(A1)"
@@ -239,7 +239,7 @@ def test_a_cpu_reference_is_said_loudly(builder: Any) -> None:
 
 
 def test_json_and_csv_have_every_row(filled: Any) -> None:
-    written = report.write(filled.folder)
+    written = report.write_report(filled.folder)
     found = json.loads(written.json.read_text())
     rows = [row for each in found["artifacts"] for row in each["rows"]]
     table = list(csv.DictReader(io.StringIO(written.csv.read_text())))
@@ -261,5 +261,5 @@ def test_a_folder_that_cannot_be_written(filled: Any, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("edgekit.report.write_text", full)
     with pytest.raises(UsageError, match="No space left"):
-        report.write(filled.folder)
+        report.write_report(filled.folder)
     assert not list(filled.folder.glob("report.*"))

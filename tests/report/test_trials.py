@@ -19,7 +19,7 @@ def test_the_chosen_comes_first_then_what_passed_then_by_speed() -> None:
         tried("fast", p50_ms=1.0),
         tried("chosen", chosen=True, p50_ms=5.0),
     ]
-    assert [row.name for row in trials.table(given)] == ["chosen", "fast", "slow", "untimed", "failed"]
+    assert [row.name for row in trials.trial_rows(given)] == ["chosen", "fast", "slow", "untimed", "failed"]
 
 
 @pytest.mark.parametrize(
@@ -27,26 +27,26 @@ def test_the_chosen_comes_first_then_what_passed_then_by_speed() -> None:
     [(True, True, "chosen"), (True, False, "best, failed"), (False, True, "passed"), (False, False, "failed")],
 )
 def test_what_became_of_a_recipe_is_a_word(chosen: bool, passed: bool, mark: str) -> None:
-    (row,) = trials.table([tried("one", chosen=chosen, passed=passed)])
+    (row,) = trials.trial_rows([tried("one", chosen=chosen, passed=passed)])
     assert row.mark == mark
 
 
 def test_numbers_have_units_and_options_are_told() -> None:
     facts = {"size": 3_150_000, "p50_ms": 2.1, "measures": {"spearman": 0.99231, "snr": 31.0}}
-    (row,) = trials.table([tried("one", **facts, float_groups=["a", "b"], pareto=True, alpha=0.5)])
+    (row,) = trials.trial_rows([tried("one", **facts, float_groups=["a", "b"], pareto=True, alpha=0.5)])
     assert (row.size, row.p50, row.float_groups) == ("3.15 MB", "2.10 ms", "a, b")
     assert row.measures == "spearman 0.99231, snr 31.0 dB"
     assert row.options == "pareto yes, alpha 0.5"
 
 
 def test_measures_may_be_a_list_as_results_hold_them() -> None:
-    (row,) = trials.table([tried("one", measures=[{"metric": "max abs", "value": 1.5e-5}, "strange"])])
+    (row,) = trials.trial_rows([tried("one", measures=[{"metric": "max abs", "value": 1.5e-5}, "strange"])])
     assert row.measures == "max abs 1.5e-5"
 
 
 @pytest.mark.parametrize("strange", [{}, {"measures": 3}, {"p50_ms": "fast", "size": True}, {"size": float("nan")}])
 def test_what_is_missing_or_of_another_kind_is_a_dash(strange: dict[str, Any]) -> None:
-    (row,) = trials.table([strange])
+    (row,) = trials.trial_rows([strange])
     assert row.name == "unnamed"
     assert (row.p50, row.size, row.measures) == ("–", "–", "–")
     assert not row.passed

@@ -32,7 +32,7 @@ def test_a_chromium_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(browser.VARIABLE, "/opt/chrome")
-    assert browser.find() == "/opt/chrome"
+    assert browser.find_chromium() == "/opt/chrome"
 
 
 def test_arrays_come_back_as_they_were_sent() -> None:

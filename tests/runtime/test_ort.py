@@ -103,4 +103,4 @@ def test_exactly_one_build_must_be_installed(
 @pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime-gpu"])
 def test_either_build_will_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ort, "_installed", lambda asked: asked == name)
-    ort.require()
+    ort.require_onnxruntime()

@@ -86,7 +86,7 @@ def keys(targets: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def codes(target: Any) -> tuple[list[code.Code], list[code.Code]]:
+def codes(target: Any) -> tuple[list[code.ReachedCode], list[code.ReachedCode]]:
     return [export_step._code(target)], [code.code_of(evaluate_step.evaluate), code.code_of(target.load)]
 
 

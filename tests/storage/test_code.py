@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.storage.code import Code, code_of, joined
+from edgekit.storage.code import ReachedCode, code_of, joined
 from edgekit_targets import onnx, onnx_fp16
 
 ROOT, HERE = Path(__file__).parents[2], Path(__file__).parent
@@ -284,4 +284,4 @@ def test_joining_is_the_union() -> None:
     assert set(both.modules) == set(one.modules) | set(other.modules)
     assert set(both.libraries) == set(one.libraries) | set(other.libraries)
     assert both.digest == joined((other, one)).digest
-    assert one.digest == Code(dict(sorted(one.modules.items(), reverse=True)), {}).digest
+    assert one.digest == ReachedCode(dict(sorted(one.modules.items(), reverse=True)), {}).digest

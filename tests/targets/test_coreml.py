@@ -80,7 +80,7 @@ def test_fp32_answers_like_the_module(folder: Path) -> None:
 
 def test_the_scores_own_arithmetic_stays_in_fp32(folder: Path) -> None:
     """In fp16 sure scores become equal: PyTorch's own half precision shows it, the package must not."""
-    opened = package.read(package.find(made(folder)))
+    opened = package.read_package(package.find_package(made(folder)))
     kinds = {o.outputs[0].name: o.outputs[0].type.dtype for o in opened.main.operations if o.kind == "linear"}
     assert set(kinds.values()) == {"fp16"}
     scores = next(o for o in opened.main.operations if o.outputs[0].name == "relevance")
@@ -91,7 +91,7 @@ def test_the_scores_own_arithmetic_stays_in_fp32(folder: Path) -> None:
 
 def test_images_as_pixel_buffers(folder: Path) -> None:
     path = made(folder, image_input="image")
-    feature = package.read(package.find(path)).inputs[0]
+    feature = package.read_package(package.find_package(path)).inputs[0]
     assert (feature.kind, feature.shape, feature.colours) == ("image", (96, 96), "RGB")
     inputs, right = asked(small_model())
     near(open_package(path, "interpreter").run(inputs), {"relevance": right["relevance"]}, 1e-2)
@@ -114,7 +114,7 @@ def test_flexible_batches(folder: Path, batch: str) -> None:
 
 def test_top_k_can_be_cut_off_and_is_derived(folder: Path) -> None:
     path = made(folder, topk="cut")
-    opened = package.read(package.find(path))
+    opened = package.read_package(package.find_package(path))
     assert [f.name for f in opened.outputs] == ["relevance"]
     assert "topk" not in {o.kind for o in opened.main.operations}
     assert coreml.SCORES_ONLY in read_artifact(path).notes
@@ -127,8 +127,8 @@ def test_top_k_can_be_cut_off_and_is_derived(folder: Path) -> None:
 
 
 def test_the_package_says_what_it_is(folder: Path) -> None:
-    path = package.find(made(folder))
-    metadata = package.read(path).metadata
+    path = package.find_package(made(folder))
+    metadata = package.read_package(path).metadata
     assert path.name == "Small.mlpackage"
     assert (metadata["author"], metadata["license"]) == ("edgekit", "Apache-2.0")
     assert metadata["version"] == weights_digest(small_model())[:12]
@@ -180,7 +180,7 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
     inputs, right = asked(spec)
     exported = torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),))
     converted = convert(spec, exported, Wishes(half=False))
-    package.write(converted.get_spec(), None, tmp_path / "Tanh.mlpackage")
+    package.write_package(converted.get_spec(), None, tmp_path / "Tanh.mlpackage")
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
 
@@ -192,7 +192,9 @@ def test_fp32_packages_of_others_answer_like_the_module(name: str, tmp_path: Pat
     inputs, right = asked(spec)
     exported = torch.export.export(spec.module, (torch.from_numpy(inputs["images"]),), strict=False)
     converted = convert(spec, exported, Wishes(half=False))
-    package.write(converted.get_spec(), Path(converted.weights_dir) / "weight.bin", tmp_path / "Other.mlpackage")
+    package.write_package(
+        converted.get_spec(), Path(converted.weights_dir) / "weight.bin", tmp_path / "Other.mlpackage"
+    )
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-5)
 
 
@@ -208,7 +210,7 @@ def test_the_shipped_model(tmp_path: Path) -> None:
         near(mine, {"relevance": right["relevance"]}, 1e-5)
         np.testing.assert_array_equal(mine["indices"], right["indices"])
         assert np.max(np.abs(mine["budgets"] - right["budgets"])) <= 1
-    assert package.find(path).name == "ArrCocTiny.mlpackage"
+    assert package.find_package(path).name == "ArrCocTiny.mlpackage"
 
 
 def test_axes_of_a_model_without_a_batch_stay_as_they_are() -> None:

@@ -98,7 +98,7 @@ def test_a_package_changed_after_conversion_is_rejected(
     root = tmp_path / "vit"
     for part in ("model", "reference", "coreml"):
         shutil.copytree(builds / "vit" / part, root / part)
-    damage(package.find(root / "coreml"))
+    damage(package.find_package(root / "coreml"))
     signed_again(root / "coreml")
     (row,) = run.verify(root, QuietListener()).values()
     assert row.status == "rejected"

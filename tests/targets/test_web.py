@@ -49,7 +49,7 @@ class TestWeb(TargetContract):
         def call(
             function: Callable[..., dict[str, object]], arguments: dict[str, object], *rest: object, **more: object
         ) -> dict[str, object]:
-            if function is worker.measure and arguments["target"] == "web":
+            if function is worker.run_artifact and arguments["target"] == "web":
                 made = read_artifact(Path(str(arguments["folder"])))
                 judged.append(next((v.target for v in made.variants if f"wasm-{v.name}" == arguments["place"]), ""))
                 if judged[-1] in ("onnx-fp16", "onnx-int8-static"):

@@ -32,7 +32,7 @@ def make(folder: Path) -> Path:
     vocabulary = queries.vocabulary()
     queries.save(vocabulary, folder)
     cases = tuple(_case(folder, number, query) for number, query in enumerate(QUERIES))
-    golden.write(folder, cases[:2])
+    golden.write_golden(folder, cases[:2])
     (folder / "samples").mkdir()
     rows = []
     for case, query in zip(cases, QUERIES, strict=True):

@@ -98,7 +98,7 @@ def _ratio(times: list[float], others: list[float]) -> str:
 @contextmanager
 def _browser(playwright: Playwright, profile: str) -> Iterator[BrowserContext]:
     context = playwright.chromium.launch_persistent_context(
-        profile, executable_path=browser.find(), args=list(browser.QUIET), service_workers="allow"
+        profile, executable_path=browser.find_chromium(), args=list(browser.QUIET), service_workers="allow"
     )
     try:
         yield context

@@ -15,10 +15,10 @@ from edgekit.runtime.coreml.blob import WeightFile
 from edgekit.runtime.coreml.proto import Message
 from edgekit.runtime.coreml.records import (
     WORKING_DTYPES,
-    Block,
     Constant,
+    MilBlock,
     Operation,
-    Result,
+    OperationResult,
     Shape,
     TensorType,
     Value,
@@ -55,17 +55,17 @@ class Decoder:
         self._folder = folder.resolve()
         self._files: dict[str, WeightFile] = {}
 
-    def block(self, message: Message) -> Block:
+    def block(self, message: Message) -> MilBlock:
         """A block with everything nested in it."""
-        return Block(
+        return MilBlock(
             inputs=tuple(self.result(i) for i in message.inputs),
             operations=tuple(self._operation(o) for o in message.operations),
             outputs=tuple(message.outputs),
         )
 
-    def result(self, message: Message) -> Result:
+    def result(self, message: Message) -> OperationResult:
         """A NamedValueType."""
-        return Result(message.name, self._type(message.type))
+        return OperationResult(message.name, self._type(message.type))
 
     def _operation(self, message: Message) -> Operation:
         attributes = {key: self.value(v) for key, v in message.attributes.items() if v.WhichOneof("value")}

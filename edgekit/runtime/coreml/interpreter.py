@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
-from edgekit.runtime.coreml.plan import Plan, prepare
+from edgekit.runtime.coreml.plan import CompiledProgram, prepare
 from edgekit.runtime.coreml.records import Package, Value
 from edgekit.runtime.coreml.step import Step, damaged, fits, stored
 
@@ -55,7 +55,7 @@ class Interpreter:
         return {name: np.asarray(value) for name, value in zip(self._plan.outputs, answers, strict=True)}
 
 
-def _walk(plan: Plan, outer: Mapping[str, Value]) -> list[Value]:
+def _walk(plan: CompiledProgram, outer: Mapping[str, Value]) -> list[Value]:
     values = dict(outer) | dict(plan.constants)
     for step, nested in plan.steps:
         results = _control(step, nested, values) if step.operator is None else step.compute(values)
@@ -66,7 +66,7 @@ def _walk(plan: Plan, outer: Mapping[str, Value]) -> list[Value]:
     return [values[name] for name in plan.outputs]
 
 
-def _control(step: Step, nested: tuple[Plan, ...], values: Mapping[str, Value]) -> Sequence[Value]:
+def _control(step: Step, nested: tuple[CompiledProgram, ...], values: Mapping[str, Value]) -> Sequence[Value]:
     """MIL's `cond` (blocks: then, else) and `while_loop` (blocks: condition, body); MIL module `control_flow`."""
     if len(nested) != 2:
         raise damaged(step.operation, step.where, f"has {len(nested)} blocks where two are needed")
@@ -81,7 +81,7 @@ def _control(step: Step, nested: tuple[Plan, ...], values: Mapping[str, Value]) 
     raise damaged(step.operation, step.where, f"does not end within {LONGEST_LOOP} turns")
 
 
-def _bound(step: Step, plan: Plan, state: Sequence[Value], values: Mapping[str, Value]) -> dict[str, Value]:
+def _bound(step: Step, plan: CompiledProgram, state: Sequence[Value], values: Mapping[str, Value]) -> dict[str, Value]:
     if len(plan.inputs) != len(state) or not plan.outputs:
         raise damaged(step.operation, step.where, f"binds {len(state)} values to {len(plan.inputs)} names")
     return dict(values) | {i.name: value for i, value in zip(plan.inputs, state, strict=True)}

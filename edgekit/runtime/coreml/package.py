@@ -38,7 +38,7 @@ _ARRAY_TYPES = {65568: "fp32", 65600: "fp64", 131104: "int32", 131080: "int8", 6
 _COLOURS = {10: "GRAYSCALE", 20: "RGB", 30: "BGR", 40: "GRAYSCALE_FLOAT16"}
 
 
-def find(artifact: Path) -> Path:
+def find_package(artifact: Path) -> Path:
     """The one `.mlpackage` in an artifact's folder.
 
     Raises:
@@ -50,7 +50,7 @@ def find(artifact: Path) -> Path:
     return found[0]
 
 
-def read(path: Path) -> Package:
+def read_package(path: Path) -> Package:
     """Read a package from disk, with every constant of its program.
 
     Raises:
@@ -88,7 +88,7 @@ def read(path: Path) -> Package:
     )
 
 
-def write(model: Message, weights: Path | None, path: Path) -> None:
+def write_package(model: Message, weights: Path | None, path: Path) -> None:
     """Write a package whose bytes depend on the program alone: fixed identifiers, sorted maps, no dates or paths.
 
     Args:

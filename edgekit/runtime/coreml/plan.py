@@ -10,7 +10,7 @@ import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.runtime.coreml.operators import OPERATORS
-from edgekit.runtime.coreml.records import Block, Constant, Operation, Package, Result, Value
+from edgekit.runtime.coreml.records import Constant, MilBlock, Operation, OperationResult, Package, Value
 from edgekit.runtime.coreml.step import Step, called, damaged, listed
 
 _OPSETS = ("CoreML5", "CoreML6", "CoreML7")  # iOS 15, 16 and 17: what the operators' parameters are those of
@@ -20,16 +20,16 @@ _VARIADIC = frozenset({"values", "loop_vars", "ref_tensors", "begins", "ends", "
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompiledProgram:
     """A block, ready to run: its constants, its other operations in order, and the plans of their nested blocks."""
 
-    inputs: tuple[Result, ...]
+    inputs: tuple[OperationResult, ...]
     constants: Mapping[str, Value]
-    steps: tuple[tuple[Step, tuple[Plan, ...]], ...]
+    steps: tuple[tuple[Step, tuple[CompiledProgram, ...]], ...]
     outputs: tuple[str, ...]
 
 
-def prepare(package: Package) -> Plan:
+def prepare(package: Package) -> CompiledProgram:
     """The plan of a package's main function.
 
     Raises:
@@ -50,12 +50,12 @@ class _Planner:
     where: str
     opset: str
 
-    def plan(self, block: Block, outer: frozenset[str], constants: Mapping[str, Value]) -> Plan:
+    def plan(self, block: MilBlock, outer: frozenset[str], constants: Mapping[str, Value]) -> CompiledProgram:
         """Plan a block that sees the computed values `outer` and some constants."""
         own: dict[str, Value] = {}
         known = dict(constants)
         visible = set(outer) | {i.name for i in block.inputs}
-        steps: list[tuple[Step, tuple[Plan, ...]]] = []
+        steps: list[tuple[Step, tuple[CompiledProgram, ...]]] = []
         for operation in block.operations:
             defined = [r.name for r in operation.outputs]
             if not defined or any(name in visible or name in known for name in defined):
@@ -69,7 +69,7 @@ class _Planner:
         missing = [name for name in block.outputs if name not in visible and name not in known]
         if missing:
             raise ArtifactError(f"{self.where} never defines {listed(missing)}: export again")
-        return Plan(block.inputs, own, _with_drops(steps, outer | set(block.outputs)), block.outputs)
+        return CompiledProgram(block.inputs, own, _with_drops(steps, outer | set(block.outputs)), block.outputs)
 
     def _constant(self, operation: Operation, known: Mapping[str, Value]) -> Value:
         if operation.kind == _CONSTANT:
@@ -114,8 +114,8 @@ class _Planner:
 
 
 def _with_drops(
-    steps: list[tuple[Step, tuple[Plan, ...]]], kept: frozenset[str]
-) -> tuple[tuple[Step, tuple[Plan, ...]], ...]:
+    steps: list[tuple[Step, tuple[CompiledProgram, ...]]], kept: frozenset[str]
+) -> tuple[tuple[Step, tuple[CompiledProgram, ...]], ...]:
     """The steps, each with the values that it is the last to use; without this a large model keeps them all."""
     computed = {r.name for step, _ in steps for r in step.operation.outputs} - kept
     last = {name: i for i, (step, _) in enumerate(steps) for name in _used(step.operation)}
@@ -125,7 +125,7 @@ def _with_drops(
     return tuple((replace(step, drop=tuple(drops.get(i, ()))), nested) for i, (step, nested) in enumerate(steps))
 
 
-def _kinds(block: Block) -> list[str]:
+def _kinds(block: MilBlock) -> list[str]:
     return [kind for o in block.operations for kind in [o.kind, *(k for b in o.blocks for k in _kinds(b))]]
 
 

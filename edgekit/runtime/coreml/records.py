@@ -48,7 +48,7 @@ class TensorType:
 
 
 @dataclass(frozen=True)
-class Result:
+class OperationResult:
     """A named value that an operation or a block's head defines."""
 
     name: str
@@ -72,8 +72,8 @@ class Operation:
     name: str
     inputs: Mapping[str, tuple[str | Constant, ...]]
     attributes: Mapping[str, Value]
-    outputs: tuple[Result, ...]
-    blocks: tuple[Block, ...] = ()
+    outputs: tuple[OperationResult, ...]
+    blocks: tuple[MilBlock, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Block:
+class MilBlock:
     """Operations in order, the values they may use from outside by name, and the names they hand back."""
 
-    inputs: tuple[Result, ...]
+    inputs: tuple[OperationResult, ...]
     operations: tuple[Operation, ...]
     outputs: tuple[str, ...]
 
@@ -143,7 +143,7 @@ class Package:
     path: Path
     inputs: tuple[Feature, ...]
     outputs: tuple[Feature, ...]
-    arguments: tuple[Result, ...]
-    main: Block
+    arguments: tuple[OperationResult, ...]
+    main: MilBlock
     opset: str
     metadata: Mapping[str, str] = field(default_factory=dict)

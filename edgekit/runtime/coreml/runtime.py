@@ -18,7 +18,7 @@ from edgekit.errors import NotVerifiedHere, UsageError
 from edgekit.model.spec import Array
 from edgekit.runtime.coreml.contract import Contract, declared
 from edgekit.runtime.coreml.interpreter import Interpreter
-from edgekit.runtime.coreml.package import find, read
+from edgekit.runtime.coreml.package import find_package, read_package
 from edgekit.runtime.coreml.records import WORKING_DTYPES, Feature
 from edgekit.runtime.protocol import Runtime
 
@@ -38,7 +38,7 @@ def open_package(artifact: Path, place: str) -> Runtime:
         ArtifactError: If the package is missing or damaged.
         NotVerifiedHere: If this host, or the interpreter, cannot run it.
     """
-    path = find(artifact)
+    path = find_package(artifact)
     if place == INTERPRETER:
         return InterpreterRuntime(path)
     if place == CORE_ML:
@@ -52,7 +52,7 @@ class InterpreterRuntime:
     """A package run by the interpreter, read from disk."""
 
     def __init__(self, path: Path) -> None:
-        self._package = read(path)
+        self._package = read_package(path)
         self._interpreter: Interpreter | None = Interpreter(self._package)
         self._contract = declared(self._package)
 
@@ -85,7 +85,7 @@ class CoreMLRuntime:
     def __init__(self, path: Path) -> None:
         import coremltools
 
-        self._package = read(path)
+        self._package = read_package(path)
         self._contract = declared(self._package)
         self._model: Any = coremltools.models.MLModel(str(path))
         self.device = f"Core ML (coremltools {coremltools.__version__}, macOS, compute units all)"

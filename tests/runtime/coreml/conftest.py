@@ -79,13 +79,13 @@ class Saved:
                 program, weights_dir=str(weights), specification_version=SPECIFICATION[ios], resume_on_errors=False
             )
         blob = weights / "weight.bin"
-        package.write(model, blob if blob.exists() else None, path)
+        package.write_package(model, blob if blob.exists() else None, path)
         return path
 
     def run(self, inputs: Mapping[str, Array], build: Build, dtype: str = "fp32", ios: int = 17) -> list[Array]:
         """What the interpreter answers, read back from disk."""
         path = self.save(inputs, build, dtype, ios)
-        return list(Interpreter(package.read(path)).run(inputs).values())
+        return list(Interpreter(package.read_package(path)).run(inputs).values())
 
     def check(
         self,

@@ -171,4 +171,4 @@ def test_a_scale_of_the_wrong_length_is_a_sentence(saved: Any) -> None:
             operation.attributes["axis"].immediateValue.tensor.ints.values[0] = 0
     file.write_bytes(model.SerializeToString())
     with pytest.raises(ArtifactError, match=r"'constexpr_affine_dequantize' .* cannot be computed"):
-        Interpreter(package.read(path))
+        Interpreter(package.read_package(path))

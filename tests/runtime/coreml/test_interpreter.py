@@ -31,7 +31,7 @@ def normal(seed: int, *shape: int) -> Array:
 
 
 def answer(path: Path, **inputs: Array) -> list[Array]:
-    return list(Interpreter(package.read(path)).run(inputs).values())
+    return list(Interpreter(package.read_package(path)).run(inputs).values())
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:
@@ -111,7 +111,7 @@ def test_an_unknown_operator_is_named(layer: tuple[Path, Array, Array]) -> None:
 
     edit(path, rename)
     with pytest.raises(NotVerifiedHere, match="uses the operators 'hypermax', which the Core ML interpreter"):
-        Interpreter(package.read(path))
+        Interpreter(package.read_package(path))
 
 
 def test_an_unknown_parameter_is_named(layer: tuple[Path, Array, Array]) -> None:
@@ -123,7 +123,7 @@ def test_an_unknown_parameter_is_named(layer: tuple[Path, Array, Array]) -> None
 
     edit(path, add)
     with pytest.raises(NotVerifiedHere, match=r"operator 'softmax' .* has 'temperature', which is not supported here"):
-        Interpreter(package.read(path))
+        Interpreter(package.read_package(path))
 
 
 def test_a_missing_parameter_an_undefined_name_and_a_wrong_shape_are_sentences(
@@ -193,7 +193,7 @@ def test_a_loop_without_end_is_a_sentence(saved: Any, monkeypatch: pytest.Monkey
 
 def test_values_are_dropped_after_their_last_use(layer: tuple[Path, Array, Array]) -> None:
     path, _, _ = layer
-    steps = Interpreter(package.read(path))._plan.steps
+    steps = Interpreter(package.read_package(path))._plan.steps
     assert [step.drop for step, _ in steps] == [(), (steps[0][0].operation.outputs[0].name,)]
 
 

@@ -38,7 +38,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 def test_reading_gives_what_was_saved(made: Path) -> None:
-    read = package.read(made)
+    read = package.read_package(made)
     assert [o.kind for o in read.main.operations if o.kind != "const"] == ["linear", "softmax"]
     assert [(a.name, a.type) for a in read.arguments] == [("x", TensorType("fp32", (4, 16)))]
     assert [(f.name, f.kind, f.shape) for f in read.inputs] == [("x", "tensor", (4, 16))]
@@ -47,12 +47,12 @@ def test_reading_gives_what_was_saved(made: Path) -> None:
 
 def test_writing_what_was_read_gives_the_same_bytes(made: Path, tmp_path: Path) -> None:
     model = parse((made / MODEL).read_bytes())
-    package.write(model, made / WEIGHTS, tmp_path / "Again.mlpackage")
+    package.write_package(model, made / WEIGHTS, tmp_path / "Again.mlpackage")
     assert files(tmp_path / "Again.mlpackage") == files(made)
 
 
 def test_a_package_without_weights_names_none(tmp_path: Path, made: Path) -> None:
-    package.write(parse((made / MODEL).read_bytes()), None, tmp_path / "Bare.mlpackage")
+    package.write_package(parse((made / MODEL).read_bytes()), None, tmp_path / "Bare.mlpackage")
     manifest = json.loads((tmp_path / "Bare.mlpackage" / "Manifest.json").read_text())
     assert [entry["name"] for entry in manifest["itemInfoEntries"].values()] == ["model.mlmodel"]
 
@@ -176,24 +176,24 @@ DAMAGE: dict[Callable[[Path], None], str] = {
 def test_damage_is_one_sentence(made: Path, damage: Callable[[Path], None]) -> None:
     damage(made)
     with pytest.raises(ArtifactError, match=DAMAGE[damage]) as caught:
-        package.read(made)
+        package.read_package(made)
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_that_is_no_ml_program_is_not_verified_here(made: Path) -> None:
     change(made, lambda model: model.neuralNetwork.SetInParent())
     with pytest.raises(NotVerifiedHere, match=r"the interpreter runs ML Programs; .* holds 'neuralNetwork'"):
-        package.read(made)
+        package.read_package(made)
 
 
 def test_a_folder_without_or_with_two_packages_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"must hold one \.mlpackage but holds 0"):
-        package.find(tmp_path)
+        package.find_package(tmp_path)
     (tmp_path / "A.mlpackage").mkdir()
-    assert package.find(tmp_path) == tmp_path / "A.mlpackage"
+    assert package.find_package(tmp_path) == tmp_path / "A.mlpackage"
     (tmp_path / "B.mlpackage").mkdir()
     with pytest.raises(ArtifactError, match="but holds 2"):
-        package.find(tmp_path)
+        package.find_package(tmp_path)
 
 
 @pytest.mark.parametrize("file", [MODEL, WEIGHTS, Path("Manifest.json")], ids=lambda f: f.name)
@@ -207,7 +207,7 @@ def test_flipped_bytes_never_crash(made: Path, file: Path) -> None:
             good[:position] + bytes([good[position] ^ int(random.integers(1, 256))]) + good[position + 1 :]
         )
         try:
-            Interpreter(package.read(made)).run({"x": X})
+            Interpreter(package.read_package(made)).run({"x": X})
         except (ArtifactError, NotVerifiedHere) as error:
             sentences.append(str(error))
     assert len(sentences) > 5
@@ -220,7 +220,7 @@ def test_truncation_anywhere_is_refused(made: Path) -> None:
         for size in range(0, len(good) - 64, 97):
             (made / file).write_bytes(good[:size])
             with pytest.raises((ArtifactError, NotVerifiedHere)):
-                Interpreter(package.read(made)).run({"x": X})
+                Interpreter(package.read_package(made)).run({"x": X})
         (made / file).write_bytes(good)
 
 

@@ -163,4 +163,8 @@ def test_reading_and_computing_import_neither_torch_nor_coremltools(artifact: Pa
 
 
 def test_find_and_read_are_what_load_uses(artifact: Path) -> None:
-    assert {f.name for f in package.read(package.find(artifact)).outputs} == {"scores", "counts", "ranking"}
+    assert {f.name for f in package.read_package(package.find_package(artifact)).outputs} == {
+        "scores",
+        "counts",
+        "ranking",
+    }
