@@ -82,7 +82,7 @@ def export(
     """
     spec = _spec(model, example, axes, evaluation, calibration, reference, name)
     with shown(progress) as listener:
-        return run.export(spec, _names(targets), Path(output), options or {}, listener, fresh)
+        return run.export(spec, _names(targets), Path(output) / spec.name, options or {}, listener, fresh)
 
 
 def quantize(

@@ -43,14 +43,14 @@ class Listener(StepListener, Protocol):
 
 
 def export(
-    spec: ModelSpec, wanted: tuple[str, ...], builds: Path, options: Options, listener: Listener, fresh: bool = False
+    spec: ModelSpec, wanted: tuple[str, ...], root: Path, options: Options, listener: Listener, fresh: bool = False
 ) -> Build:
     """Export a model to targets and judge each.
 
     Args:
         spec: The model.
         wanted: Names and groups; empty means every target whose libraries are installed.
-        builds: The folder of builds.
+        root: The model's build folder.
         options: Options by target and name.
         listener: Told what happens.
         fresh: Whether to export and judge again although nothing changed.
@@ -61,7 +61,6 @@ def export(
     """
     targets, _ = registry.loadable()
     order, chosen = planned(targets, wanted, options)
-    root = builds / spec.name
     sweep(root)
     listener.progress(MODEL, 0.5, "writing the model")
     save_model(spec, root / MODEL)

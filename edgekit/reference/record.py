@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -13,25 +12,22 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.judge import latency
-from edgekit.model.source import weights_digest
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.batches import (
     EVALUATION,
     FEATURE_ROWS,
     Batch,
     arrays_of,
-    batches_for,
     inputs_digest,
     same_inputs,
 )
 from edgekit.reference.info import OUTPUTS, read_info
 from edgekit.reference.store import Reference, read_reference, write_reference
-from edgekit.runtime.eager import EagerRuntime
+from edgekit.reference.subject import Subject, subject_of
 from edgekit.runtime.protocol import Runtime
 from edgekit.runtime.threads import threads
 from edgekit.target import silent
 
-LATENCY_BATCHES = (1, 32)
 CPU_RUNS = 20  # a CPU reference is a stand-in, made while a user waits; artifacts are timed by the full protocol
 
 
@@ -46,13 +42,12 @@ def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None]
     Raises:
         RecordError: If the model's own answer is not finite.
     """
-    evaluation = spec.evaluation() if spec.evaluation is not None else None
-    asked = batches_for(spec, evaluation)
-    if (found := _kept(spec, asked, folder)) is not None:
+    subject = subject_of(spec)
+    if (found := _kept(subject, folder)) is not None:
         return found
     progress(0.1, "preparing the reference")
-    if not _adopted(spec, asked, folder):
-        record_reference(spec, folder, progress=progress)
+    if not _adopted(subject, folder):
+        _record(subject, folder, "cpu", True, progress)
     return read_reference(folder)
 
 
@@ -75,57 +70,62 @@ def record_reference(
     Raises:
         RecordError: If the device is not there, or the model's answer is not finite.
     """
+    _record(subject_of(spec), folder, device, with_inputs, progress)
+
+
+def _record(
+    subject: Subject, folder: Path, device: str, with_inputs: bool, progress: Callable[[float, str], None]
+) -> None:
     _settle(device)
-    evaluation = spec.evaluation() if spec.evaluation is not None else None
-    batches = batches_for(spec, evaluation)
-    runtime = EagerRuntime(_copied(spec), device)
+    runtime = subject.opened(device)
     progress(0.1, f"recording on {runtime.device}")
-    answered = tuple(replace(batch, outputs=_answers(runtime, spec, batch)) for batch in batches)
-    _refuse_not_finite(spec, answered)
+    answered = tuple(replace(batch, outputs=_answers(runtime, subject, batch)) for batch in subject.asked)
+    _refuse_not_finite(subject, answered)
     progress(0.5, "measuring the noise floor")
     real = next((b for b in answered if b.name == EVALUATION), answered[0])
-    noise = _noise(spec, real, device)
+    noise = _noise(subject, real, device)
     progress(0.7, "measuring latency")
     info: dict[str, object] = {
         "schema_version": 1,
-        "name": spec.name,
+        "name": subject.name,
         "device": _describe(device),
         "device_kind": device,
         "driver": _driver(device),
         "versions": {"torch": _torch_version(), "python": platform.python_version(), "numpy": np.__version__},
         "flags": {"tf32": False, "deterministic": True, "dtype": "float32"},
-        "weights_sha256": weights_digest(spec),
+        "weights_sha256": subject.weights_sha256,
         "noise": noise,
-        "latency": _latency(spec, device),
-        "metric": _task(evaluation, real),
-        "captions": list(evaluation.captions) if evaluation is not None else [],
+        "latency": _latency(subject, device),
+        "metric": _task(subject.evaluation, real),
+        "captions": list(subject.evaluation.captions) if subject.evaluation is not None else [],
     }
     write_reference(folder, answered, info, with_inputs)
 
 
-def _adopted(spec: ModelSpec, asked: tuple[Batch, ...], folder: Path) -> bool:
+def _adopted(subject: Subject, folder: Path) -> bool:
     """Copy the reference that ships with a model into a build, with inputs; False where it is of another model."""
     from safetensors.numpy import load_file
 
-    if spec.reference is None:
+    if subject.shipped is None:
         return False
-    info = read_info(spec.reference)
-    if info.missing or info.weights_sha256 != weights_digest(spec) or info.inputs_sha256 != inputs_digest(asked):
+    info, asked = read_info(subject.shipped), subject.asked
+    same = info.weights_sha256 == subject.weights_sha256 and info.inputs_sha256 == inputs_digest(asked)
+    if info.missing or not same:
         return False
-    outputs = load_file(spec.reference / OUTPUTS)
+    outputs = load_file(subject.shipped / OUTPUTS)
     whole = tuple(replace(b, outputs=arrays_of(b.name, outputs)) for b in asked)
     write_reference(folder, whole, info.raw, with_inputs=True)
     return True
 
 
-def _kept(spec: ModelSpec, asked: tuple[Batch, ...], folder: Path) -> Reference | None:
+def _kept(subject: Subject, folder: Path) -> Reference | None:
     """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
     try:
         found = read_reference(folder)
     except RecordError:
         return None
-    same = found.info.weights_sha256 == weights_digest(spec)
-    return found if same and same_inputs(found.batches, asked) else None
+    same = found.info.weights_sha256 == subject.weights_sha256
+    return found if same and same_inputs(found.batches, subject.asked) else None
 
 
 def host() -> dict[str, str]:
@@ -151,58 +151,41 @@ def _settle(device: str) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _copied(spec: ModelSpec) -> ModelSpec:
-    return replace(spec, module=copy.deepcopy(spec.module))
-
-
-def _answers(runtime: Runtime, spec: ModelSpec, batch: Batch) -> dict[str, Array]:
+def _answers(runtime: Runtime, subject: Subject, batch: Batch) -> dict[str, Array]:
     rows = [runtime.run(row) for row in batch.rows()]
     answer = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-    features = {o.name for o in spec.outputs if o.role == "features"}
-    return {name: array[:FEATURE_ROWS] if name in features else array for name, array in answer.items()}
+    return {name: array[:FEATURE_ROWS] if name in subject.features else array for name, array in answer.items()}
 
 
-def _refuse_not_finite(spec: ModelSpec, batches: tuple[Batch, ...]) -> None:
+def _refuse_not_finite(subject: Subject, batches: tuple[Batch, ...]) -> None:
     for batch in batches:
         for name, array in batch.outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise RecordError(f"'{spec.name}' itself answers NaN or Inf in '{name}' on the {batch.name} inputs")
+                raise RecordError(f"'{subject.name}' itself answers NaN or Inf in '{name}' on the {batch.name} inputs")
 
 
-def _noise(spec: ModelSpec, batch: Batch, device: str) -> dict[str, dict[str, float]]:
+def _noise(subject: Subject, batch: Batch, device: str) -> dict[str, dict[str, float]]:
     """Largest absolute difference of each score or tensor output between device fp32, CPU fp32 and CPU fp64."""
-    answers: dict[str, Mapping[str, Array]] = {}
-    if device != "cpu":
-        answers[device] = batch.outputs
-    answers["cpu32"] = _answers(EagerRuntime(_copied(spec)), spec, batch)
-    answers["cpu64"] = _answers(EagerRuntime(_copied(spec), double=True), spec, batch)
+    answers: dict[str, Mapping[str, Array]] = {device: batch.outputs} if device != "cpu" else {}
+    for name, double in (("cpu32", False), ("cpu64", True)):
+        answers[name] = _answers(subject.opened(double=double), subject, batch)
     kinds = list(answers)
-    found: dict[str, dict[str, float]] = {}
-    for output in spec.outputs:
-        if output.role not in ("scores", "tensor"):
-            continue
-        pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
-        found[output.name] = {f"{a} {b}": _furthest(answers[a][output.name], answers[b][output.name]) for a, b in pairs}
-    return found
+    pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
+    return {o: {f"{a} {b}": _furthest(answers[a][o], answers[b][o]) for a, b in pairs} for o in subject.floats}
 
 
 def _furthest(one: Array, other: Array) -> float:
     return float(np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)), initial=0.0))
 
 
-def _latency(spec: ModelSpec, device: str) -> dict[str, dict[str, dict[str, object]]]:
+def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, object]]]:
     found: dict[str, dict[str, dict[str, object]]] = {}
-    for batch in LATENCY_BATCHES:
-        inputs = spec.random(7, {"batch": batch} if "batch" in spec.axes else {})
+    for batch, inputs in subject.timed.items():
         if device == "cuda":
-            from edgekit.reference.cuda_timing import timings
-
-            found[f"batch {batch}"] = timings(_copied(spec), inputs)
+            found[batch] = subject.timed_on_cuda(inputs)
         else:
-            timed = latency.measure({"eager": EagerRuntime(_copied(spec))}, inputs, warm_up=2, runs=CPU_RUNS, seconds=0)
-            found[f"batch {batch}"] = {name: one.as_record() for name, one in timed.items()}
-        if "batch" not in spec.axes:
-            break
+            timed = latency.measure({"eager": subject.opened()}, inputs, warm_up=2, runs=CPU_RUNS, seconds=0)
+            found[batch] = {name: one.as_record() for name, one in timed.items()}
     return found
 
 

@@ -125,9 +125,11 @@ class TargetContract:
     def test_unknown_option_is_refused(self, tmp_path: Path) -> None:
         """No option is ignored."""
         with pytest.raises(UsageError, match="has no option 'colour'"):
-            run.export(resolve_model(SMALL), (self.name,), tmp_path, {self.name: {"colour": "red"}}, QuietListener())
+            run.export(
+                resolve_model(SMALL), (self.name,), tmp_path / "small", {self.name: {"colour": "red"}}, QuietListener()
+            )
 
     @classmethod
     def _export(cls, folder: Path) -> Build:
         given = {cls.name: dict(cls.options)} if cls.options else {}
-        return run.export(resolve_model(SMALL), (cls.name,), folder, given, QuietListener())
+        return run.export(resolve_model(SMALL), (cls.name,), folder / "small", given, QuietListener())

@@ -25,7 +25,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.export(
         resolve_model("edgekit.testing:small_model"),
         ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"),
-        folder,
+        folder / "small",
         options,
         Silent(),
     )

@@ -55,7 +55,7 @@ def main() -> None:
             spec = resolve_model(name)
             built = (chosen.build or Path(folder)) / spec.name / "onnx" / "model.onnx"
             if not built.exists():
-                run.export(spec, ("onnx",), Path(folder), {}, QuietListener())
+                run.export(spec, ("onnx",), Path(folder) / spec.name, {}, QuietListener())
                 built = Path(folder) / spec.name / "onnx" / "model.onnx"
             _compare(spec, built, Path(folder), {n: _found(where) for n, where in others.items()}, chosen.seconds)
 

@@ -101,7 +101,7 @@ def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str
 def _exported(builds: Path) -> dict[str, Path]:
     """The artifacts that edgekit exports, made where they are not there."""
     with progress("auto") as listener:
-        build = run.export(resolve_model("arr-coc-tiny"), OURS, builds, {}, listener)
+        build = run.export(resolve_model("arr-coc-tiny"), OURS, builds / "arr-coc-tiny", {}, listener)
     return {name: build[name].path / read_artifact(build[name].path).entry for name in OURS}
 
 

@@ -24,7 +24,8 @@ from edgekit.testing import SMALL, QuietListener
 
 
 def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False) -> Build:
-    return run.export(resolve_model(model), targets, folder, {}, QuietListener(), fresh)
+    spec = resolve_model(model)
+    return run.export(spec, targets, folder / spec.name, {}, QuietListener(), fresh)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,7 @@ def test_nothing_changed_means_no_work(build: Path) -> None:
 
 def test_an_option_makes_a_new_artifact(build: Path) -> None:
     key = read_artifact(build / "onnx").key
-    rows = run.export(resolve_model(SMALL), ("onnx",), build.parent, {"onnx": {"opset": "21"}}, QuietListener())
+    rows = run.export(resolve_model(SMALL), ("onnx",), build, {"onnx": {"opset": "21"}}, QuietListener())
     assert rows["onnx"].status == "verified"
     assert read_artifact(build / "onnx").key != key
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
@@ -128,7 +129,7 @@ def test_wrong_options_are_refused_before_any_work(
     options: dict[str, dict[str, str]], sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
-        run.export(resolve_model(SMALL), ("onnx",), tmp_path, options, QuietListener())
+        run.export(resolve_model(SMALL), ("onnx",), tmp_path / "small", options, QuietListener())
     assert not list(tmp_path.iterdir())
 
 

@@ -19,7 +19,7 @@ from edgekit.testing import SMALL, QuietListener, small_model
 
 def test_inputs_that_nobody_calibrated_for_are_asked(tmp_path: Path) -> None:
     """Ranges made from pictures do not hold the query of all lowest numbers: the gate would find out at the end."""
-    run.export(resolve_model(SMALL), ("onnx",), tmp_path, {}, QuietListener())
+    run.export(resolve_model(SMALL), ("onnx",), tmp_path / "small", {}, QuietListener())
     graph = onnx.load(tmp_path / "small" / "onnx" / "model.onnx")
     spec = small_model()
     samples = calibration.samples(spec, None, 128)

@@ -27,7 +27,7 @@ BASELINE_MS = 2.0
 
 
 def test_int8_that_destroys_top_k_is_rejected(tmp_path: Path) -> None:
-    outcome = run.export(resolve_model("tests.onnxgraph.outliers:spec"), (INT8,), tmp_path, {}, Silent())
+    outcome = run.export(resolve_model("tests.onnxgraph.outliers:spec"), (INT8,), tmp_path / "outliers", {}, Silent())
     assert outcome["onnx"].status == "verified", outcome["onnx"].sentences
     row = outcome[INT8]
     assert row.status == "rejected"

@@ -26,7 +26,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return run.export(
         resolve_model("edgekit.testing:small_model"),
         (NAME,),
-        tmp_path_factory.mktemp("build"),
+        tmp_path_factory.mktemp("build") / "small",
         {},
         Silent(),
     )
@@ -41,7 +41,7 @@ def test_every_weight_of_size_is_stored_in_int8(outcome: Build) -> None:
 def test_a_group_that_is_not_there_is_named(outcome: Build) -> None:
     options = {NAME: {"float": "nowhere"}}
     root = outcome.path.parent
-    failed = run.export(resolve_model("edgekit.testing:small_model"), (NAME,), root, options, Silent())[NAME]
+    failed = run.export(resolve_model("edgekit.testing:small_model"), (NAME,), root / "small", options, Silent())[NAME]
     assert failed.status == "failed"
     assert "no group 'nowhere' to leave in float: possible are" in failed.sentences[0]
 

@@ -36,7 +36,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def exported(name: str, targets: tuple[str, ...], builds: Path) -> Build:
     spec = resolve_model(f"tests.targets.phone_models:{name}")
-    return run.export(spec, targets, builds, {}, QuietListener())
+    return run.export(spec, targets, builds / spec.name, {}, QuietListener())
 
 
 def verified(folder: Path) -> bool:

@@ -60,7 +60,9 @@ class TestWeb(TargetContract):
         monkeypatch.setattr(process, "call", call)
         wanted = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic", "web")
         recipe = {"onnx-int8-static": {"search": "none", "method": "percentile"}}  # it passes the gate
-        first, again = (run.export(resolve_model(SMALL), wanted, tmp_path, recipe, QuietListener()) for _ in range(2))
+        first, again = (
+            run.export(resolve_model(SMALL), wanted, tmp_path / "small", recipe, QuietListener()) for _ in range(2)
+        )
         folder = tmp_path / "small" / "web"
         made = read_artifact(folder)
         assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}

@@ -1,0 +1,82 @@
+"""A model as its reference sees it: what is asked of it, which weights it has, and how it is run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from edgekit.model.source import weights_digest
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.reference.batches import Batch, batches_for
+from edgekit.runtime.protocol import Runtime
+
+LATENCY_BATCHES = (1, 32)
+
+
+class Opened(Protocol):
+    """Opens a copy of the model."""
+
+    def __call__(self, device: str = "cpu", double: bool = False) -> Runtime:
+        """Open it on "cpu" or "cuda", in fp32 or in fp64."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What recording and checking a reference needs of a model.
+
+    Attributes:
+        name: Of the model.
+        weights_sha256: What a recorded reference belongs to.
+        shipped: Folder of the reference that ships with the model, or None.
+        evaluation: Its evaluation set, or None.
+        asked: The batches of inputs, without outputs.
+        features: Outputs that are recorded for the first rows only.
+        floats: Outputs whose noise is measured.
+        timed: One batch of inputs for each batch size that is timed, by "batch 1" and "batch 32".
+        opened: Opens a copy of the model.
+        timed_on_cuda: Times a batch on a GPU, by way of running.
+    """
+
+    name: str
+    weights_sha256: str
+    shipped: Path | None
+    evaluation: Evaluation | None
+    asked: tuple[Batch, ...]
+    features: frozenset[str]
+    floats: tuple[str, ...]
+    timed: Mapping[str, Mapping[str, Array]]
+    opened: Opened
+    timed_on_cuda: Callable[[Mapping[str, Array]], dict[str, dict[str, object]]]
+
+
+def subject_of(spec: ModelSpec) -> Subject:
+    """Take from a model what its reference needs."""
+    from edgekit.reference.cuda_timing import timings
+    from edgekit.runtime.eager import EagerRuntime
+
+    def copied() -> ModelSpec:
+        return replace(spec, module=copy.deepcopy(spec.module))
+
+    def opened(device: str = "cpu", double: bool = False) -> Runtime:
+        return EagerRuntime(copied(), device, double)
+
+    def timed_on_cuda(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+        return timings(copied(), inputs)
+
+    evaluation = spec.evaluation() if spec.evaluation is not None else None
+    sizes = [{"batch": batch} for batch in LATENCY_BATCHES] if "batch" in spec.axes else [{}]
+    return Subject(
+        name=spec.name,
+        weights_sha256=weights_digest(spec),
+        shipped=spec.reference,
+        evaluation=evaluation,
+        asked=batches_for(spec, evaluation),
+        features=frozenset(o.name for o in spec.outputs if o.role == "features"),
+        floats=tuple(o.name for o in spec.outputs if o.role in ("scores", "tensor")),
+        timed={f"batch {LATENCY_BATCHES[n]}": spec.random(7, chosen) for n, chosen in enumerate(sizes)},
+        opened=opened,
+        timed_on_cuda=timed_on_cuda,
+    )
