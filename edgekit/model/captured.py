@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.graph import PROGRAM, capture, load_program, save_program
+from edgekit.model.program import Capture, load_program, save_program
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage.files import digest_text
 
@@ -25,7 +25,7 @@ SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safe
 CALIBRATION = 300  # samples that travel: what a full search asks for
 
 
-def write_captured(spec: ModelSpec, folder: Path) -> dict[str, Any]:
+def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
     """Write what stands for the module's code; returns what config.json says of it.
 
     The graph's text identifies it: two captures of one module differ in their bytes.
@@ -33,7 +33,7 @@ def write_captured(spec: ModelSpec, folder: Path) -> dict[str, Any]:
     Raises:
         CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
     """
-    program = capture(spec)
+    program, spec = captured.program(), captured.spec
     save_program(program, folder / GRAPH, "")
     sets = {
         "evaluation": spec.evaluation() if spec.evaluation is not None else None,
@@ -107,4 +107,4 @@ def _first(found: Evaluation, count: int) -> Evaluation:
     return Evaluation(inputs, found.names[:count], found.captions[:count])
 
 
-__all__ = ["GRAPH", "PROGRAM", "SETS", "read_captured", "write_captured"]
+__all__ = ["GRAPH", "SETS", "read_captured", "write_captured"]

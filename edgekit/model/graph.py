@@ -7,27 +7,21 @@ be wrong. So a program is only handed out after it answered like the module itse
 from __future__ import annotations
 
 import contextlib
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
-from edgekit.model.shapes import grid
-from edgekit.model.spec import Array, Axis, ModelSpec
-from edgekit.storage.files import digest_file, dump_json, staging, write_text
+from edgekit.model.shapes import example_sizes, grid
+from edgekit.model.spec import Array, ModelSpec
 
 if TYPE_CHECKING:
     import torch
 
-PROGRAM = "program.pt2"
-INFO = "program.json"
 CAPTURE_TOLERANCE = 1e-5  # the graph holds the module's own operators: only their order of summation may differ
 
 
@@ -59,22 +53,21 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     import torch
 
     axes = tuple(spec.axes) if dynamic else ()
-    # Sizes of 1 are special to torch.export, and equal sizes could be taken for one symbol: use distinct, larger ones.
-    sizes = {name: _example(axis, i) for i, (name, axis) in enumerate(spec.axes.items())} if dynamic else {}
+    proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)
+    sizes = example_sizes(spec.axes) if dynamic else {}
     arguments = to_tensors(spec, spec.random(seed=0, sizes=sizes))
     shapes = tuple(
         {d: torch.export.Dim.DYNAMIC for d, size in enumerate(i.shape) if isinstance(size, str) and dynamic}
         for i in spec.inputs
     )
     _refuse_chance(spec, arguments)
-    with guards_added() as guards, _quiet(), torch.no_grad():
+    with guards_added() as guards, quiet(), torch.no_grad():
         try:
             exported = torch.export.export(spec.module, arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:
             raise CaptureError(capture_error(spec.name, error, guards)) from error
     if dynamic:
         _refuse_narrow(spec, exported, guards)
-    proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)
     _prove(spec, exported, proof, guards)
     return Program(exported, axes, proof)
 
@@ -101,52 +94,6 @@ def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
     if len(values) != len(spec.outputs):
         raise ModelError(f"'{spec.name}' returned {len(values)} outputs but declares {len(spec.outputs)}")
     return {o.name: v for o, v in zip(spec.outputs, answers, strict=True)}
-
-
-def save_program(program: Program, folder: Path, model_sha256: str) -> None:
-    """Write a program's folder: program.pt2, and program.json with its axes, proof and the model it belongs to."""
-    import torch
-
-    with staging(folder) as staged:
-        with _quiet():
-            torch.export.save(program.exported, staged / PROGRAM)
-        info = {
-            "dynamic": list(program.dynamic),
-            "proof": [dict(sizes) for sizes in program.proof],
-            "model_sha256": model_sha256,
-            "torch": torch.__version__,
-            "sha256": digest_file(staged / PROGRAM),
-        }
-        write_text(staged / INFO, dump_json(info))
-
-
-def program_matches(folder: Path, model_sha256: str) -> bool:
-    """Whether a folder holds the program of this model, captured by this torch, undamaged."""
-    try:
-        info = json.loads((folder / INFO).read_text())
-        same = (
-            info["model_sha256"] == model_sha256
-            and info["torch"].partition("+")[0] == version("torch").partition("+")[0]
-        )
-        return bool(same and digest_file(folder / PROGRAM) == info["sha256"])
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def load_program(folder: Path) -> Program:
-    """Read a program's folder, as the pipeline wrote it."""
-    import torch
-
-    info = json.loads((folder / INFO).read_text())
-    with _quiet():
-        exported = torch.export.load(folder / PROGRAM)
-    return Program(exported, tuple(info["dynamic"]), tuple(info["proof"]))
-
-
-def _example(axis: Axis, position: int) -> int:
-    step = axis.multiple_of
-    wanted = max(axis.default, 2) + position * step
-    return min(wanted, axis.maximum // step * step)
 
 
 def _refuse_chance(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -> None:
@@ -226,7 +173,7 @@ def _close(wanted: Array, got: Array) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Torch's own deprecations inside export, save and load are not the user's to mend."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)

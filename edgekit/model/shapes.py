@@ -37,3 +37,14 @@ def _mixed(sizes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     straight = list(zip(*sizes, strict=True))
     shifted = [tuple(s[(i + k) % len(s)] for k, s in enumerate(sizes)) for i in range(len(sizes[0]))]
     return list(dict.fromkeys(straight + shifted))
+
+
+def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
+    """Sizes to capture with: 1 is special to torch.export, and equal sizes could be taken for one symbol."""
+    return {name: _example(axis, position) for position, (name, axis) in enumerate(axes.items())}
+
+
+def _example(axis: Axis, position: int) -> int:
+    step = axis.multiple_of
+    wanted = max(axis.default, 2) + position * step
+    return min(wanted, axis.maximum // step * step)

@@ -21,6 +21,7 @@ from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
+from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text, dump_json, staging, write_text
 
@@ -68,22 +69,26 @@ def factory_of(factory: Callable[[], object]) -> ModelSpec:
     return replace(_checked(_call(factory, name), name), factory=name if importable else "")
 
 
-def save_model(spec: ModelSpec, folder: Path) -> None:
+def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
     """Write a model folder: model.safetensors, the model's files, config.json; nothing if it is there already.
+
+    Args:
+        spec: The model.
+        folder: Where to write.
+        captured: Its capture, where the program is needed elsewhere too.
 
     Raises:
         CaptureError: If the model has no factory and its module cannot be captured.
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
-        made = Path(name)
+        made, config = Path(name), _config(spec)
         checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict())
         for file, path in spec.files.items():
             shutil.copyfile(path, made / file)
-        config = _config(spec)
         if not spec.factory:
             from edgekit.model.captured import write_captured
 
-            config["captured"] = write_captured(spec, made)
+            config["captured"] = write_captured(captured or Capture(spec), made)
         config["files"] = {p.relative_to(made).as_posix(): digest_file(p) for p in _files(made)}
         if _holds(folder, config):
             return

@@ -16,7 +16,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
-from edgekit.model.graph import capture, program_matches, save_program
+from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.source import load_model, model_digest, save_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE, RunContext, StepListener
@@ -63,10 +63,11 @@ def export(
     order, chosen = planned(targets, wanted, options)
     sweep(root)
     listener.progress(MODEL, 0.5, "writing the model")
-    save_model(spec, root / MODEL)
+    captured = Capture(spec)
+    save_model(spec, root / MODEL, captured)
     listener.done(MODEL)
     if any(targets[target].source == PROGRAM for target in order):
-        _capture(spec, root, listener)
+        _save_program(captured, root, listener)
     recorded = obtain(spec, root / REFERENCE, lambda done, text: listener.progress(REFERENCE, done, text))
     listener.done(REFERENCE)
     context = RunContext(spec, root, targets, recorded, listener, fresh)
@@ -131,12 +132,12 @@ def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
     return tuple(n for n, target in targets.items() if not registry.missing(target) and not target.unavailable_reason())
 
 
-def _capture(spec: ModelSpec, root: Path, listener: StepListener) -> None:
+def _save_program(captured: Capture, root: Path, listener: StepListener) -> None:
     owner = model_digest(root / MODEL)
     if program_matches(root / PROGRAM, owner):
         return
     listener.progress(PROGRAM, 0.2, "capturing the module and proving the grid")
-    save_program(capture(spec), root / PROGRAM, owner)
+    save_program(captured.program(), root / PROGRAM, owner)
     listener.done(PROGRAM)
 
 

@@ -68,11 +68,11 @@ class Batch:
 
 def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
     """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
-    batches = []
+    batches, shapes = [], grid(spec.axes)
     if evaluation is not None:
         batches.append(Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names))
     batches.append(stress_batch(spec))
-    for number, sizes in enumerate(grid(spec.axes)):
+    for number, sizes in enumerate(shapes):
         inputs = spec.random(1000 + number, sizes)
         names = tuple(f"row {row}" for row in range(len(next(iter(inputs.values())))))
         batches.append(Batch(f"{GRID}-{number:02d}", inputs, {}, sizes, names))

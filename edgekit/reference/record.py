@@ -95,9 +95,9 @@ def _record(
         "flags": {"tf32": False, "deterministic": True, "dtype": "float32"},
         "weights_sha256": subject.weights_sha256,
         "noise": noise,
-        "latency": _latency(subject, device),
         "metric": _task(subject.evaluation, real),
         "captions": list(subject.evaluation.captions) if subject.evaluation is not None else [],
+        "latency": _latency(subject, device),
     }
     write_reference(folder, answered, info, with_inputs)
 

@@ -68,15 +68,17 @@ def subject_of(spec: ModelSpec) -> Subject:
 
     evaluation = spec.evaluation() if spec.evaluation is not None else None
     sizes = [{"batch": batch} for batch in LATENCY_BATCHES] if "batch" in spec.axes else [{}]
+    asked = batches_for(spec, evaluation)
+    timed = {f"batch {LATENCY_BATCHES[n]}": spec.random(7, chosen) for n, chosen in enumerate(sizes)}
     return Subject(
         name=spec.name,
         weights_sha256=weights_digest(spec),
         shipped=spec.reference,
         evaluation=evaluation,
-        asked=batches_for(spec, evaluation),
+        asked=asked,
         features=frozenset(o.name for o in spec.outputs if o.role == "features"),
         floats=tuple(o.name for o in spec.outputs if o.role in ("scores", "tensor")),
-        timed={f"batch {LATENCY_BATCHES[n]}": spec.random(7, chosen) for n, chosen in enumerate(sizes)},
+        timed=timed,
         opened=opened,
         timed_on_cuda=timed_on_cuda,
     )

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model.graph import Program, load_program
+from edgekit.model.graph import Program
+from edgekit.model.program import load_program
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, gemm, patch_embed, save, split_qkv
 from edgekit.runtime.ort import OrtRuntime

@@ -27,7 +27,8 @@ from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.tolerance import INT8
-from edgekit.model.graph import capture, save_program
+from edgekit.model.graph import capture
+from edgekit.model.program import save_program
 from edgekit.model.source import model_digest, resolve_model, save_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq

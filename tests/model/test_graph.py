@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.graph import PROGRAM, capture, load_program, named_outputs, program_matches, save_program, to_tensors
+from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.program import PROGRAM, load_program, program_matches, save_program
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Axis, ModelSpec
 from edgekit.testing import small_model

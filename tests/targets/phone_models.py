@@ -176,7 +176,8 @@ def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: st
     if not source.is_dir():
         save_model(spec, source)
     if target.source == "program":
-        from edgekit.model.graph import capture, save_program
+        from edgekit.model.graph import capture
+        from edgekit.model.program import save_program
 
         source = folder / "program"
         if not source.is_dir():

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgekit.model.graph import capture, save_program
+from edgekit.model.graph import capture
+from edgekit.model.program import save_program
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Job
