@@ -55,7 +55,8 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     axes = tuple(spec.axes) if dynamic else ()
     proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)
     sizes = example_sizes(spec.axes) if dynamic else {}
-    arguments = to_tensors(spec, spec.random(seed=0, sizes=sizes))
+    example = spec.random(seed=0, sizes=sizes)
+    arguments = to_tensors(spec, example)
     shapes = tuple(
         {d: torch.export.Dim.DYNAMIC for d, size in enumerate(i.shape) if isinstance(size, str) and dynamic}
         for i in spec.inputs

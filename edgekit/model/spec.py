@@ -167,3 +167,9 @@ class ModelSpec:
             unit = generator.random(self.shape(i.name, sizes))
             made[i.name] = (i.low + (i.high - i.low) * unit).astype(i.dtype)
         return made
+
+    def filled(self, share: float) -> dict[str, Array]:
+        """Constant inputs at default sizes: each at this share of the way from its low to its high."""
+        return {
+            i.name: np.full(self.shape(i.name), i.low + share * (i.high - i.low), dtype=i.dtype) for i in self.inputs
+        }

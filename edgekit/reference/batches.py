@@ -84,7 +84,7 @@ def stress_batch(spec: ModelSpec) -> Batch:
     rows: list[dict[str, Array]] = [spec.random(seed) for seed in range(RANDOM_ROWS)]
     names = [f"random {seed}" for seed in range(RANDOM_ROWS)]
     for name, share in (("all lowest", 0.0), ("all highest", 1.0), ("all middle", 0.5)):
-        rows.append({i.name: _filled(spec, i.name, share) for i in spec.inputs})
+        rows.append(spec.filled(share))
         names.append(name)
     for seed in range(2):
         drawn = spec.random(100 + seed)
@@ -132,11 +132,6 @@ def same_inputs(one: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
         a.inputs.keys() == b.inputs.keys() and all(np.array_equal(a.inputs[k], b.inputs[k]) for k in a.inputs)
         for a, b in zip(one, other, strict=True)
     )
-
-
-def _filled(spec: ModelSpec, name: str, share: float) -> Array:
-    declared = next(i for i in spec.inputs if i.name == name)
-    return np.full(spec.shape(name), declared.low + share * (declared.high - declared.low), dtype=declared.dtype)
 
 
 def arrays_of(batch: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -7,7 +7,6 @@ import pytest
 
 from edgekit.errors import RecordError
 from edgekit.model.source import resolve_model
-from edgekit.model.spec import ModelSpec
 from edgekit.reference import record
 from edgekit.reference.batches import FEATURE_ROWS, Batch
 from edgekit.reference.info import INFO, INPUTS
@@ -46,10 +45,10 @@ class RecordedError(Exception):
 
 @pytest.fixture
 def no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(spec: ModelSpec, folder: Path, **_: object) -> None:
+    def refuse(*_: object) -> None:
         raise RecordedError
 
-    monkeypatch.setattr(record, "record_reference", refuse)
+    monkeypatch.setattr(record, "_record", refuse)
 
 
 @pytest.mark.usefixtures("no_recording")
