@@ -1,4 +1,4 @@
-"""Where an artifact's error is born and where it grows, by the names of the PyTorch modules that a user wrote.
+"""Where an artifact's error starts and where it grows, by the names of the PyTorch modules that a user wrote.
 
 The fp32 ONNX artifact and another one answer the same images with their inner tensors tapped. Noise is the root mean
 square of a tensor's difference, relative to the tensor's own. A module's noise out is that of what it gives; its noise
@@ -45,13 +45,13 @@ class Part:
         module: Its path, as in `named_modules`; empty for what stands in the outermost `forward`.
         noise_in: Of the noisiest tensor that it is given, as a share of that tensor's root mean square.
         noise_out: Of the noisiest tensor that it gives.
-        born: What it adds itself.
+        introduced: What it adds itself.
     """
 
     module: str
     noise_in: float
     noise_out: float
-    born: float
+    introduced: float
 
     @property
     def growth(self) -> float:
@@ -73,8 +73,8 @@ class Attribution:
         return {"target": self.target, "images": self.images, "parts": parts}
 
     def worst(self, count: int) -> tuple[Part, ...]:
-        """The modules in which most noise is born, most first."""
-        return tuple(sorted(self.parts, key=lambda part: -part.born)[:count])
+        """The modules in which most noise starts, most first."""
+        return tuple(sorted(self.parts, key=lambda part: -part.introduced)[:count])
 
 
 def explain(folder: Path, images: int = IMAGES) -> Attribution:
@@ -91,7 +91,7 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
     made = read_artifact(folder)
     source = folder.resolve().parent / SOURCE
     if made.entry != ENTRY or made.target == SOURCE:
-        raise UsageError(f"'{folder}' is no ONNX artifact made from '{SOURCE}': fp16 and INT8 ONNX can be explained")
+        raise UsageError(f"'{folder}' was not made from '{SOURCE}': fp16 and INT8 ONNX artifacts can be explained")
     if made.source.sha256 != read_artifact(source).sha256:
         raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
     import onnx
@@ -117,7 +117,7 @@ def write_attribution(found: Attribution, folder: Path) -> tuple[Path, Path]:
 
 
 def draw(found: Attribution) -> str:
-    """The noise along the model as an SVG: a bar a module for its noise out, its darker end for what was born in it."""
+    """The noise along the model as an SVG: a bar a module for its noise out, its red end for what it introduced."""
     from xml.sax.saxutils import escape
 
     row, left, wide = 16, 300, 420
@@ -125,16 +125,16 @@ def draw(found: Attribution) -> str:
     lines = []
     for number, part in enumerate(found.parts):
         y, length = 40 + row * number, wide * part.noise_out / top
-        born = wide * min(part.born, part.noise_out) / top
+        own = wide * min(part.introduced, part.noise_out) / top
         name = escape(part.module or "(outermost)")
         lines.append(f'<text x="{left - 8}" y="{y + 11}" text-anchor="end">{name}</text>')
         lines.append(f'<rect x="{left}" y="{y + 2}" width="{length:.1f}" height="{row - 4}" fill="#9db8d9"/>')
         lines.append(
-            f'<rect x="{left + length - born:.1f}" y="{y + 2}" width="{born:.1f}" height="{row - 4}" fill="#b5402a"/>'
+            f'<rect x="{left + length - own:.1f}" y="{y + 2}" width="{own:.1f}" height="{row - 4}" fill="#b5402a"/>'
         )
         lines.append(f'<text x="{left + length + 6:.1f}" y="{y + 11}">{part.noise_out:.2%}</text>')
     height = 56 + row * len(found.parts)
-    title = f"{escape(found.target)}: noise after each module; red is born there ({found.images} images)"
+    title = f"{escape(found.target)}: noise after each module; red is introduced there ({found.images} images)"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide + 80} {height}" '
     head += 'font-family="system-ui, sans-serif" font-size="11">'
     ground = '<rect width="100%" height="100%" fill="#fff"/>'

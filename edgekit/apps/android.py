@@ -37,7 +37,7 @@ def _require_app(app: Path) -> None:
     builds = [app / name for name in ("build.gradle.kts", "build.gradle")]
     if not (app / "src" / "main").is_dir() or not any(b.is_file() for b in builds):
         raise UsageError(
-            f"'{app}' is no Android app module: it needs build.gradle.kts and src/main; name the module's own folder"
+            f"'{app}' is not an Android app module: it needs build.gradle.kts and src/main; name the module's folder"
         )
 
 

@@ -25,7 +25,7 @@ FOLDER = "Edgekit"
 def _require_app(app: Path) -> None:
     if not any(app.glob("*.xcodeproj")) and not any((app / n).is_file() for n in ("Package.swift", "project.yml")):
         raise UsageError(
-            f"'{app}' is no iOS app: it needs an .xcodeproj, a Package.swift or a project.yml; name the folder with it"
+            f"'{app}' is not an iOS app: it needs an .xcodeproj, a Package.swift or a project.yml; name its folder"
         )
 
 

@@ -125,7 +125,7 @@ def _refuse_escape(app: Path, path: str) -> None:
     """A path of a list or plan must stay in the app, through no link."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or str(pure) != path:
-        raise UsageError(f"the list in '{app / HOME}' names '{path}', which is no plain path: restore it")
+        raise UsageError(f"the list in '{app / HOME}' names '{path}', which is not a plain path: restore it")
     for parent in (app / path, *(app / path).parents):
         if parent == app:
             return

@@ -96,7 +96,7 @@ def main() -> None:
     given = parser.parse_args()
     model = arr_coc_tiny().module
     if not isinstance(model, ArrCoc):
-        raise SystemExit("the preset arr-coc-tiny is no ArrCoc")
+        raise SystemExit("the preset arr-coc-tiny is not an ArrCoc")
     sys.stdout.write(json.dumps(report(model, datasets.HELD_OUT, given.scenes), indent=1) + "\n")
 
 

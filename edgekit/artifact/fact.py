@@ -146,7 +146,7 @@ _SENTENCES = {
     "values, first{place}",
     Code.BAD_RANKING: "output '{output}' of the {side} names a patch twice or one that is not among {patches} in "
     "{wrong} of {all} values, first{place}",
-    Code.BASE_MISSING: "output '{output}' is derived from '{base}', which is no output with the role '{role}'",
+    Code.BASE_MISSING: "output '{output}' is derived from '{base}', which is not an output with the role '{role}'",
     Code.NO_ANSWER: "the artifact gave no answer: {error_text}",
     Code.TASK_METRIC_NOT_FINITE: "the task metric is not finite",
     Code.REFERENCE_NOISE: "the reference's own noise of '{output}' is '{noise}': record the reference again",

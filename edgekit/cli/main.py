@@ -266,7 +266,7 @@ def explain(
     rows: Annotated[int, typer.Option(min=1, help="Modules to list, those with most own noise first.")] = 12,
     as_json: Json = False,
 ) -> None:
-    """Tell in which modules an artifact's error is born and where it grows; writes JSON and a plot beside the build."""
+    """Tell in which modules an artifact's error starts and where it grows; writes JSON and a plot beside the build."""
     from edgekit.analysis import attribution
 
     found = attribution.explain(artifact, images)
@@ -277,10 +277,16 @@ def explain(
     from edgekit.cli.console import print_table
 
     shown = [
-        (p.module or "(outermost)", f"{p.noise_in:.2%}", f"{p.noise_out:.2%}", f"{p.born:.2%}", f"{p.growth:.1f}x")
+        (
+            p.module or "(outermost)",
+            f"{p.noise_in:.2%}",
+            f"{p.noise_out:.2%}",
+            f"{p.introduced:.2%}",
+            f"{p.growth:.1f}x",
+        )
         for p in found.worst(rows)
     ]
-    print_table(("module", "noise in", "noise out", "born here", "growth"), shown)
+    print_table(("module", "noise in", "noise out", "introduced here", "growth"), shown)
     print(f"{data}\n{plot}")
 
 

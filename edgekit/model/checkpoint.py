@@ -127,7 +127,7 @@ def _content(path: Path) -> bytes:
             inside = next((f"'{path / file}'" for file in _usual(path)), "the file of weights in it")
             raise CheckpointError(f"{name} is a folder: name {inside}")
         if not stat.S_ISREG(state.st_mode):
-            raise CheckpointError(f"{name} is no regular file: copy it into one")
+            raise CheckpointError(f"{name} is not a regular file: copy it into one")
         if state.st_size > LARGEST_FILE:
             raise CheckpointError(f"{name} has {state.st_size} bytes, more than {LARGEST_FILE}: save the weights alone")
         data = path.read_bytes()

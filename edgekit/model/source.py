@@ -101,7 +101,7 @@ def load_model(folder: Path) -> ModelSpec:
     """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
 
     Raises:
-        ModelError: If the folder is no model folder, or was changed.
+        ModelError: If the folder is not a model folder, or was changed.
         CheckpointError: If its weights do not fit.
     """
     try:
@@ -109,7 +109,7 @@ def load_model(folder: Path) -> ModelSpec:
         factory, files = config["factory"], config["files"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"'{folder}' is no model folder ({type(error).__name__}): run `edgekit export` again"
+            f"'{folder}' is not a model folder ({type(error).__name__}): run `edgekit export` again"
         ) from error
     if any(digest_file(folder / name) != sha256 for name, sha256 in files.items()):
         raise ModelError(f"the model in '{folder}' was changed after it was written: run `edgekit export` again")

@@ -59,7 +59,7 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
         finite = np.isfinite(array).reshape(len(array), -1).all(1)
         if not finite.all():
             sample = found.names[int(np.flatnonzero(~finite)[0])]
-            raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or mend it")
+            raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or correct it")
     return found
 
 

@@ -156,7 +156,7 @@ def read_study(folder: Path) -> Study:
         UsageError: If there is no such folder or no artifact in it.
     """
     if not folder.is_dir():
-        raise UsageError(f"'{folder}' is no folder: name a build, for example 'build/arr-coc-tiny'")
+        raise UsageError(f"'{folder}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
     homes = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
     imported = sorted(path.parent for path in folder.glob(f"{IMPORTED}/*/{RESULT}"))
     if not homes and not imported:

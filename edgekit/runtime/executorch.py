@@ -74,7 +74,7 @@ class ExecutorchRuntime:
 def _load(path: Path) -> _Method:
     with path.open("rb") as stream:
         if not stream.read(8)[IDENTIFIER].startswith(b"ET"):
-            raise ArtifactError(f"'{path}' is no ExecuTorch program: export again")
+            raise ArtifactError(f"'{path}' is not an ExecuTorch program: export again")
     import warnings
 
     with warnings.catch_warnings():

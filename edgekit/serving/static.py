@@ -136,7 +136,7 @@ def tabulate(folder: Path) -> dict[str, Served]:
     manifest = read_artifact(folder)
     by_path = {file.path: file for file in manifest.files}
     if "index.html" not in by_path:
-        raise ArtifactError(f"'{folder}' is no web bundle: make one with `edgekit export -t web`")
+        raise ArtifactError(f"'{folder}' is not a web bundle: make one with `edgekit export -t web`")
     table = {}
     for path, file in by_path.items():
         siblings = {e: by_path[path + suffix] for e, suffix in ENCODINGS.items() if path + suffix in by_path}

@@ -174,6 +174,6 @@ def _image(declared: Input, shape: tuple[int, ...]) -> Any:
     import coremltools as ct
 
     if len(shape) != 4 or shape[:2] != (1, 3):
-        raise UsageError(f"the input '{declared.name}' of the shape {shape} is no image: it must be [1, 3, H, W]")
+        raise UsageError(f"the input '{declared.name}' of the shape {shape} is not an image: it must be [1, 3, H, W]")
     scale = (declared.high - declared.low) / BYTE
     return ct.ImageType(declared.name, shape, scale=scale, bias=[declared.low] * 3, color_layout=ct.colorlayout.RGB)

@@ -50,7 +50,7 @@ def test_the_perturbed_module_is_named(number: int, build: Path) -> None:
     linear = linears[number % len(linears)]
     rows = [small_model().random(seed) for seed in range(3)]
     parts = attribution.attribute(graph, perturbed(graph, linear.input[1]), rows)
-    worst = max(parts, key=lambda part: part.born)
+    worst = max(parts, key=lambda part: part.introduced)
     assert worst.module == linear.name.rpartition("/")[0]
     assert worst.noise_in == 0.0
 
@@ -73,7 +73,7 @@ def test_artifacts_are_explained_and_drawn(name: str, build: Path, tmp_path: Pat
 
 
 def test_what_cannot_be_explained_is_refused(build: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no ONNX artifact made from 'onnx'"):
+    with pytest.raises(UsageError, match="is not an ONNX artifact made from 'onnx'"):
         attribution.explain(build / "onnx")
     with pytest.raises(ArtifactError):
         attribution.explain(tmp_path / "nowhere")

@@ -224,7 +224,7 @@ def test_a_damaged_artifact_enters_no_app(own: Path, app: Path) -> None:
 
 @pytest.mark.parametrize(
     ("platform", "sentence"),
-    [("android", "is no Android app module"), ("ios", "is no iOS app"), ("windows", "no platform 'windows'")],
+    [("android", "is not an Android app module"), ("ios", "is not an iOS app"), ("windows", "no platform 'windows'")],
 )
 def test_a_folder_that_is_no_app_is_refused(platform: str, sentence: str, build: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence):

@@ -39,7 +39,7 @@ def test_check_exits_0_and_after_the_model_changed_3(
 @pytest.mark.parametrize(
     ("targets", "app", "sentence"),
     [
-        ((), "nowhere", "is no Android app module: it needs build.gradle.kts and src/main"),
+        ((), "nowhere", "is not an Android app module: it needs build.gradle.kts and src/main"),
         (("-t", "onnx"), "app", "was rejected in 'cpu' (max abs 0.3), so it goes into no app"),
         (("-t", "coreml"), "app", "no app here runs 'coreml': possible are "),
     ],

@@ -78,7 +78,7 @@ def test_what_was_changed_by_hand_is_left_and_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["../outside", "/outside", "a/../../outside", "a//b", "./a"])
 def test_a_path_that_is_not_plain_is_refused(path: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="which is no plain path: restore it"):
+    with pytest.raises(UsageError, match="which is not a plain path: restore it"):
         sync.sync(tmp_path / "app", "net", {path: b"x"})
     assert not list(tmp_path.iterdir())
 

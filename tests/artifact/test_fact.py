@@ -55,7 +55,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     ),
     Code.BASE_MISSING: (
         Fact(code=Code.BASE_MISSING, output="indices", details={"base": "relevanse", "role": "scores"}),
-        "output 'indices' is derived from 'relevanse', which is no output with the role 'scores'",
+        "output 'indices' is derived from 'relevanse', which is not an output with the role 'scores'",
     ),
     Code.NO_ANSWER: (
         Fact(code=Code.NO_ANSWER, batch=SHAPE, details={"error_text": "Fail: invalid dimensions"}),

@@ -56,7 +56,7 @@ def test_a_changed_model_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="was changed after it was written"):
         load_model(folder)
     (folder / CONFIG).write_text("{}")
-    with pytest.raises(ModelError, match="is no model folder"):
+    with pytest.raises(ModelError, match="is not a model folder"):
         load_model(folder)
 
 

@@ -182,7 +182,7 @@ PICKLES: dict[str, tuple[bytes, str]] = {
         state(named("torch._utils _rebuild_parameter") + b"(K\x01\x89" + HOOKS + b"tR"),
         "parameter",
     ),
-    "device that is no text": (state(named("torch device") + b"(" + tensor() + b"tR"), "describes a device"),
+    "device that is not a text": (state(named("torch device") + b"(" + tensor() + b"tR"), "describes a device"),
     "stack underflow": (b"\x80\x02s.", "takes more than it made"),
     "mark that was never set": (b"\x80\x02t.", "damaged"),
     "memo that was never set": (b"\x80\x02h\x07.", "damaged"),

@@ -96,7 +96,7 @@ def test_damaged_files_have_no_verdict(filled: Any) -> None:
 
 
 def test_no_build(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         read_study(tmp_path / "nothing")
     with pytest.raises(UsageError, match="no artifact"):
         read_study(tmp_path)

@@ -27,5 +27,5 @@ def test_refuses_what_has_no_identifier_of_a_program(content: bytes, tmp_path: P
     with staging(tmp_path / "made") as staged:
         (staged / "model.pte").write_bytes(content)
         commit(staged, manifest)
-    with pytest.raises(ArtifactError, match="is no ExecuTorch program"):
+    with pytest.raises(ArtifactError, match="is not an ExecuTorch program"):
         ExecutorchRuntime(tmp_path / "made", "model.pte")

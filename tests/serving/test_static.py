@@ -173,7 +173,7 @@ def test_a_damaged_bundle_is_refused_at_the_start(bundle: Path) -> None:
 def test_another_artifact_is_no_bundle(bundle: Path) -> None:
     (bundle / "index.html").unlink()
     commit(bundle, read_artifact(bundle, check=False))
-    with pytest.raises(ArtifactError, match="is no web bundle: make one with `edgekit export -t web`"):
+    with pytest.raises(ArtifactError, match="is not a web bundle: make one with `edgekit export -t web`"):
         Server(bundle)
 
 

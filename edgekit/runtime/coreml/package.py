@@ -120,7 +120,7 @@ def _root(path: Path) -> Path:
         relative = entries["itemInfoEntries"][entries["rootModelIdentifier"]]["path"]
         root: Path = (path / "Data" / relative).resolve()
     except FileNotFoundError:
-        raise ArtifactError(f"'{path}' is no Core ML package: it has no Manifest.json; export again") from None
+        raise ArtifactError(f"'{path}' is not a Core ML package: it has no Manifest.json; export again") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"the manifest '{manifest}' is damaged ({error!r}): export again") from error
     if not root.is_relative_to((path / "Data").resolve()) or (path / "Data" / relative).is_symlink():

@@ -59,7 +59,7 @@ def require_whole(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
     except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-        raise ArtifactError(f"'{path}' is no TorchScript archive or damaged ({error}): export again") from error
+        raise ArtifactError(f"'{path}' is not a TorchScript archive or damaged ({error}): export again") from error
     if bad is not None:
         raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
 

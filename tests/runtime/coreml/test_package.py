@@ -152,7 +152,7 @@ def _blob(model: Any) -> Any:
 
 
 DAMAGE: dict[Callable[[Path], None], str] = {
-    no_manifest: "is no Core ML package: it has no Manifest.json",
+    no_manifest: "is not a Core ML package: it has no Manifest.json",
     no_model: "model.mlmodel' is damaged",
     no_weights: "weight.bin' cannot be read",
     empty_weights: "weight.bin' cannot be read",

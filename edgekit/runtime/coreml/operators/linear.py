@@ -34,7 +34,7 @@ def matmul(x: Array, y: Array, transpose_x: Array | bool = False, transpose_y: A
 def einsum(values: tuple[Array, ...], equation: Value) -> Array:
     """Einstein summation of two tensors; a repeated letter is summed over."""
     if not isinstance(equation, str):
-        raise ValueError("the equation is no text")
+        raise ValueError("the equation is not a text")
     return np.asarray(np.einsum(equation, *values, optimize=True))
 
 

@@ -1,0 +1,81 @@
+"""Every sentence that a user of the Python code can meet, read from the source: `python tests/messages.py --write`.
+
+The sentences are those of errors (`raise ...Error(...)`), of facts, of exporters' notes, of options, commands and their
+help. Placeholders show as `{...}`. The file `messages.txt` is reviewed: a change of words is a change of that file.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = Path(__file__).parent / "messages.txt"
+SOURCES = ("edgekit", "targets/edgekit_targets")
+NAMED = {"help", "summary", "epilog", "hint", "meaning"}  # keyword arguments that people read
+TOLD = {"progress", "tell", "print"}  # functions whose text people read
+NOTED = {"notes", "_SENTENCES"}  # variables and keywords that hold sentences
+
+
+def collect() -> list[str]:
+    """Lines `file: sentence`, sorted, each once."""
+    found = set()
+    for source in SOURCES:
+        for path in sorted((ROOT / source).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            found |= {f"{name}: {sentence}" for sentence in _sentences(ast.parse(path.read_text()))}
+    return sorted(found)
+
+
+def _sentences(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield from (text for argument in node.exc.args for text in _texts(argument))
+        elif isinstance(node, ast.Call):
+            yield from (text for k in node.keywords if k.arg in NAMED | NOTED for text in _texts(k.value))
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in TOLD:
+                yield from (text for argument in node.args for text in _texts(argument))
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id in NOTED for target in targets):
+                yield from _texts(node.value)
+        elif isinstance(node, ast.FunctionDef) and "note" in node.name:
+            yield from (
+                text for part in ast.walk(node) if isinstance(part, ast.Yield | ast.Return) for text in _of(part)
+            )
+
+
+def _of(statement: ast.Yield | ast.Return) -> Iterator[str]:
+    if statement.value is not None:
+        yield from _texts(statement.value)
+
+
+def _texts(node: ast.expr) -> Iterator[str]:
+    """The sentences in an expression: texts of at least two words."""
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        text = " ".join(_text(node).split())
+        if " " in text:
+            yield text
+        return
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            yield from _texts(child)
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) if isinstance(part, ast.Constant) else "{...}" for part in node.values)
+    return ""
+
+
+if __name__ == "__main__":
+    lines = "\n".join(collect()) + "\n"
+    if "--write" in sys.argv:
+        GOLDEN.write_text(lines)
+    else:
+        sys.stdout.write(lines)
