@@ -260,7 +260,7 @@ def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path
 
 
 def test_explaining_what_cannot_be_explained_is_a_sentence(built: Build) -> None:
-    with pytest.raises(UsageError, match="is not an ONNX artifact made from 'onnx'"):
+    with pytest.raises(UsageError, match="was not made from 'onnx'"):
         edgekit.explain(built["onnx"].path)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.errors import ModelError
+from edgekit.judge.faults import BASES, Answers, faults_of
 from edgekit.model.spec import Array, Metric, Output
 
 RESOLUTION = 0.0015
@@ -41,11 +42,8 @@ ROW_FLOOR = 0.1
 SNR_CAP_DB = 200.0
 """Decibels. Stands for "identical", and its negative for "all error", so that no report has to hold an infinity."""
 
-_BASE = {"counts": "scores", "ranking": "scores", "features": "ranking"}  # role -> role of what it is derived from
 _ROLES = ("scores", "tensor", "counts", "ranking", "features")  # the derived after what they are derived from
-_AXES = {"scores": 2, "counts": 2, "ranking": 2, "features": 3}
 _Sides = tuple[Array, Array]  # of the reference, of the artifact
-_Answers = tuple[Mapping[str, Array], Mapping[str, Array]]  # the same, of every output
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst patches [n]
 
 
@@ -118,10 +116,10 @@ def compare(
     faults: list[Fact] = []
     answers = (reference, candidate)
     for output in sorted(outputs, key=lambda o: _ROLES.index(o.role)):
-        base = next((o for o in outputs if o.name == output.of), None) if output.role in _BASE else None
+        base = next((o for o in outputs if o.name == output.of), None) if output.role in BASES else None
         if base is not None and base.name not in found:
             continue  # a fault of what it is derived from is one already
-        wrong = _faults(output, base, answers, names)
+        wrong = faults_of(output, base, answers, names)
         if not wrong:
             found[output.name] = list(_measures(output, base, answers, score_tolerance))
         faults += wrong
@@ -140,54 +138,7 @@ def failed(names: Sequence[str], fault: Fact) -> Comparison:
     return Comparison(tuple(names), faults=(fault,))
 
 
-def _faults(output: Output, base: Output | None, answers: _Answers, names: Sequence[str]) -> list[Fact]:
-    def fault(code: Code, **details: str | int | float) -> Fact:
-        return Fact(code=code, output=output.name, details=details)
-
-    role = _BASE.get(output.role)
-    if role and (base is None or base.role != role):
-        return [fault(Code.BASE_MISSING, base=output.of, role=role)]
-    sides = tuple(zip(("reference", "artifact"), answers, strict=True))
-    missing = [side for side, arrays in sides if output.name not in arrays]
-    if missing:
-        return [fault(Code.OUTPUT_MISSING, side=side) for side in missing]
-    shape = (len(names), *answers[0][output.name].shape[1:])
-    width = answers[0][base.name].shape[1] if base else 0
-    if output.role in ("counts", "features"):  # one for each score, one row for each place of the ranking
-        shape = (len(names), width, *shape[2:])
-    found = []
-    for side, arrays in sides:
-        array, declared = arrays[output.name], np.dtype(output.dtype)
-        if array.dtype != declared if side == "artifact" else array.dtype.kind != declared.kind:
-            found.append(fault(Code.WRONG_DTYPE, side=side, dtype=str(array.dtype), expected=str(declared)))
-        elif array.shape != shape or array.ndim != _AXES.get(output.role, array.ndim) or not array.size:
-            shapes = {"shape": str(list(array.shape)), "expected": str(list(shape))}
-            found.append(fault(Code.WRONG_SHAPE, side=side, **shapes))
-        else:
-            found += _impossible(output, array, names, width, side)
-    return found
-
-
-def _impossible(output: Output, array: Array, names: Sequence[str], width: int, side: str) -> Iterator[Fact]:
-    code, bad = Code.NOT_FINITE, ~np.isfinite(array)
-    if output.role == "counts":
-        good = (array >= output.low) & (array <= output.high) & (array == np.floor(array))
-        code, bad = Code.BAD_COUNTS, ~good
-    elif output.role == "ranking":
-        array = np.sort(array, axis=1)
-        good = (array >= 0) & (array < width) & (np.diff(array, axis=1, prepend=-1) >= 1)
-        code, bad = Code.BAD_RANKING, ~good
-    if not bad.any():
-        return
-    image, *place = np.argwhere(bad)[0].tolist()
-    patch = int(place[0]) if output.role in ("scores", "counts") else -1
-    details: dict[str, str | int | float] = {"side": side, "wrong": int(bad.sum()), "all": bad.size}
-    details |= {"low": output.low, "high": output.high} if code is Code.BAD_COUNTS else {}
-    details |= {"patches": width} if code is Code.BAD_RANKING else {}
-    yield Fact(code=code, output=output.name, image=names[image], patch=patch, details=details)
-
-
-def _measures(output: Output, base: Output | None, answers: _Answers, tolerance: float) -> Iterator[ImageValues]:
+def _measures(output: Output, base: Output | None, answers: Answers, tolerance: float) -> Iterator[ImageValues]:
     r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
     under = (answers[0][base.name], answers[1][base.name]) if base else None
     peak = float(np.abs(r).max()) or 1.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.cli import main
+from edgekit.cli import build_commands, main
 from edgekit.testing import SMALL
 
 HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
@@ -105,10 +105,10 @@ def test_a_rejected_artifact_is_exit_3(monkeypatch: pytest.MonkeyPatch, capsys: 
 
     for status, code in (("rejected", 3), ("failed", 2)):
         with pytest.raises(SystemExit) as left:
-            main._conclude(build(status), as_json=False)
+            build_commands._conclude(build(status), as_json=False)
         assert left.value.code == code
-    main._conclude(build("verified"), as_json=False)
-    main._conclude(build("not verified here"), as_json=False)
+    build_commands._conclude(build("verified"), as_json=False)
+    build_commands._conclude(build("not verified here"), as_json=False)
     assert "max abs is 1" in capsys.readouterr().out
 
 

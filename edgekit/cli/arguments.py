@@ -1,0 +1,31 @@
+"""What several commands take, and the exit codes.
+
+Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgekit.cli.completion import model_names
+
+CLEAN, USER_ERROR, REJECTED, INTERRUPTED = 0, 2, 3, 130
+DEFAULT_BUILD = Path("build/arr-coc-tiny")
+
+app = typer.Typer(
+    name="edgekit",
+    help="Export a trained model to everything the edge runs, and prove each artifact against a recorded reference.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
+BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
+ModelName = Annotated[
+    str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.", autocompletion=model_names)
+]

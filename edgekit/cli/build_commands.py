@@ -1,0 +1,168 @@
+"""The commands that make, judge and report a build."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, app
+from edgekit.cli.completion import option_values, selections
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.pipeline.outcome import Build
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
+    "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
+    "`edgekit export -t onnx -O onnx.opset=21`"
+)
+def export(
+    model: ModelName = "arr-coc-tiny",
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-t",
+            "--target",
+            help="Target or group; repeat for more. Default: all that is installed.",
+            autocompletion=selections,
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-O",
+            "--option",
+            help="A target's option: TARGET.NAME=VALUE; repeat for more. `edgekit targets TARGET` lists them.",
+            autocompletion=option_values,
+        ),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Export a model, prove each artifact against the reference, and write the report."""
+    from edgekit import api
+
+    build = api.export(
+        model,
+        targets=target or (),
+        output=output,
+        options=_options(option or []),
+        fresh=fresh,
+        progress=_progress(as_json),
+    )
+    _conclude(build, as_json)
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
+    "`edgekit quantize --method entropy --calibration photos/`"
+)
+def quantize(
+    model: ModelName = "arr-coc-tiny",
+    search: Annotated[str, typer.Option(help="quick, full, or none (one recipe, all in INT8).")] = "quick",
+    method: Annotated[str, typer.Option(help="How ranges are made: auto, minmax, entropy or percentile.")] = "auto",
+    calibration: Annotated[
+        str, typer.Option(help="Folder of images to calibrate with; default: the model's own calibration set.")
+    ] = "",
+    reduce_range: Annotated[
+        bool, typer.Option("--reduce-range", help="7-bit weights only, for x86 without VNNI (see `edgekit doctor`).")
+    ] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
+    from edgekit import api
+    from edgekit.cli.console import show_trials
+    from edgekit.report import trials
+
+    build = api.quantize(
+        model,
+        search=search,
+        method=method,
+        calibration=calibration,
+        reduce_range=reduce_range,
+        output=output,
+        fresh=fresh,
+        progress=_progress(as_json),
+    )
+    made = build[api.INT8]
+    notes = made.manifest.notes if made.manifest is not None else ()
+    found = trials.read_trials(build.path, api.INT8) if notes else ()
+    if not as_json:
+        show_trials(found, notes)
+    _conclude(build, as_json, trials=[asdict(trial) for trial in found])
+    if made.slower:
+        sys.exit(REJECTED)
+
+
+@app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
+def verify(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
+    """Check every artifact's files, run it again, and judge it again."""
+    from edgekit import api
+
+    _conclude(api.verify(build, progress=_progress(as_json)), as_json)
+
+
+@app.command(epilog="Example: `edgekit report build/arr-coc-tiny`")
+def report(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
+    """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
+    from edgekit import report as reports
+
+    reports.write_report(build)
+    paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
+    print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
+
+
+@app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
+def reference(
+    model: ModelName = "arr-coc-tiny",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where to write; default: the model's build folder, for `edgekit verify`."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Record what the model itself says on a device: outputs, noise floor, latency."""
+    from edgekit import api
+
+    folder = api.record(model, device=device, output=output, progress=_progress(as_json))
+    print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
+
+
+def _options(given: list[str]) -> dict[str, dict[str, str]]:
+    options: dict[str, dict[str, str]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        target, dot, option = name.rpartition(".")
+        if not (equals and dot):
+            raise UsageError(f"option '{text}' is not of the form TARGET.NAME=VALUE")
+        options.setdefault(target, {})[option] = value
+    return options
+
+
+def _progress(as_json: bool) -> Literal["auto", "none"]:
+    return "none" if as_json else "auto"
+
+
+def _conclude(build: Build, as_json: bool, **more: object) -> None:
+    if as_json:
+        print(json.dumps({**build.as_record(), **more}, indent=2))
+    else:
+        from edgekit.cli.console import show_build
+
+        show_build(build)
+    statuses = {outcome.status for outcome in build.outcomes}
+    if "rejected" in statuses:
+        sys.exit(REJECTED)
+    if "failed" in statuses:
+        sys.exit(USER_ERROR)

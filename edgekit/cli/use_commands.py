@@ -1,0 +1,134 @@
+"""The commands that tell of targets and hosts, and that use what a build holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgekit.cli.arguments import CLEAN, DEFAULT_BUILD, REJECTED, BuildFolder, Json, app
+from edgekit.cli.completion import target_names
+
+
+@app.command(epilog="Examples:\n\n`edgekit targets`\n\n`edgekit targets onnx-int8-static`\n\n`edgekit targets --json`")
+def targets(
+    name: Annotated[str, typer.Argument(help="Show one target with its options.", autocompletion=target_names)] = "",
+    as_json: Json = False,
+) -> None:
+    """List the targets: what each makes, what it needs, whether it is installed; with a name its options and places."""
+    from edgekit import registry
+    from edgekit.cli.console import print_table, show_target
+
+    if name:
+        target = registry.find(name)
+        if as_json:
+            print(json.dumps(registry.description(name, target), indent=2))
+        else:
+            show_target(name, target)
+        return
+    rows, broken = registry.descriptions()
+    if as_json:
+        print(json.dumps({"schema_version": 2, "targets": rows, "broken": broken}, indent=2))
+        return
+    shown = [
+        (str(r["name"]), str(r["summary"]), str(r["source"]), "; ".join(r["missing"]) or "installed") for r in rows
+    ]
+    shown += [(name, sentence, "", "broken") for name, sentence in broken.items()]
+    print_table(("target", "makes", "from", "state"), shown)
+
+
+@app.command(epilog="Examples:\n\n`edgekit demo`\n\n`edgekit demo build/arr-coc-tiny --port 8000 --no-open`")
+def demo(
+    build: BuildFolder = DEFAULT_BUILD,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
+) -> None:
+    """Serve a build's browser bundle, or a bundle, on this machine until interrupted."""
+    from edgekit.serving.static import Server
+
+    server = Server(build if (build / "index.html").is_file() else build / "web", port=port)
+    print(f"{server.url}  (Ctrl-C stops)", flush=True)
+    if browser:
+        import webbrowser
+
+        webbrowser.open(server.url)
+    server.serve()
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit assets android build/arr-coc-tiny --into mobile/android/sample`\n\n"
+    "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`"
+)
+def assets(
+    platform: Annotated[str, typer.Argument(help="android or ios.")],
+    build: BuildFolder,
+    into: Annotated[Path, typer.Option("--into", help="The app: a Gradle app module, or an Xcode or SwiftPM folder.")],
+    target: Annotated[
+        list[str] | None, typer.Option("-t", "--target", help="Which artifacts; default: all that fit.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 3 if the app is stale.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
+    from edgekit import apps
+
+    if check:
+        stale = apps.check_assets(platform, build, into, tuple(target or ()))
+        print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
+        sys.exit(REJECTED if stale else CLEAN)
+    done = apps.write_assets(platform, build, into, tuple(target or ()))
+    if as_json:
+        print(json.dumps({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes}))
+        return
+    print(f"{len(done.written)} written, {len(done.removed)} removed, {len(done.kept)} unchanged, {done.size} bytes")
+    for note in done.notes:
+        print(note)
+
+
+@app.command(epilog="Example: `edgekit explain build/arr-coc-tiny/onnx-int8-static`")
+def explain(
+    artifact: Annotated[Path, typer.Argument(help="An fp16 or INT8 ONNX artifact in its build.")],
+    images: Annotated[int, typer.Option(min=1, help="Evaluation images to run.")] = 8,
+    rows: Annotated[int, typer.Option(min=1, help="Modules to list, those with most own noise first.")] = 12,
+    as_json: Json = False,
+) -> None:
+    """Tell in which modules an artifact's error starts and where it grows; writes JSON and a plot beside the build."""
+    from edgekit.analysis import attribution
+
+    found = attribution.explain(artifact, images)
+    data, plot = attribution.write_attribution(found, artifact.resolve().parent / "cache")
+    if as_json:
+        print(json.dumps({**found.as_record(), "files": [str(data), str(plot)]}, indent=2))
+        return
+    from edgekit.cli.console import print_table
+
+    shown = [
+        (
+            p.module or "(outermost)",
+            f"{p.noise_in:.2%}",
+            f"{p.noise_out:.2%}",
+            f"{p.introduced:.2%}",
+            f"{p.growth:.1f}x",
+        )
+        for p in found.worst(rows)
+    ]
+    print_table(("module", "noise in", "noise out", "introduced here", "growth"), shown)
+    print(f"{data}\n{plot}")
+
+
+@app.command(epilog="Example: `edgekit doctor --json`")
+def doctor(as_json: Json = False) -> None:
+    """Show versions, devices, and what can be exported and verified on this host."""
+    from edgekit.cli.doctor import examine
+
+    found = examine()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    from edgekit.cli.console import print_table
+
+    for title, rows in found.items():
+        print_table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
