@@ -116,7 +116,7 @@ def test_an_output_of_nothing_is_a_fault() -> None:
     lost = (Output("relevance", role="scores"), Output("indices", role="ranking", of="relevanse", dtype="int64"))
     assert "derived from 'relevanse'" in str(compare(lost, made, made, ["a", "b"]).faults[0])
     wrong = (Output("relevance"), Output("indices", role="ranking", of="relevance", dtype="int64"))
-    assert "no output with the role 'scores'" in str(compare(wrong, made, made, ["a", "b"]).faults[0])
+    assert "not an output with the role 'scores'" in str(compare(wrong, made, made, ["a", "b"]).faults[0])
 
 
 def test_no_image_is_a_fault_and_so_is_a_run_that_failed() -> None:
