@@ -45,7 +45,8 @@ def main(copy: Path) -> None:
     files = {name_of(copy, path): path for path in sorted(copy.rglob("*.py"))}
     code._parsed = kept_parse  # type: ignore[assignment]
     code._Ours.reach = kept_walk  # type: ignore[method-assign]
-    targets, broken = registry.loadable()
+    loaded, broken = registry.loadable()
+    targets = {name: loaded[name] for name, entry in registry.available().items() if entry.origin == "edgekit"}
     before = keys(targets)
     changed = {module: edited(module, path, targets, before) for module, path in files.items()}
     for module in CHECKED:

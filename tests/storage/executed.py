@@ -85,9 +85,9 @@ def export_all(root: Path) -> dict[str, Any]:
     record_reference(spec, root / "reference")
     program, captured = recorded(lambda: capture(spec))
     save_program(program, root / "program", model_digest(root / "model"))
-    targets = {
-        n: t for n, t in registry.loadable()[0].items() if not registry.missing(t) and not t.unavailable_reason()
-    }
+    built_in = [name for name, entry in registry.available().items() if entry.origin == "edgekit"]
+    loaded = {name: registry.find(name) for name in built_in}
+    targets = {n: t for n, t in loaded.items() if not registry.missing(t) and not t.unavailable_reason()}
     found: dict[str, Any] = {"export": {}, "load": {}, "failed": {}, "captured": captured}
     for name in registry.ordered(targets, targets):
         target, source = targets[name], root / targets[name].source

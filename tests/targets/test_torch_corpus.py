@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from edgekit.errors import CaptureError
+from edgekit.errors import CaptureError, ExportError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_targets import torch_mobile
 from edgekit_targets._torchscript.compile import compiled
@@ -266,6 +267,13 @@ def test_is_refused_with_its_cause(kind: type[nn.Module], named: str) -> None:
 def test_a_refusal_names_file_and_line() -> None:
     with pytest.raises(CaptureError, match=rf"{__file__}:\d+ \(return torch.mul"):
         compiled(made(Itemized), torch_mobile._folded)
+
+
+def test_a_captured_program_is_refused_since_its_code_is_not_here() -> None:
+    spec = made(RIGHT[0][0])
+    captured = torch.export.export(nn.Linear(4, 2).eval(), (torch.ones(2, 4),)).module()
+    with pytest.raises(ExportError, match="TorchScript needs the code of"):
+        compiled(replace(spec, module=captured), torch_mobile._folded)
 
 
 def made(kind: type[nn.Module]) -> ModelSpec:

@@ -2,8 +2,8 @@
 
 Scripting compiles the module's source, branches and loops included. What cannot be scripted is traced, and a trace
 holds one path and often one size; so it is handed out only where the module's Python reads no values
-(`decisions.py`), and an axis stays dynamic only where the program answered like the module on the whole grid of shapes
-and, for a trace, no decision of the module hangs on its size.
+(`control_flow.py`), and an axis stays dynamic only where the program answered like the module on the whole grid of
+shapes and, for a trace, no decision of the module hangs on its size.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
         CaptureError: If the module draws random numbers or is in training mode, or can be neither scripted nor traced
             without baking a decision in.
     """
-    if not spec.factory:
+    import torch
+
+    if not spec.factory and isinstance(spec.module, torch.fx.GraphModule):  # the captured program, without its code
         raise ExportError(
             f"TorchScript needs the code of '{spec.name}', which is defined in a notebook or in __main__: put the "
             "module into a file, with a function that returns its ModelSpec, and export 'package.module:function'"
