@@ -243,8 +243,8 @@ def test_quantizing_is_an_export_with_options(monkeypatch: pytest.MonkeyPatch, t
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(run, "export", lambda *arguments: asked.append(arguments))
     edgekit.quantize(small_model, search="none", reduce_range=True, output=tmp_path, progress="none")
-    [(model, targets, builds, options, _, fresh)] = asked
-    assert (model.name, targets, builds, fresh) == ("small", ("onnx-int8-static",), tmp_path, False)
+    [(model, targets, root, options, _, fresh)] = asked
+    assert (model.name, targets, root, fresh) == ("small", ("onnx-int8-static",), tmp_path / "small", False)
     assert options == {
         "onnx-int8-static": {"search": "none", "method": "auto", "calibration": "", "reduce_range": True}
     }
