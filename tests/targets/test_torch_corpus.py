@@ -259,6 +259,7 @@ def test_is_right_for_both_branches_and_every_advertised_size(kind: type[nn.Modu
 
 @pytest.mark.parametrize(("kind", "named"), REFUSED)
 def test_is_refused_with_its_cause(kind: type[nn.Module], named: str) -> None:
+    torch.manual_seed(0)  # two draws of dropout on eight values are the same once in 256 times
     with pytest.raises(CaptureError, match=named) as refusal:
         compiled(made(kind), torch_mobile._folded)
     assert "\n" not in str(refusal.value)
