@@ -11,7 +11,7 @@ JVM := $(and $(NPM),$(shell command -v javac))
 CHROMIUM := $(or $(EDGEKIT_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
-.PHONY: setup setup-test export test lint clean
+.PHONY: setup setup-test export test lint docs clean
 
 setup: $(VENV)/.export
 setup-test: $(VENV)/.test $(if $(NPM),$(PAGE)) $(if $(JVM),$(KOTLIN) $(JARS)) $(if $(CHROMIUM),,$(VENV)/.chromium)
@@ -23,7 +23,7 @@ $(VENV)/.export: pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,web,test,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,executorch,web,test,docs,dev]'
 	touch $@
 
 # What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.
@@ -51,5 +51,10 @@ lint: setup-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, strict about links and warnings; then the code of its pages and the notebook are run.
+docs: setup-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python -m pytest --quiet tests/docs
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build site

@@ -6,7 +6,14 @@ import pytest
 from tests.import_contracts import AllowListContract
 
 RULES = {"source_modules": ["edgekit_targets"], "held_packages": ["edgekit"]}
-ENOUGH = ["edgekit.target", "edgekit.artifact", "edgekit.errors", "edgekit.runtime", "edgekit.model", "edgekit.onnxgraph"]
+ENOUGH = [
+    "edgekit.target",
+    "edgekit.artifact",
+    "edgekit.errors",
+    "edgekit.runtime",
+    "edgekit.model",
+    "edgekit.onnxgraph",
+]
 REST = ["edgekit.quantization", "edgekit.reference.golden", "edgekit.storage.files", "edgekit.serving.static"]
 
 
