@@ -44,11 +44,9 @@ def options() -> str:
     for name, target in targets.items():
         places = ", ".join(f"{place.name} ({place.tolerance.name})" for place in target.places)
         needs = ", ".join(f"`{need.install}`" for need in target.needs) or "nothing beyond edgekit"
-        facts = [("made from", target.source), ("judged in", places), ("needs", needs)]
-        parts += [f"## {name}", "", f"{target.summary}.", "", _table(("", ""), facts), ""]
-        rows = [
-            (f"`-O {name}.{o.name}`", o.kind, as_text(o.default) or "none", o.possible, o.help) for o in target.options
-        ]
+        facts = (f"- made from: {target.source}", f"- judged in: {places}", f"- needs: {needs}")
+        parts += [f"## {name}", "", f"{target.summary}.", "", *facts, ""]
+        rows = [(f"`{o.name}`", o.kind, as_text(o.default) or "none", o.possible, o.help) for o in target.options]
         parts += [_table(("option", "type", "default", "possible", "meaning"), rows) if rows else "No options.", ""]
     return "\n".join(parts)
 

@@ -61,5 +61,5 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "options" / "index.html").read_text()
-    assert "onnx-int8-static.search" in page
+    assert "reduce_range" in page
     assert "fonts.googleapis" not in page
