@@ -67,4 +67,4 @@ def _missing() -> str:
         browser.require_chromium()
     except NotVerifiedHere as missing:
         return str(missing)
-    return _site.obstacle()
+    return _site.unavailable_reason()

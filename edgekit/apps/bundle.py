@@ -66,9 +66,9 @@ def plan(build: Path, platform: Platform, targets: tuple[str, ...]) -> Bundle:
 def _chosen(
     build: Path, platform: Platform, targets: tuple[str, ...]
 ) -> tuple[list[tuple[Manifest, Path]], tuple[str, ...]]:
-    strange = [t for t in targets if t not in platform.targets]
-    if strange:
-        raise ArtifactError(f"no app here runs '{strange[0]}': possible are {', '.join(platform.targets)}")
+    unknown = [t for t in targets if t not in platform.targets]
+    if unknown:
+        raise ArtifactError(f"no app here runs '{unknown[0]}': possible are {', '.join(platform.targets)}")
     found: list[tuple[Manifest, Path]] = []
     notes: list[str] = []
     for target in (t for t in platform.targets if t in targets or not targets):
@@ -76,7 +76,7 @@ def _chosen(
         if not targets and not (folder / MANIFEST).is_file():
             continue
         manifest = read_artifact(folder)
-        if reason := _unfit(manifest):
+        if reason := _refusal(manifest):
             if targets:
                 raise ArtifactError(f"'{folder}' {reason}, so it goes into no app")
             notes.append(f"'{target}' {reason} and was left out")
@@ -90,7 +90,7 @@ def _chosen(
     return found, tuple(notes)
 
 
-def _unfit(manifest: Manifest) -> str:
+def _refusal(manifest: Manifest) -> str:
     """Why an artifact may not enter an app; empty where it may: no place rejected it, and one at least verified it."""
     for verdict in manifest.verdicts:
         if verdict.status == "rejected":

@@ -90,15 +90,15 @@ def fit_checkpoint(
     """
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(ignore))}
     missing = [f"'{name}'" for name in expected if name not in kept]
-    strange = [f"'{name}'" for name in kept if name not in expected]
+    unexpected = [f"'{name}'" for name in kept if name not in expected]
     misfits = [
         f"'{name}' {list(kept[name].shape)} instead of {list(shape)}"
         for name, shape in expected.items()
         if name in kept and tuple(kept[name].shape) != tuple(shape)
     ]
-    told = [("missing ", missing), ("unexpected ", strange), ("other shapes: ", misfits)]
-    if any(names for _, names in told):
-        what = "; ".join(label + _few(names) for label, names in told if names)
+    differences = [("missing ", missing), ("unexpected ", unexpected), ("other shapes: ", misfits)]
+    if any(names for _, names in differences):
+        what = "; ".join(label + _few(names) for label, names in differences if names)
         raise CheckpointError(f"{origin} is of another model ({what}): name the model that it was trained as")
     return {name: kept[name] for name in expected}
 

@@ -61,7 +61,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         {d: torch.export.Dim.DYNAMIC for d, size in enumerate(i.shape) if isinstance(size, str) and dynamic}
         for i in spec.inputs
     )
-    _refuse_chance(spec, arguments)
+    _check_deterministic(spec, arguments)
     with guards_added() as guards, quiet(), torch.no_grad():
         try:
             exported = torch.export.export(spec.module, arguments, dynamic_shapes=shapes, strict=False)
@@ -97,7 +97,7 @@ def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
     return {o.name: v for o, v in zip(spec.outputs, answers, strict=True)}
 
 
-def _refuse_chance(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -> None:
+def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -> None:
     import torch
 
     if spec.module.training or any(module.training for module in spec.module.modules()):

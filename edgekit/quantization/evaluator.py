@@ -54,7 +54,7 @@ class Evaluator:
         graph: The fp32 graph, which is the truth here.
         samples: Held back from calibration.
         folder: Where candidates may be written to be opened.
-        strange: Inputs that are no photographs, as the gate asks them: ranges made from photographs may not hold them.
+        extremes: Inputs that are no photographs, as the gate asks them: ranges made from photographs may not hold them.
         settings: Entries of ONNX Runtime's session configuration to judge with.
     """
 
@@ -64,11 +64,11 @@ class Evaluator:
         graph: onnx.ModelProto,
         samples: Samples,
         folder: Path,
-        strange: Samples | None = None,
+        extremes: Samples | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
-        self._asked = [samples] if strange is None else [samples, strange]
+        self._asked = [samples] if extremes is None else [samples, extremes]
         self._truth = self._answers(self.opened(graph, "fp32"))
 
     def opened(self, graph: onnx.ModelProto, name: str) -> Runtime:
@@ -81,11 +81,11 @@ class Evaluator:
         """Run all samples through a graph and compare."""
         answers = self._answers(self.opened(graph, "candidate"))
         tolerance = verdict.score_tolerance(INT8, 0.0)
-        found, *strange = (
+        found, *extremes = (
             metrics.compare(self._spec.outputs, right, got, asked.names, score_tolerance=tolerance)
             for asked, right, got in zip(self._asked, self._truth, answers, strict=True)
         )
-        passed = verdict.judge(stricter(INT8), {}, evaluation=[found], stress=strange)
+        passed = verdict.judge(stricter(INT8), {}, evaluation=[found], stress=extremes)
         return Quality(
             passed=passed.status != "rejected",
             snr_db=_snr(self._truth[0], answers[0], self._spec.outputs[0].name),

@@ -102,7 +102,7 @@ class _Search:
     place: Path
     parts: dict[str, tuple[str, ...]] = field(init=False)
     observed: dict[str, ObservedRange] = field(init=False)
-    jury: Evaluator = field(init=False)
+    evaluator: Evaluator = field(init=False)
     tried: TrialLog = field(init=False)
     expected: int = 1
 
@@ -120,8 +120,8 @@ class _Search:
         )
         count = len(self.samples.names)
         odd = stress_batch(self.spec)
-        strange = Samples(odd.inputs, odd.names)
-        self.jury = Evaluator(self.spec, self.graph, self.samples.part(count - held, count), self.place, strange)
+        extremes = Samples(odd.inputs, odd.names)
+        self.evaluator = Evaluator(self.spec, self.graph, self.samples.part(count - held, count), self.place, extremes)
         self.tried = TrialLog(self.folder, self._context())
 
     def run(self) -> Found:
@@ -166,7 +166,7 @@ class _Search:
         done = min(0.2 + 0.7 * len(self.tried.rows) / self.expected, 0.9)
         self.tell(done, f"recipe {len(self.tried.rows) + 1}: {display_name(recipe, self.parts)}")
         made = self._made(recipe)
-        row = Trial(recipe, self.jury.judge(made), made.ByteSize(), self._work(recipe))
+        row = Trial(recipe, self.evaluator.judge(made), made.ByteSize(), self._work(recipe))
         return self.tried.add(row)
 
     def _made(self, recipe: QuantConfig) -> onnx.ModelProto:
@@ -189,8 +189,8 @@ class _Search:
         self.tell(0.92, "timing the best")
         best = {row.recipe.key: row.recipe for row in (chosen, *sorted(rows, key=_merit, reverse=True))}
         chosen_few = list(best.items())[:TIMED]
-        opened = {key: self.jury.opened(self._made(recipe), str(i)) for i, (key, recipe) in enumerate(chosen_few)}
-        timed = latency.measure(opened, self.jury.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
+        opened = {key: self.evaluator.opened(self._made(recipe), str(i)) for i, (key, recipe) in enumerate(chosen_few)}
+        timed = latency.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
         return {key: one.percentile(50) for key, one in timed.items()}

@@ -45,5 +45,5 @@ def compare_processors(
 ) -> ProcessorComparison:
     """Judge a quantized graph against its fp32 graph on the last few of some samples, both ways."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        jury = Evaluator(spec, graph, samples.part(-IMAGES, None), Path(folder), settings=saturation.EXACT)
-        return ProcessorComparison(jury.judge(made), jury.judge(saturation.emulated(made)))
+        evaluator = Evaluator(spec, graph, samples.part(-IMAGES, None), Path(folder), settings=saturation.EXACT)
+        return ProcessorComparison(evaluator.judge(made), evaluator.judge(saturation.emulated(made)))

@@ -51,7 +51,7 @@ def find() -> Path:
     """
     if (PACKAGED / "index.html").is_file():
         return PACKAGED
-    if said := obstacle():
+    if said := unavailable_reason():
         raise ExportError(said)
     stamp = CHECKOUT / "dist" / STAMP
     wanted = digest(CHECKOUT)
@@ -63,7 +63,7 @@ def find() -> Path:
     return CHECKOUT / "dist"
 
 
-def obstacle() -> str:
+def unavailable_reason() -> str:
     """Why the page cannot be had here, in a sentence; empty where it can."""
     if (PACKAGED / "index.html").is_file():
         return ""

@@ -195,7 +195,7 @@ TARGET = Target(
     optional_sources=("onnx-fp16", *INT8_TARGETS),
     needs=(Need("playwright", "web"), Need("brotli", "web")),
     content=_site.fingerprint,
-    unavailable_reason=_site.obstacle,
+    unavailable_reason=_site.unavailable_reason,
     groups=("web",),
     places=(
         Place(name="wasm-fp32", tolerance=FP32, variant="fp32", settings={"device": "wasm"}),

@@ -21,9 +21,13 @@ ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "target-plugin"
 NAME = "openvino-example"
 
+PAGE = _site.unavailable_reason()
+
 pytestmark = [
     pytest.mark.skipif(util.find_spec("openvino") is None, reason="needs openvino: pip install 'edgekit[test]'"),
-    pytest.mark.skipif(bool(_site.obstacle()), reason=f"a wheel of edgekit holds the page: {_site.obstacle()}"),
+    pytest.mark.skipif(
+        bool(_site.unavailable_reason()), reason=f"a wheel of edgekit holds the page: {_site.unavailable_reason()}"
+    ),
 ]
 
 

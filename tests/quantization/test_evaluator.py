@@ -1,4 +1,4 @@
-"""What the jury asks beside photographs."""
+"""What the evaluator asks beside photographs."""
 
 from __future__ import annotations
 

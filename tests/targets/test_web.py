@@ -92,10 +92,10 @@ def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
 def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_site, "CHECKOUT", tmp_path)
     monkeypatch.setattr(_site, "PACKAGED", tmp_path / "packaged")
-    assert "reinstall edgekit from a wheel" in _site.obstacle()
+    assert "reinstall edgekit from a wheel" in _site.unavailable_reason()
     (tmp_path / "package.json").write_text("{}")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "npm is not installed" in _site.obstacle()
+    assert "npm is not installed" in _site.unavailable_reason()
     with pytest.raises(ExportError, match="npm is not installed: install Node 20"):
         _site.find()
     assert run._installed({"web": web.TARGET}) == ()

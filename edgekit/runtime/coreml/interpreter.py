@@ -13,7 +13,7 @@ import numpy as np
 
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
-from edgekit.runtime.coreml.plan import CompiledProgram, prepare
+from edgekit.runtime.coreml.compiled import CompiledProgram, prepare
 from edgekit.runtime.coreml.records import Package, Value
 from edgekit.runtime.coreml.step import Step, damaged, fits, stored
 
