@@ -249,7 +249,7 @@ def test_a_list_that_names_files_outside_of_the_app_is_refused(path: str, build:
     record = json.loads(listed.read_text())
     record["files"][path] = "0" * 64
     listed.write_text(json.dumps(record))
-    with pytest.raises(UsageError, match="no plain path"):
+    with pytest.raises(UsageError, match="not a plain path"):
         apps.write_assets("android", build, app)
 
 

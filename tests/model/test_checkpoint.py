@@ -134,7 +134,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         checkpoint.read_checkpoint(Path("a\0b"))
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     refused(tmp_path / "loop", "cannot be read")
-    refused(Path("/dev/zero"), "no regular file")
+    refused(Path("/dev/zero"), "not a regular file")
 
 
 @pytest.mark.parametrize(
