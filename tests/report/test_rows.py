@@ -188,7 +188,7 @@ def test_limits_are_round() -> None:
 
 
 def test_the_report_never_imports_torch(filled: Any) -> None:
-    code = "import sys; from pathlib import Path; from edgekit import report; report.write(Path(sys.argv[1]))"
+    code = "import sys; from pathlib import Path; from edgekit import report; report.write_report(Path(sys.argv[1]))"
     code += "; print(sorted({'torch', 'onnx', 'matplotlib'} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code, filled.folder], capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout.replace("'", '"')) == []
