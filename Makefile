@@ -53,7 +53,7 @@ lint: setup-test
 
 # The site, strict about links and warnings; then the code of its pages and the notebook are run.
 docs: setup-test
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest --quiet tests/docs
 
 clean:

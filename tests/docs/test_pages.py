@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,10 +57,27 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs mkdocs: pip install 'edgekit[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     settings = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "options" / "index.html").read_text()
     assert "reduce_range" in page
     assert "fonts.googleapis" not in page
+
+
+def test_a_link_to_nowhere_fails_the_build(tmp_path: Path) -> None:
+    """The command of the Makefile counts warnings; with --quiet it would not."""
+    pytest.importorskip("mkdocs", reason="needs mkdocs: pip install 'edgekit[docs]'")
+    [command] = re.findall(r"mkdocs (build .*)", (ROOT / "Makefile").read_text())
+    for name in ("docs", "edgekit", "targets"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "checkpoints"))
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    with (tmp_path / "docs" / "index.md").open("a") as page:
+        page.write("\n[nowhere](nowhere.md)\n")
+    settings = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *command.split()], cwd=tmp_path, env=settings, capture_output=True, check=False
+    )
+    assert done.returncode != 0
+    assert b"nowhere.md" in done.stdout + done.stderr
