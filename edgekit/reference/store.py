@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +33,10 @@ class Reference:
         """For each floating-point output the largest absolute difference between the model's own answers.
 
         They were given on this device in fp32, on the CPU in fp32 and on the CPU in fp64, over the evaluation batch.
+        NaN where any of them is not finite, which `ReferenceInfo.noise` leaves out: the judge refuses such a reference.
         """
-        largest: dict[str, float] = {}
-        for noise in self.info.noise:
-            largest[noise.output] = max(noise.value, largest.get(noise.output, 0.0))
-        return largest
+        raw: Mapping[str, Mapping[str, float]] = self.info.raw.get("noise", {})
+        return {output: _largest(found.values()) for output, found in raw.items()}
 
     @property
     def sha256(self) -> str:
@@ -87,6 +87,11 @@ def read_reference(folder: Path) -> Reference:
     if inputs_digest(batches) != info.inputs_sha256 or digest_file(folder / OUTPUTS) != info.outputs_sha256:
         raise RecordError(f"the reference in '{folder}' was changed after it was recorded: run `edgekit reference`")
     return Reference(batches, info)
+
+
+def _largest(values: Iterable[float]) -> float:
+    found = [float(value) for value in values]
+    return max(found, default=0.0) if all(math.isfinite(value) for value in found) else math.nan
 
 
 def _named(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:

@@ -1,11 +1,15 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgekit.artifact.fact import Code
 from edgekit.errors import RecordError
+from edgekit.judge import verdict
+from edgekit.judge.tolerance import FP32
 from edgekit.model.source import resolve_model
 from edgekit.reference import record
 from edgekit.reference.batches import FEATURE_ROWS, Batch
@@ -127,3 +131,17 @@ def test_answers_in_another_memory_layout_are_kept_as_they_are(tmp_path: Path) -
     found = read_reference(tmp_path / "reference").batches[0]
     assert np.array_equal(found.inputs["x"], turned)
     assert np.array_equal(found.outputs["y"], turned)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_noise_that_is_not_finite_reaches_the_judge(recorded: Path, tmp_path: Path, bad: float) -> None:
+    """Whatever stands beside it: such a reference verifies nothing."""
+    copy = tmp_path / "reference"
+    shutil.copytree(recorded, copy)
+    info = json.loads((copy / INFO).read_text())
+    info["noise"]["relevance"] = {"cpu32 cpu64": 1e-7, "cuda cpu32": bad}
+    (copy / INFO).write_text(json.dumps(info))
+    found = read_reference(copy)
+    judged = verdict.judge(FP32, found.noise)
+    assert judged.status == "not verified here"
+    assert judged.reasons[0].code is Code.REFERENCE_NOISE
