@@ -230,12 +230,12 @@ def _spec(
 
 
 def _given(model: Model, example: Any, axes: Axes | None) -> ModelSpec:
-    import torch
-
     if isinstance(model, str | Path):
         return resolve_model(str(model))
     if isinstance(model, ModelSpec):
         return model
+    import torch
+
     if not isinstance(model, torch.nn.Module):
         return factory_of(model)
     if example is None:

@@ -85,6 +85,10 @@ class Fact(BaseModel):
     def __str__(self) -> str:
         return _SENTENCES[self.code].format_map(_Words(self)) + self._where
 
+    def as_record(self) -> dict[str, Any]:
+        """For machines: the fields and the sentence."""
+        return {**self.model_dump(mode="json"), "sentence": str(self)}
+
     @property
     def _where(self) -> str:
         shown = self.code in _BY_BATCH and self.batch not in ("", EVALUATION)

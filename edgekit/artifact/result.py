@@ -17,6 +17,7 @@ from edgekit.errors import ArtifactError
 from edgekit.storage.files import dump_json, write_text
 
 RESULT = "result.json"
+CANDIDATE = "candidate"  # name of an artifact's own timing
 Status = Literal["verified", "rejected", "not verified here"]
 
 
@@ -73,6 +74,11 @@ class Ratio(_Record):
     low: float
     high: float
 
+    @property
+    def slower(self) -> bool:
+        """Whether the candidate is slower for sure: the whole interval says so."""
+        return self.high < 1.0
+
 
 class PlaceResult(_Record):
     """What was found in one place (cpu, wasm-fp32, interpreter, a phone).
@@ -85,7 +91,7 @@ class PlaceResult(_Record):
         reasons: Why it was rejected or not verified.
         notes: What a reader should know (ties, slower than its source ...).
         measures: The numbers.
-        timings: By name: "candidate", and the baselines that ran interleaved with it.
+        timings: By name: CANDIDATE, and the baselines that ran interleaved with it.
         ratios: Candidate against each baseline.
     """
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgekit.artifact.result import CANDIDATE, Ratio
 from edgekit.model.spec import Array
 from edgekit.runtime.protocol import Runtime
 
@@ -59,32 +60,6 @@ class Latency:
         return {"device": self.device, "runs": len(self.milliseconds), **points, **spread}
 
 
-@dataclass(frozen=True)
-class SpeedRatio:
-    """How much faster than a baseline: baseline p50 / candidate p50, with its bootstrap interval.
-
-    Attributes:
-        baseline: Name of the baseline.
-        value: Above 1 the candidate is faster.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-    """
-
-    baseline: str
-    value: float
-    low: float
-    high: float
-
-    @property
-    def slower(self) -> bool:
-        """Whether the candidate is slower for sure: the whole interval says so."""
-        return self.high < 1.0
-
-    def as_record(self) -> dict[str, object]:
-        """The fields of `result.Ratio`."""
-        return {"baseline": self.baseline, "value": self.value, "low": self.low, "high": self.high}
-
-
 def measure(
     runtimes: Mapping[str, Runtime],
     inputs: Mapping[str, Array],
@@ -127,7 +102,7 @@ def measure(
     return {name: Latency(runtimes[name].device, tuple(1000.0 * s for s in taken[name])) for name in runtimes}
 
 
-def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = "candidate") -> SpeedRatio:
+def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = CANDIDATE) -> Ratio:
     """The candidate's speed as a multiple of the baseline's, of two runtimes that were measured together.
 
     Whole rounds are resampled in blocks of neighbours (about the square root of their number), because a slow spell of
@@ -145,7 +120,7 @@ def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = "candida
     resampled = np.median(thinned[:, _blocks(thinned.shape[1])], axis=2)
     tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.percentile(resampled[0] / resampled[1], (tail, 100.0 - tail))
-    return SpeedRatio(baseline, float(medians[0] / medians[1]), float(low), float(high))
+    return Ratio(baseline=baseline, value=float(medians[0] / medians[1]), low=float(low), high=float(high))
 
 
 def _blocks(rounds: int) -> Array:

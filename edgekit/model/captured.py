@@ -1,6 +1,6 @@
 """A model without a factory (a module from a notebook or from `__main__`) travels as its captured program.
 
-No worker could import such a module. So its model folder holds `module.pt2`, the graph captured in the process that has
+No worker could import such a module. So its model folder holds `module/`, the graph captured in the process that has
 the module, and the evaluation and calibration inputs as arrays; a worker opens these instead. The task metric is a
 function and does not travel: it is computed where the module is.
 """
@@ -105,6 +105,3 @@ def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation
 def _first(found: Evaluation, count: int) -> Evaluation:
     inputs = {name: array[:count] for name, array in found.inputs.items()}
     return Evaluation(inputs, found.names[:count], found.captions[:count])
-
-
-__all__ = ["GRAPH", "SETS", "read_captured", "write_captured"]

@@ -21,6 +21,7 @@ from typing import Any
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
+from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text, dump_json, staging, write_text
@@ -86,8 +87,6 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         for file, path in spec.files.items():
             shutil.copyfile(path, made / file)
         if not spec.factory:
-            from edgekit.model.captured import write_captured
-
             config["captured"] = write_captured(captured or Capture(spec), made)
         config["files"] = {p.relative_to(made).as_posix(): digest_file(p) for p in _files(made)}
         if _holds(folder, config):
@@ -114,8 +113,6 @@ def load_model(folder: Path) -> ModelSpec:
     if any(digest_file(folder / name) != sha256 for name, sha256 in files.items()):
         raise ModelError(f"the model in '{folder}' was changed after it was written: run `edgekit export` again")
     if not factory:
-        from edgekit.model.captured import read_captured
-
         return read_captured(config, folder)
     spec = _made(factory)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
@@ -167,7 +164,7 @@ def _holds(folder: Path, config: Mapping[str, object]) -> bool:
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config without the hashes of the captured program's files, which differ between two captures of one graph."""
-    files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith("module/")}
+    files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith(f"{GRAPH}/")}
     return {**config, "files": files}
 
 

@@ -62,7 +62,7 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     def progress(done: float, text: str) -> None:
         context.listener.progress(name, 0.6 + 0.4 * (places.index(place) + done) / len(places), text)
 
-    made_by = next((v.target for v in made.variants if place.variant and v.name == place.variant), "")
+    made_by = variant_target(made, place)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as out:
         try:
             arguments = _arguments(context, name, made, place, out)
@@ -78,6 +78,11 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
     scores = {n: a for n, a in arrays_of(EVALUATION, answers).items() if n in named}
     return Finding(_result(place, passed, measured), scores, passed.proved, made_by)
+
+
+def variant_target(made: Manifest, place: Place) -> str:
+    """The target of the variant that runs in a place; empty where the artifact is no bundle."""
+    return next((v.target for v in made.variants if v.name == place.variant), "")
 
 
 def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
@@ -142,7 +147,7 @@ def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out
 def _result(place: Place, passed: Verdict, measured: Measured) -> PlaceResult:
     ratios = measured.ratios
     # Eager PyTorch is shown, not held against an artifact: only what it was made from counts.
-    slower = [_slower(ratio) for ratio in ratios if ratio.high < 1.0 and ratio.baseline != PYTORCH]
+    slower = [_slower(ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
     said = [fact(Code.TEXT, text=text) for text in measured.notes]
     return PlaceResult(
         place=place.name,

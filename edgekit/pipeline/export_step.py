@@ -105,7 +105,7 @@ def _folder_digest(name: str, folder: Path) -> str:
 
 
 def _exported(answer: Mapping[str, Any]) -> Exported:
-    """What `worker.export` returned, as the record that it was made from."""
+    """What `worker.export_target` returned, as the record that it was made from."""
     return Exported(
         precision=answer["precision"],
         entry=answer["entry"],

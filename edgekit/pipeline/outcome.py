@@ -9,9 +9,8 @@ from pathlib import Path
 
 from edgekit.artifact.fact import Code, Fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import Measure, PlaceResult, Result, Timing
+from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Result, Timing
 from edgekit.errors import VerdictError
-from edgekit.pipeline.worker import CANDIDATE
 
 SCHEMA_VERSION = 2
 
@@ -25,6 +24,10 @@ class PlacedFact:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.fact}"
+
+    def as_record(self) -> dict[str, object]:
+        """For machines: the place, the fact's fields and its sentence."""
+        return {"place": self.place, **self.fact.as_record()}
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class TargetOutcome:
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.status} in {self.path}>"
+
+    @property
+    def bad(self) -> bool:
+        """Whether it was rejected, failed or was skipped; one that is not verified here is not bad."""
+        return self.status in ("rejected", "failed", "skipped")
 
     @property
     def places(self) -> tuple[PlaceResult, ...]:
@@ -123,8 +131,8 @@ class TargetOutcome:
             "error": self.error,
             "reused": self.reused,
             "size": self.size,
-            "reasons": [_described(reason) for reason in verdict.reasons],
-            "notes": [_described(note) for note in verdict.notes],
+            "reasons": [reason.as_record() for reason in verdict.reasons],
+            "notes": [note.as_record() for note in verdict.notes],
             "exporter_notes": list(self.manifest.notes) if self.manifest is not None else [],
             "latency_ms": {place: timing.model_dump(mode="json") for place, timing in self.latency.items()},
         }
@@ -145,7 +153,10 @@ class Build(Mapping[str, TargetOutcome]):
     reference: str
 
     def __getitem__(self, target: str) -> TargetOutcome:
-        return next((one for one in self.outcomes if one.target == target), None) or self._refuse(target)
+        for outcome in self.outcomes:
+            if outcome.target == target:
+                return outcome
+        raise KeyError(target)
 
     def __iter__(self) -> Iterator[str]:
         return iter(outcome.target for outcome in self.outcomes)
@@ -164,7 +175,7 @@ class Build(Mapping[str, TargetOutcome]):
     @property
     def ok(self) -> bool:
         """Whether no artifact was rejected and none failed or was skipped."""
-        return not any(o.status in ("rejected", "failed", "skipped") for o in self.outcomes)
+        return not any(outcome.bad for outcome in self.outcomes)
 
     def raise_for_verdict(self) -> None:
         """See that nothing was rejected and nothing failed.
@@ -172,7 +183,7 @@ class Build(Mapping[str, TargetOutcome]):
         Raises:
             VerdictError: Naming each artifact that was, with its first reason.
         """
-        bad = [o for o in self.outcomes if o.status in ("rejected", "failed", "skipped")]
+        bad = [outcome for outcome in self.outcomes if outcome.bad]
         if bad:
             told = (f"'{o.target}' is {o.status}" + "".join(f" ({s})" for s in o.sentences[:1]) for o in bad)
             raise VerdictError("; ".join(told))
@@ -187,9 +198,6 @@ class Build(Mapping[str, TargetOutcome]):
             "reference": self.reference,
         }
 
-    def _refuse(self, target: str) -> TargetOutcome:
-        raise KeyError(target)
-
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
         heads = ("target", "verdict", "size", "p50", "why")
@@ -202,7 +210,3 @@ class Build(Mapping[str, TargetOutcome]):
             lines.append("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells))
         caption = f"<caption>reference: {html.escape(self.reference)}</caption>"
         return f"<table>{caption}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
-def _described(placed: PlacedFact) -> dict[str, object]:
-    return {"place": placed.place, **placed.fact.model_dump(mode="json"), "sentence": str(placed.fact)}

@@ -145,7 +145,7 @@ def _one(
     context: RunContext, name: str, options: Mapping[str, OptionValue], outcomes: Mapping[str, TargetOutcome]
 ) -> TargetOutcome:
     folder, source = context.folder(name), context.targets[name].source
-    if source in outcomes and outcomes[source].status in ("failed", "skipped", "rejected"):
+    if source in outcomes and outcomes[source].bad:
         return TargetOutcome(name, folder, "skipped", f"its source '{source}' was {outcomes[source].status}")
     try:
         registry.require(name, context.targets[name])

@@ -14,7 +14,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.pipeline.context import RunContext
-from edgekit.pipeline.evaluate_step import Finding, conclude, evaluate_in_place, previous
+from edgekit.pipeline.evaluate_step import Finding, conclude, evaluate_in_place, previous, variant_target
 from edgekit.pipeline.export_step import make
 
 
@@ -44,7 +44,7 @@ def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Find
     findings = []
     for place in context.targets[name].places:
         known = next((f for f in before if f.place.place == place.name), None)
-        target = next((v.target for v in made.variants if v.name == place.variant), "")
+        target = variant_target(made, place)
         if known is None:
             findings.append(evaluate_in_place(context, name, made, place))
         elif target in ("", known.variant_target):

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from edgekit import registry
-from edgekit.artifact.result import Ratio, Timing
+from edgekit.artifact.result import CANDIDATE, Ratio, Timing
 from edgekit.artifact.store import read_artifact
 from edgekit.judge import latency
 from edgekit.judge.latency import Latency
@@ -28,7 +28,6 @@ from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.target import Job
 
 ANSWERS = "answers.safetensors"
-CANDIDATE = "candidate"  # name of an artifact's own timing
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
 
@@ -68,14 +67,13 @@ def export_target(
 ) -> dict[str, object]:
     """Export one target into an empty folder; returns its `Exported` as a dictionary."""
     made = registry.find(target)
-    declared = {option.name: option for option in made.options}
     job = Job(
         model=Path(model_folder),
         reference=Path(reference_folder),
         artifacts={name: Path(folder) for name, folder in artifacts.items()},
         entry=Path(entry),
         dynamic=tuple(dynamic),
-        options={name: declared[name].parse(target, text) for name, text in options.items()},
+        options=registry.parsed_options(target, made, options),
         cache=Path(cache),
         progress=progress,
     )
@@ -171,11 +169,10 @@ def _timed(
     for name, other in runtimes.items():
         if name != CANDIDATE:
             other.close()
-    ratios = (latency.ratio(times, name) for name in times if name != CANDIDATE)
     return Measured(
         device=runtime.device,
         timings={name: _timing(one) for name, one in times.items()},
-        ratios=tuple(Ratio.model_validate(ratio.as_record()) for ratio in ratios),
+        ratios=tuple(latency.ratio(times, name) for name in times if name != CANDIDATE),
     )
 
 

@@ -67,9 +67,9 @@ def subject_of(spec: ModelSpec) -> Subject:
         return timings(copied(), inputs)
 
     evaluation = spec.evaluation() if spec.evaluation is not None else None
-    sizes = [{"batch": batch} for batch in LATENCY_BATCHES] if "batch" in spec.axes else [{}]
+    sizes = LATENCY_BATCHES if "batch" in spec.axes else LATENCY_BATCHES[:1]
     asked = batches_for(spec, evaluation)
-    timed = {f"batch {LATENCY_BATCHES[n]}": spec.random(7, chosen) for n, chosen in enumerate(sizes)}
+    timed = {f"batch {size}": spec.random(7, {"batch": size}) for size in sizes}
     return Subject(
         name=spec.name,
         weights_sha256=weights_digest(spec),

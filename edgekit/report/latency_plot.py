@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgekit.artifact.result import Timing
+from edgekit.artifact.result import CANDIDATE, Timing
 from edgekit.reference.info import ReferenceInfo, Speed
 from edgekit.report import formats
 from edgekit.report.accuracy_plot import Tick
-from edgekit.report.rows import CANDIDATE, ReportRow, Study
+from edgekit.report.rows import ReportRow, Study
 
 ROOM = 1.3  # the longest bar leaves room for its number
 MOST_TICKS = 6

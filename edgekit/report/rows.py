@@ -15,7 +15,7 @@ from typing import Any, Literal
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Result, Timing, read_result
+from edgekit.artifact.result import CANDIDATE, RESULT, Measure, PlaceResult, Ratio, Result, Timing, read_result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
@@ -26,7 +26,6 @@ STATUSES: tuple[RowStatus, ...] = ("verified", "rejected", "not verified here", 
 
 IMPORTED = "imported"  # folder of results that other devices wrote
 TRIALS = Path("cache"), "trials.json"  # what a quantizing target tried, in its own cache
-CANDIDATE = "candidate"  # name of an artifact's own timing
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ import csv
 import io
 from typing import Any
 
-from edgekit.artifact.fact import Fact
 from edgekit.report import formats
 from edgekit.report.rows import STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.files import dump_json
@@ -97,19 +96,14 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "place": row.place,
         "origin": row.origin,
         "status": row.status,
-        "reasons": [fact_record(reason) for reason in row.reasons],
-        "notes": [fact_record(note) for note in row.notes],
+        "reasons": [reason.as_record() for reason in row.reasons],
+        "notes": [note.as_record() for note in row.notes],
         "device": row.device,
         "size": row.size,
         **{name: measure.value if measure else None for name, measure in (measures | {"task_drop": row.drop}).items()},
         "p50_ms": row.timing.p50 if row.timing else None,
         "slower": row.slower,
     }
-
-
-def fact_record(found: Fact) -> dict[str, Any]:
-    """A fact for machines, with its sentence."""
-    return {**found.model_dump(mode="json"), "sentence": str(found)}
 
 
 def _line(study: Study, row: ReportRow) -> list[object]:

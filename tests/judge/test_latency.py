@@ -104,7 +104,7 @@ def test_a_clear_difference_is_decided(factor: float, slower: bool) -> None:
     assert found.slower is slower
     assert found.value == pytest.approx(1 / factor, rel=0.1)
     assert found.low <= found.value <= found.high
-    assert Ratio.model_validate(found.as_record()).baseline == "onnx"
+    assert Ratio.model_validate(found.model_dump()).baseline == "onnx"
 
 
 def test_what_lies_on_both_sides_of_one_is_not_called_slower() -> None:

@@ -261,17 +261,8 @@ def _web(builder: Builder) -> None:
     for name, error, p50 in (("wasm-fp32", 2e-6, 9.6), ("wasm-q8", 0.012, 6.1), ("webgpu-fp32", 4e-5, 0)):
         maps = builder.scores("web", name, error, len(name) + 3)
         limits = INT8 if name.endswith("q8") else FP32
-        places.append(
-            ran(
-                builder,
-                maps,
-                limits,
-                p50,
-                place=name,
-                variant=name.partition("-")[2],
-                device="Chromium 141, onnxruntime-web 1.30",
-            )
-        )
+        where = {"place": name, "variant": name.partition("-")[2], "device": "Chromium 141, onnxruntime-web 1.30"}
+        places.append(ran(builder, maps, limits, p50, **where))
     builder.judge("web", places, 4_700_000)
 
 
