@@ -1,0 +1,83 @@
+"""The site builds without a warning and without the network, and shows what the code declares."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from edgekit import registry
+from edgekit.artifact.fact import Code
+from edgekit.artifact.metric import METRICS
+from edgekit.cli.main import app
+from tests.docs.blocks import ROOT
+
+pytest.importorskip("mkdocs", reason="needs mkdocs: pip install 'edgekit[docs]'")
+LOADED = re.compile(r"<(?:script|img|iframe|source)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)")
+IN_CSS = re.compile(r"(?:url\(|@import )[\"']?(https?:[^\"')]+)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site, from a build that must not say anything."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    return folder
+
+
+def text(site: Path, page: str) -> str:
+    """The words of a page, tags taken out."""
+    return html.unescape(re.sub(r"<[^>]+>", "", (site / page / "index.html").read_text()))
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = ["".join(found) for found in LOADED.findall(page.read_text())]
+        assert not [url for url in loaded if re.match(r"(https?:)?//", url)], page
+    for sheet in site.rglob("*.css"):
+        assert not IN_CSS.findall(sheet.read_text()), sheet
+
+
+def test_every_command_and_option_is_there(site: Path) -> None:
+    group: Any = get_command(app)
+    shown = text(site, "commands")
+    for name, command in group.commands.items():
+        assert f"edgekit {name}" in shown
+        for parameter in command.params:
+            assert all(option in shown for option in parameter.opts), (name, parameter.name)
+
+
+def test_every_target_and_option_is_there(site: Path) -> None:
+    shown = text(site, "options")
+    for name, entry in registry.available().items():
+        if entry.origin == "edgekit":
+            assert name in shown
+            assert all(f"{name}.{option.name}" in shown for option in registry.find(name).options)
+
+
+def test_every_metric_limit_and_message_is_there(site: Path) -> None:
+    judged, messages = text(site, "judge"), text(site, "messages")
+    assert all(metric.name in judged for metric in METRICS.values())
+    assert all(limit in judged for limit in ("1e-04", "0.997", "NOISE_MULTIPLE", "RUNS"))
+    assert all(code.value in messages for code in Code)
+
+
+def test_every_room_is_on_the_map(site: Path) -> None:
+    shown = text(site, "map")
+    for path in (ROOT / "edgekit").rglob("*.py"):
+        assert path.name in shown or path.name[0] == "_", path
+
+
+def test_no_part_was_forgotten(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        assert "<!-- generated" not in page.read_text(), page
