@@ -1,7 +1,7 @@
 """What MkDocs calls while it builds the site: parts that are made from the code, and files that lie elsewhere.
 
-A page asks for a part with a comment on a line of its own, `<!-- generated: NAME ARGUMENTS -->`; `rendering.PARTS` has the
-names. A name that does not exist ends the build.
+A page asks for a part with a comment on a line of its own, `<!-- generated: NAME ARGUMENTS -->`; `rendering.PARTS` has
+the names. A name that does not exist ends the build.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
+
 from rendering import PARTS
 
 if TYPE_CHECKING:

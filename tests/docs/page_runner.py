@@ -1,7 +1,7 @@
 """Runs the blocks of one page in this folder: `python -m tests.docs.page_runner PAGE`. Python blocks share their names.
 
-Python is compiled under the page's own name and lines, so that a traceback points into the page. A block with a title is
-a file, and is written. What a page shows as output is compared with what was printed: blanks count as one, and `...`
+Python is compiled under the page's own name and lines, so that a traceback points into the page. A block with a title
+is a file, and is written. What a page shows as output is compared with what was printed: blanks count as one, and `...`
 stands for anything.
 """
 

@@ -18,8 +18,14 @@ from edgekit.cli.main import app
 from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
 REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
-EVERY = [pytest.param(page, block, id=f"{page.name}:{block.line}") for page in PAGES for block in blocks(page)]
+EVERY = [(page, block) for page in PAGES for block in blocks(page)]
 RUNNER = "tests.docs.page_runner"
+
+
+def of_blocks(*kinds: str) -> pytest.MarkDecorator:
+    found = [(page, block) for page, block in EVERY if not kinds or block.kind in kinds]
+    names = [f"{page.name}:{block.line}" for page, block in found]
+    return pytest.mark.parametrize(("page", "block"), found, ids=names)
 
 
 def runs(page: Path) -> bool:
@@ -40,18 +46,18 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("page", "block"), EVERY)
+@of_blocks()
 def test_a_block_that_is_not_run_says_why(page: Path, block: Block) -> None:
     assert block.kind, "a fence names its language"
     assert block.skipped is None or REASONS.fullmatch(block.skipped), f"'{block.skipped}' is no reason"
 
 
-@pytest.mark.parametrize(("page", "block"), [each for each in EVERY if each.values[1].kind == "python"])
+@of_blocks("python")
 def test_python_can_be_compiled(page: Path, block: Block) -> None:
     compile(block.text, f"{page}:{block.line}", "exec")
 
 
-@pytest.mark.parametrize(("page", "block"), [each for each in EVERY if each.values[1].kind in ("bash", "console")])
+@of_blocks("bash", "console")
 def test_commands_exist_with_their_options(page: Path, block: Block) -> None:
     targets = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z-]+:", line)]
     made = {line.partition(":")[0] for line in targets}
@@ -94,5 +100,5 @@ def _parse(words: list[str], line: str) -> None:
 
 def _check_targets(names: list[str], line: str) -> None:
     targets, _ = registry.loadable()
-    known = {*targets, *registry.groups(targets), "openvino-example"}
+    known = {*targets, *registry.groups_of(targets), "openvino-example"}
     assert set(names) <= known, line

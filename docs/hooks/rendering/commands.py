@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from typer.main import get_command
+
 from edgekit.cli.main import app
 from rendering.markdown import code, table
-from typer.main import get_command
 
 
 def reference() -> str:

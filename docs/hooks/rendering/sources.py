@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def constants(path: str) -> str:
     """The named constants of a file that say in a string below themselves what they are."""
     body = ast.parse((ROOT / path).read_text()).body
     rows = []
-    for statement, after in zip(body, body[1:], strict=False):
+    for statement, after in pairwise(body):
         if isinstance(statement, ast.Assign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             name = ", ".join(ast.unparse(target) for target in statement.targets)
             rows.append((span(name), span(ast.unparse(statement.value)), str(after.value.value)))

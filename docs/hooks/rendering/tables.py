@@ -1,4 +1,4 @@
-"""Tables of targets, options, limits, metrics and messages: read from the declarations that the program itself reads."""
+"""Tables of targets, options, limits, metrics and messages: read from the declarations that the program reads."""
 
 from __future__ import annotations
 
