@@ -54,7 +54,7 @@ lint: setup-test
 # The site, strict about links and warnings; then the code of its pages and the notebook are run.
 docs: setup-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	$(BIN)/python -m pytest --quiet --numprocesses 2 tests/docs
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist worksteal tests/docs
 
 clean:
 	rm -rf $(VENV) build site

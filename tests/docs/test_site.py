@@ -68,7 +68,7 @@ def test_every_target_and_option_is_there(site: Path) -> None:
 def test_every_metric_limit_and_message_is_there(site: Path) -> None:
     judged, messages = text(site, "judge"), text(site, "messages")
     assert all(metric.name in judged for metric in METRICS.values())
-    assert all(limit in judged for limit in ("1e-04", "0.997", "NOISE_MULTIPLE", "RUNS"))
+    assert all(limit in judged for limit in ("0.0001", "0.997", "NOISE_MULTIPLE", "RUNS"))
     assert all(code.value in messages for code in Code)
 
 
