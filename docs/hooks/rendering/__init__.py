@@ -10,6 +10,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "code": sources.code,
     "commands": commands.reference,
     "constants": sources.constants,
+    "errors": tables.exceptions,
     "limits": tables.limits,
     "map": sources.rooms,
     "messages": tables.messages,

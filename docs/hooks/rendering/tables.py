@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 
-from edgekit import registry
+from edgekit import errors, registry
 from edgekit.artifact import fact
 from edgekit.artifact.metric import METRICS
 from edgekit.artifact.option import as_text
 from edgekit.judge import tolerance
 from edgekit.judge.tolerance import Tolerance
 from edgekit.target import Target
-from rendering.markdown import attributes, code, table
+from rendering.markdown import attributes, code, first_sentence, table
 
 BUILT_IN = "edgekit"
 
@@ -35,6 +35,13 @@ def metrics() -> str:
 def messages() -> str:
     """Every kind of fact and its sentence."""
     return table(("code", "sentence"), [(each.value, code(fact._SENTENCES[each])) for each in fact.Code])
+
+
+def exceptions() -> str:
+    """The tree of errors: a line a class, what it is a kind of, and when it is raised."""
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    rows = [(code(k.__name__), code(k.__mro__[1].__name__), first_sentence(k.__doc__)) for k in kinds]
+    return table(("error", "is a", "when"), rows)
 
 
 def targets() -> str:
