@@ -11,7 +11,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 RUN = ("python", "bash", "console")
 FENCE = re.compile(r"^```(\w*)[ \t]*(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'title="([^"]+)"')
-NOTE = re.compile(r"<!-- (not run|output)(?:: (.*?))? -->\s*\Z", re.DOTALL)
+NOTE = re.compile(r"<!-- (not run|output)(?:: ((?:(?!-->).)*))? -->\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)

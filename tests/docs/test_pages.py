@@ -52,6 +52,14 @@ def test_a_block_that_is_not_run_says_why(page: Path, block: Block) -> None:
     assert block.skipped is None or REASONS.fullmatch(block.skipped), f"'{block.skipped}' is no reason"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_note_belongs_to_a_block(page: Path) -> None:
+    notes = re.findall(r"^<!-- (not run|output)", page.read_text(), re.MULTILINE)
+    found = blocks(page)
+    assert notes.count("not run") == sum(block.skipped is not None for block in found)
+    assert notes.count("output") == sum(block.output for block in found)
+
+
 @of_blocks("python")
 def test_python_can_be_compiled(page: Path, block: Block) -> None:
     compile(block.text, f"{page}:{block.line}", "exec")
