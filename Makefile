@@ -51,10 +51,10 @@ lint: setup-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The site, strict about links and warnings; then the code of its pages and the notebook are run.
+# The site, strict about links and warnings (with --quiet none would count); then the code of its pages and the notebook are run.
 docs: setup-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	$(BIN)/python -m pytest --quiet tests/docs
+	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist worksteal tests/docs
 
 clean:
 	rm -rf $(VENV) build site

@@ -1,83 +1,113 @@
-"""The code of the documentation runs: every fenced block of Python and of the shell, page by page, and the notebook."""
+"""The code of the README and of the documentation's pages runs; what does not run says why, and is parsed at least."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RUNNERS = {"python": [sys.executable, "-W", "ignore"], "bash": ["bash", "-euo", "pipefail"]}
+from edgekit import registry
+from edgekit.cli.main import app
+from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
-
-def blocks(page: Path) -> list[tuple[str, str]]:
-    return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text())]
-
-
-def test_every_fenced_block_is_of_a_kind_that_runs() -> None:
-    kinds = {kind for page in PAGES for kind, _ in blocks(page)}
-    assert kinds == set(RUNNERS)
+REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
+EVERY = [(page, block) for page in PAGES for block in blocks(page)]
+RUNNER = "tests.docs.page_runner"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
+def of_blocks(*kinds: str) -> pytest.MarkDecorator:
+    found = [(page, block) for page, block in EVERY if not kinds or block.kind in kinds]
+    names = [f"{page.name}:{block.line}" for page, block in found]
+    return pytest.mark.parametrize(("page", "block"), found, ids=names)
+
+
+def runs(page: Path) -> bool:
+    return any(block.kind in RUN and block.skipped is None for block in blocks(page))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for number, (kind, code) in enumerate(blocks(page)):
-        script = tmp_path / f"block{number}.{kind}"
-        script.write_text(code)
-        command = [*RUNNERS[kind], str(script)]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{page.name}, block {number}:\n{done.stdout}{done.stderr}"
-
-
-def test_the_notebook_runs(tmp_path: Path) -> None:
-    """A module that is defined in a cell, three targets, a table with verdicts."""
-    nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install 'edgekit[test]'")
-    nbformat = pytest.importorskip("nbformat", reason="needs nbformat: pip install 'edgekit[test]'")
-    notebook = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    shown = [
-        output["data"]["text/html"]
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-        if "text/html" in output.get("data", {})
-    ]
-    assert any("<table>" in table and table.count(">verified<") == 3 for table in shown), shown
-
-
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs", reason="needs mkdocs: pip install 'edgekit[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    settings = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    page = (tmp_path / "site" / "options" / "index.html").read_text()
-    assert "reduce_range" in page
-    assert "fonts.googleapis" not in page
-
-
-def test_a_link_to_nowhere_fails_the_build(tmp_path: Path) -> None:
-    """The command of the Makefile counts warnings; with --quiet it would not."""
-    pytest.importorskip("mkdocs", reason="needs mkdocs: pip install 'edgekit[docs]'")
-    [command] = re.findall(r"mkdocs (build .*)", (ROOT / "Makefile").read_text())
-    for name in ("docs", "edgekit", "targets"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "checkpoints"))
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    with (tmp_path / "docs" / "index.md").open("a") as page:
-        page.write("\n[nowhere](nowhere.md)\n")
-    settings = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    found = {"PATH": Path(sys.executable).parent, "PYTHONPATH": ROOT}
+    env = {name: f"{first}{os.pathsep}{os.environ.get(name, '')}" for name, first in found.items()}
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", *command.split()], cwd=tmp_path, env=settings, capture_output=True, check=False
+        [sys.executable, "-m", RUNNER, page],
+        cwd=tmp_path,
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode != 0
-    assert b"nowhere.md" in done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+@of_blocks()
+def test_a_block_that_is_not_run_says_why(page: Path, block: Block) -> None:
+    assert block.kind, "a fence names its language"
+    assert block.skipped is None or REASONS.fullmatch(block.skipped), f"'{block.skipped}' is no reason"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_note_belongs_to_a_block(page: Path) -> None:
+    notes = re.findall(r"^<!-- (not run|output)", page.read_text(), re.MULTILINE)
+    found = blocks(page)
+    assert notes.count("not run") == sum(block.skipped is not None for block in found)
+    assert notes.count("output") == sum(block.output for block in found)
+
+
+@of_blocks("python")
+def test_python_can_be_compiled(page: Path, block: Block) -> None:
+    compile(block.text, f"{page}:{block.line}", "exec")
+
+
+@of_blocks("bash", "console")
+def test_commands_exist_with_their_options(page: Path, block: Block) -> None:
+    targets = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z-]+:", line)]
+    made = {line.partition(":")[0] for line in targets}
+    for line in commands(block):
+        for words in _split(line):
+            if words[0] == "make":
+                assert words[1] in made, line
+            elif words[0] == "edgekit":
+                _parse(words[1:], line)
+
+
+def test_the_readme_lists_every_target_with_its_limits() -> None:
+    listed = dict(re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE))
+    there = {n: registry.find(n) for n, entry in registry.available().items() if entry.origin == "edgekit"}
+    limits = {name: list(dict.fromkeys(p.tolerance.name for p in target.places)) for name, target in there.items()}
+    assert {name: [w.strip() for w in cell.split(";")] for name, cell in listed.items()} == limits
+
+
+def _split(line: str) -> list[list[str]]:
+    """The commands of a line: what `&&`, `||`, `|` or `;` joins; what is redirected is left out."""
+    found: list[list[str]] = [[]]
+    for word in shlex.split(line, comments=True):
+        if word in ("&&", "||", "|", ";"):
+            found.append([])
+        elif ">" not in word:
+            found[-1].append(word)
+    return [words for words in found if words]
+
+
+def _parse(words: list[str], line: str) -> None:
+    """Parse as the command line does; what it refuses is raised."""
+    group: Any = get_command(app)
+    if words[0].startswith("-"):
+        assert words[0] in {option for each in group.params for option in each.opts}, line
+        return
+    assert words[0] in group.commands, line
+    with group.commands[words[0]].make_context(words[0], words[1:]) as context:
+        if "||" not in line:  # such a line shows what is refused
+            _check_targets(context.params.get("target") or [], line)
+
+
+def _check_targets(names: list[str], line: str) -> None:
+    targets, _ = registry.loadable()
+    known = {*targets, *registry.groups_of(targets), "openvino-example"}
+    assert set(names) <= known, line

@@ -1,0 +1,92 @@
+"""Tables of targets, options, limits, metrics and messages: read from the declarations that the program reads."""
+
+from __future__ import annotations
+
+import importlib
+
+from edgekit import errors, registry
+from edgekit.artifact import fact
+from edgekit.artifact.metric import METRICS
+from edgekit.artifact.option import as_text
+from edgekit.judge import tolerance
+from edgekit.judge.tolerance import Tolerance
+from edgekit.target import Target
+from rendering.markdown import attributes, code, first_sentence, table
+
+BUILT_IN = "edgekit"
+
+
+def limits() -> str:
+    """The rows of `edgekit/judge/tolerance.py`, one column a kind of precision."""
+    kinds = [value for value in vars(tolerance).values() if isinstance(value, Tolerance)]
+    rows = []
+    for field, meaning in attributes(Tolerance.__doc__).items():
+        if field != "name":
+            rows.append((code(field), meaning, *(_limit(getattr(kind, field)) for kind in kinds)))
+    return table(("limit", "meaning", *(kind.name for kind in kinds)), rows)
+
+
+def metrics() -> str:
+    """The rows of `edgekit/artifact/metric.py`."""
+    heads = ("metric", "meaning", "better", "unit", "widened by noise")
+    return table(heads, [(m.name, m.meaning, m.better, m.unit, _yes(m.widened)) for m in METRICS.values()])
+
+
+def messages() -> str:
+    """Every kind of fact and its sentence."""
+    return table(("code", "sentence"), [(each.value, code(fact._SENTENCES[each])) for each in fact.Code])
+
+
+def exceptions() -> str:
+    """The tree of errors: a line a class, what it is a kind of, and when it is raised."""
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    rows = [(code(k.__name__), code(k.__mro__[1].__name__), first_sentence(k.__doc__)) for k in kinds]
+    return table(("error", "is a", "when"), rows)
+
+
+def targets() -> str:
+    """One line a built-in target."""
+    heads = ("target", "makes", "made from", "judged in (limits)", "groups")
+    rows = []
+    for name, target in _built_in().items():
+        groups = ", ".join(map(code, (*target.groups, registry.ALL)))
+        rows.append((f"[`{name}`](#{name})", target.summary, code(target.source), _places(target), groups))
+    return table(heads, rows)
+
+
+def options() -> str:
+    """A section a built-in target: what its module says, what it needs, its options."""
+    return "\n".join(_section(name, target) for name, target in _built_in().items())
+
+
+def _section(name: str, target: Target) -> str:
+    module = importlib.import_module(registry.available()[name].module)
+    told = (module.__doc__ or "").strip()
+    needs = ", ".join(dict.fromkeys(code(need.install) for need in target.needs)) or "nothing beyond edgekit itself"
+    made = f"Made from {code(target.source)}. Needs {needs}. Judged in {_places(target)}."
+    rows = [
+        (code(f"{name}.{o.name}"), o.kind, code(as_text(o.default)) or "none", o.possible, o.help)
+        for o in target.options
+    ]
+    declared = table(("option", "type", "default", "possible", "meaning"), rows) if rows else "It has no options.\n"
+    return f"## {name}\n\n{told}\n\n{made}\n\n{declared}"
+
+
+def _built_in() -> dict[str, Target]:
+    """The built-in targets; what other packages add on this machine is no part of the documentation."""
+    entries = registry.available()
+    return {name: registry.find(name) for name, entry in entries.items() if entry.origin == BUILT_IN}
+
+
+def _places(target: Target) -> str:
+    return ", ".join(f"{code(place.name)} ({place.tolerance.name})" for place in target.places)
+
+
+def _limit(value: float | bool | None) -> str:
+    if value is None:
+        return "–"
+    return _yes(value) if isinstance(value, bool) else f"{value:g}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
