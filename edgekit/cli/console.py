@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 from edgekit.artifact.option import as_text
 
 if TYPE_CHECKING:
-    from edgekit.pipeline.outcome import Build
+    from edgekit.pipeline.outcome import Build, TargetOutcome
     from edgekit.report.trials import TrialRow
     from edgekit.target import Target
-
-COLOURS = {
-    "verified": "green",
-    "rejected": "bold red",
-    "failed": "red",
-    "not verified here": "yellow",
-    "skipped": "dim",
-}
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -40,17 +32,42 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def show_build(build: Build) -> None:
-    """Print what became of each target, why, and where the report is."""
-    rows = []
-    for outcome in build.outcomes:
-        state = f"{outcome.status} (unchanged)" if outcome.reused else outcome.status
-        told = outcome.sentences
-        first = 0 if outcome.status == "verified" else 1  # beside "verified" stands nothing else
-        rows.append((outcome.target, state, str(outcome.path), *(told[:first] or ("",))))
-        rows += [("", "", "", sentence) for sentence in told[first:]]
-    print_table(("target", "verdict", "artifact", ""), rows)
+    """Print what became of each target, why, and where the artifacts and the report are.
+
+    A terminal gets a table that fits into 60 columns, with the sentences and the paths on lines of their own; a pipe
+    gets the fields target, verdict, path and sentence.
+    """
+    if sys.stdout.isatty():
+        heads = ("target", "verdict", "size", "p50")
+        print_table(heads, [(o.target, _state(o), _size(o), _p50(o)) for o in build.outcomes])
+        for outcome in build.outcomes:
+            for sentence in outcome.sentences:
+                print(f"{outcome.target}: {sentence}")
+        print(f"artifacts: {build.path / '<target>'}")
+    else:
+        for outcome in build.outcomes:
+            print_table((), _fields(outcome))
     print(f"reference: {build.reference}")
     print(f"report: {build.report}")
+
+
+def _fields(outcome: TargetOutcome) -> list[tuple[str, ...]]:
+    told = outcome.sentences
+    first = 0 if outcome.status == "verified" else 1  # beside "verified" stands nothing else
+    row = (outcome.target, _state(outcome), str(outcome.path), *(told[:first] or ("",)))
+    return [row, *(("", "", "", sentence) for sentence in told[first:])]
+
+
+def _state(outcome: TargetOutcome) -> str:
+    return f"{outcome.status} (unchanged)" if outcome.reused else outcome.status
+
+
+def _size(outcome: TargetOutcome) -> str:
+    return f"{outcome.size / 1e6:.2f} MB" if outcome.size is not None else ""
+
+
+def _p50(outcome: TargetOutcome) -> str:
+    return next((f"{timing.p50:.2f} ms" for timing in outcome.latency.values()), "")
 
 
 def show_target(name: str, target: Target) -> None:
@@ -78,6 +95,8 @@ def show_trials(trials: Sequence[TrialRow], notes: Sequence[str]) -> None:
 
 def _coloured(cell: str) -> str:
     from rich.markup import escape
+
+    from edgekit.pipeline.live_view import COLOURS
 
     colour = COLOURS.get(cell.removesuffix(" (unchanged)"))
     return f"[{colour}]{escape(cell)}[/]" if colour else escape(cell)

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from edgekit.model.spec import ModelSpec
+from edgekit.pipeline.listener import StepListener
 from edgekit.reference.store import Reference
 from edgekit.target import Target
 
 MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
 WORKER_TIMEOUT = 3600.0  # seconds; a converter or a runtime that takes longer hangs
-
-
-class StepListener(Protocol):
-    """Told what a step does."""
-
-    def progress(self, name: str, done: float, text: str) -> None:
-        """A step is done to this share in [0, 1]."""
-
-    def done(self, name: str) -> None:
-        """A step has ended."""
 
 
 @dataclass(frozen=True)

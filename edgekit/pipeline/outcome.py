@@ -82,6 +82,11 @@ class TargetOutcome:
         return self.status in ("rejected", "failed", "skipped")
 
     @property
+    def made_anew(self) -> bool:
+        """Whether it was made and judged in this run."""
+        return self.result is not None and not self.reused
+
+    @property
     def places(self) -> tuple[PlaceResult, ...]:
         """What was found in each place."""
         return self.result.places if self.result is not None else ()

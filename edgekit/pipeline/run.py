@@ -6,9 +6,9 @@ whose result is there and whose inputs did not change does no work; one failing 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from edgekit import registry, report
 from edgekit.artifact.manifest import Manifest
@@ -19,8 +19,10 @@ from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.source import load_model, model_digest, save_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE, RunContext, StepListener
+from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
+from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
+from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.variants import made_and_evaluated
 from edgekit.reference.record import obtain
@@ -30,16 +32,6 @@ from edgekit.target import Target
 
 Options = Mapping[str, Mapping[str, object]]
 """Options as a user gave them, by target and name."""
-
-
-class Listener(StepListener, Protocol):
-    """Told what happens, and how each target ended."""
-
-    def started(self, targets: tuple[str, ...]) -> None:
-        """The run has begun, with these targets in this order."""
-
-    def finished(self, outcome: TargetOutcome) -> None:
-        """A target has ended."""
 
 
 def export(
@@ -72,9 +64,12 @@ def export(
     listener.done(REFERENCE)
     context = RunContext(spec, root, targets, recorded, listener, fresh)
     outcomes: dict[str, TargetOutcome] = {}
-    listener.started(order)
+    listener.started(order, read_durations(root / CACHE))
     for target in order:
+        began = time.monotonic()
         outcomes[target] = _one(context, target, chosen[target], outcomes)
+        if outcomes[target].made_anew:
+            write_duration(root / CACHE, target, time.monotonic() - began)
         listener.finished(outcomes[target])
     report.write_report(root)
     return Build(tuple(outcomes.values()), root, recorded.device)
@@ -115,7 +110,7 @@ def verify(root: Path, listener: Listener) -> Build:
     recorded = read_reference(root / REFERENCE)
     context = RunContext(load_model(root / MODEL), root, targets, recorded, listener, fresh=True)
     order = tuple(name for name in registry.ordered(there, targets) if name in there)
-    listener.started(order)
+    listener.started(order, {})
     outcomes = []
     for name in order:
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from edgekit.pipeline.listener import Silent
 from edgekit.pipeline.outcome import TargetOutcome
-from edgekit.pipeline.progress import Silent
 
 
 class QuietListener(Silent):

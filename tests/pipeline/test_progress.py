@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from edgekit.pipeline.listener import Silent
+from edgekit.pipeline.live_view import Live
 from edgekit.pipeline.outcome import TargetOutcome
-from edgekit.pipeline.progress import Lines, Live, Silent, Style, shown
+from edgekit.pipeline.progress import Lines, Style, shown
 
 VERIFIED = TargetOutcome("onnx", Path("onnx"), "verified")
 FAILED = TargetOutcome("coreml", Path("coreml"), "failed", "the converter died")
@@ -20,7 +23,7 @@ def whole_run(listener: Silent) -> None:
     with listener:
         listener.progress("model", 0.5, "writing the model")
         listener.done("model")
-        listener.started(("onnx", "coreml"))
+        listener.started(("onnx", "coreml"), {})
         listener.progress("onnx", 0.25, "exporting")
         listener.progress("onnx", 0.75, "running")
         listener.finished(VERIFIED)
@@ -57,44 +60,30 @@ def test_none_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_lines_are_one_a_target_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_tell_where_a_step_begins_and_how_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
     whole_run(shown("lines"))
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines() == ["onnx: verified", "coreml: failed - the converter died"]
+    assert said.err.splitlines() == [
+        "model: writing the model",
+        "[1/2] onnx: exporting",
+        "[1/2] onnx: verified (0 s)",
+        "[2/2] coreml: failed (0 s) - the converter died",
+    ]
 
 
-def test_live_shows_what_runs_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    live = Live()
-    with live:
-        live.progress("onnx", 0.25, "exporting the graph")
-        assert live._progress is not None
-        live._progress.refresh()
-        [task] = live._progress.tasks
-        assert (task.completed, task.total, task.description) == (0.25, 1.0, "exporting the graph")
-        live.progress("onnx", 0.75, "running")
-        assert [task.completed for task in live._progress.tasks] == [0.75]
-        live.finished(VERIFIED)
-        live.done("never begun")
-        assert not live._progress.tasks
-    assert "exporting the graph" in terminal.getvalue()
-
-
-def test_live_ends_when_the_run_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    live = Live()
-    with pytest.raises(ZeroDivisionError), live:
-        live.progress("onnx", 1 / 0, "exporting")
-    assert live._progress is not None
-    assert not live._progress.live.is_started
-
-
-def test_live_outside_of_its_block_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    live = Live()
-    live.progress("onnx", 0.5, "exporting")
-    live.done("onnx")
-    live.finished(VERIFIED)
-    assert capsys.readouterr() == ("", "")
+def test_lines_tell_of_a_long_step_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    lines = Lines(clock=lambda: now[0])
+    lines.started(("onnx",), {})
+    for now[0], text in ((0, "exporting"), (9.9, "checking"), (10, "running"), (15, "judging"), (75, "timing")):
+        lines.progress("onnx", 0.5, text)
+    lines.finished(VERIFIED)
+    lines.finished(replace(VERIFIED, reused=True))
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/1] onnx: exporting",
+        "[1/1] onnx: running",
+        "[1/1] onnx: timing",
+        "[1/1] onnx: verified (1 min 15 s)",
+        "[1/1] onnx: verified (unchanged)",
+    ]

@@ -1,0 +1,45 @@
+"""How long each target took in this build folder, from which the next run is estimated: cache/durations.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from edgekit.storage.files import dump_json, write_text
+
+DURATIONS = "durations.json"
+
+
+def read_durations(cache: Path) -> dict[str, float]:
+    """Seconds by target; empty where nothing usable was written."""
+    try:
+        found = json.loads((cache / DURATIONS).read_text())
+        return {str(target): float(seconds) for target, seconds in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def write_duration(cache: Path, target: str, seconds: float) -> None:
+    """Note how long a target took."""
+    cache.mkdir(parents=True, exist_ok=True)
+    write_text(cache / DURATIONS, dump_json({**read_durations(cache), target: round(seconds, 1)}))
+
+
+def remaining(expected: Mapping[str, float], targets: Collection[str], spent: Mapping[str, float]) -> float | None:
+    """Seconds that targets still take; None where the duration of any is unknown.
+
+    Args:
+        expected: Seconds by target, of an earlier run.
+        targets: What has not ended.
+        spent: Seconds by target that they have taken so far.
+    """
+    if any(target not in expected for target in targets):
+        return None
+    return sum(max(expected[target] - spent.get(target, 0.0), 0.0) for target in targets)
+
+
+def words(seconds: float) -> str:
+    """A duration for people: "9 s", "2 min 05 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
