@@ -50,7 +50,8 @@ def show_build(build: Build) -> None:
         rows += [("", "", "", sentence) for sentence in told[first:]]
     print_table(("target", "verdict", "artifact", ""), rows)
     print(f"reference: {build.reference}")
-    print(f"report: {build.report}")
+    if build.report.is_file():
+        print(f"report: {build.report}")
 
 
 def show_target(name: str, target: Target) -> None:

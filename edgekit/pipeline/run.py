@@ -76,7 +76,8 @@ def export(
     for target in order:
         outcomes[target] = _one(context, target, chosen[target], outcomes)
         listener.finished(outcomes[target])
-    report.write_report(root)
+    if any((context.folder(target) / MANIFEST).is_file() for target in order):
+        report.write_report(root)
     return Build(tuple(outcomes.values()), root, recorded.device)
 
 
