@@ -19,6 +19,7 @@ from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
 from edgekit.errors import UsageError
+from edgekit.model.contract import check_name, checked
 from edgekit.model.module import Axes, spec_of_module
 from edgekit.model.source import factory_of, resolve_model
 from edgekit.model.spec import Evaluation, ModelSpec
@@ -226,14 +227,17 @@ def _spec(
         spec = replace(spec, calibration=calibration)
     if reference is not None:
         spec = replace(spec, reference=Path(reference))
-    return replace(spec, name=name) if name is not None else spec
+    if name is not None:
+        check_name(name)
+        spec = replace(spec, name=name)
+    return spec
 
 
 def _given(model: Model, example: Any, axes: Axes | None) -> ModelSpec:
     if isinstance(model, str | Path):
         return resolve_model(str(model))
     if isinstance(model, ModelSpec):
-        return model
+        return checked(model)
     import torch
 
     if not isinstance(model, torch.nn.Module):

@@ -43,6 +43,7 @@ class Code(StrEnum):
     LIMIT_WIDENED = "limit widened"
     NO_EVALUATION_SET = "no evaluation set"
     NO_TASK_METRIC = "no task metric"
+    NOISE_WITHOUT_FP64 = "noise without fp64"
     SAMPLED = "sampled"
     SLOWER = "slower"
     VARIANT_REPLACED = "variant replaced"
@@ -169,6 +170,8 @@ _SENTENCES = {
     "reference's own noise",
     Code.NO_EVALUATION_SET: "judged on random and extreme inputs only: the model has no evaluation set",
     Code.NO_TASK_METRIC: "no task metric was judged: the evaluation set has no metric or no truth",
+    Code.NOISE_WITHOUT_FP64: "the reference's own noise was measured without float64, in which the module does not "
+    "run: it makes float32 tensors of its own",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
     "shapes: `-O {target}.images=all` judges on all",
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",

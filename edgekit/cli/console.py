@@ -48,7 +48,8 @@ def show_build(build: Build) -> None:
         for outcome in build.outcomes:
             print_table((), _fields(outcome))
     print(f"reference: {build.reference}")
-    print(f"report: {build.report}")
+    if build.report.is_file():
+        print(f"report: {build.report}")
 
 
 def _fields(outcome: TargetOutcome) -> list[tuple[str, ...]]:

@@ -19,8 +19,7 @@ _FIXED = re.compile(r"as dynamic but your code specialized it to be a constant \
 
 def capture_error(name: str, error: Exception, guards: list[str]) -> str:
     """One sentence for an exception that running or capturing the module `name` raised; `guards` as they were added."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _theirs(f.filename)]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno} ({frames[-1].line})" if frames else at(guards)
+    where = line_of(error) or at(guards)
     kind = type(error).__name__
     if "DataDependent" in kind:
         return (
@@ -30,7 +29,18 @@ def capture_error(name: str, error: Exception, guards: list[str]) -> str:
     if "specialized it to be a constant" in str(error):
         fixed = _FIXED.findall(str(error))
         return f"'{name}' fixes a dynamic axis at size {', '.join(dict.fromkeys(fixed))}{at(guards)}"
+    if isinstance(error, IndexError) and "out of range in self" in str(error):
+        return (
+            f"'{name}' looks up a row beyond its table{where}: an input of integers has a larger range than the "
+            "vocabulary; set Input(low=0, high=size of the table - 1)"
+        )
     return f"'{name}' cannot be captured{where}: {sentence(error)}"
+
+
+def line_of(error: BaseException) -> str:
+    """` at file:line (source)` of the innermost frame that is neither PyTorch's nor edgekit's, or nothing."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _theirs(f.filename)]
+    return f" at {frames[-1].filename}:{frames[-1].lineno} ({frames[-1].line})" if frames else ""
 
 
 def _theirs(filename: str) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -103,10 +103,10 @@ def fit_checkpoint(
     return {name: kept[name] for name in expected}
 
 
-def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor], infinite: Collection[str] = ()) -> None:
     """Write safetensors: sorted by name, contiguous, no metadata, so the same weights always give the same bytes.
 
-    A reader sees the old file or the new one, also after a crash.
+    A reader sees the old file or the new one, also after a crash. Tensors named in `infinite` may hold infinities.
 
     Raises:
         CheckpointError: If a weight is NaN or infinite.
@@ -115,7 +115,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
     own = {name: tensors[name].detach().cpu().contiguous().clone() for name in sorted(tensors)}
     for name, tensor in own.items():
-        _finite(name, tensor)
+        _finite(name, tensor, name in infinite)
     write_bytes(path, save(own))
 
 
@@ -243,10 +243,10 @@ def _unwrapped(found: object, depth: int = 0) -> dict[str, torch.Tensor]:
     return _unwrapped(inner, depth + 1)
 
 
-def _finite(name: str, tensor: torch.Tensor) -> None:
+def _finite(name: str, tensor: torch.Tensor, infinite: bool = False) -> None:
     if tensor.is_floating_point():
         wide = tensor.float() if tensor.element_size() == 1 else tensor  # isfinite does not know float8
-        bad = int((~wide.isfinite()).sum())
+        bad = int((wide.isnan() if infinite else ~wide.isfinite()).sum())
         if bad:
             _refuse(f"has NaN or infinite weights ({bad} of {tensor.numel()} in '{name}'): train or convert it again")
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.errors import CaptureError, ModelError
+from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
+from edgekit.model.determinism import refuse_changes
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.spec import Array, ModelSpec
 
@@ -102,18 +103,18 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -
 
     if spec.module.training or any(module.training for module in spec.module.modules()):
         raise CaptureError(f"'{spec.name}' has modules in training mode: call .eval() before returning it")
-    with torch.no_grad():
-        try:
-            first, second = (named_outputs(spec, spec.module(*arguments)) for _ in range(2))
-        except ModelError:
-            raise
-        except Exception as error:
-            raise CaptureError(capture_error(spec.name, error, [])) from error
-    for name in first:
-        if not np.array_equal(first[name], second[name], equal_nan=True):
-            raise CaptureError(
-                f"'{spec.name}' answers differently each time in output '{name}': it draws random numbers"
-            )
+
+    def ask(inputs: Sequence[torch.Tensor]) -> Mapping[str, Array]:
+        with torch.no_grad():
+            return named_outputs(spec, spec.module(*inputs))
+
+    try:
+        named = {i.name: tensor for i, tensor in zip(spec.inputs, arguments, strict=True)}
+        refuse_changes(spec.name, spec.module, named, ask)
+    except EdgekitError:
+        raise
+    except Exception as error:
+        raise CaptureError(capture_error(spec.name, error, [])) from error
 
 
 def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guards: list[str]) -> None:
@@ -178,4 +179,6 @@ def quiet() -> Iterator[None]:
     """Torch's own deprecations inside export, save and load are not the user's to mend."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+        # a recurrent layer of PyTorch lists its weights anew when it runs
+        warnings.filterwarnings("ignore", message=r"The tensor attributes? [^,]*\._flat_weights", category=UserWarning)
         yield

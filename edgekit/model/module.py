@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edgekit.errors import ModelError
+from edgekit.model.adapter import answered, in_float32
+from edgekit.model.contract import checked
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 
 if TYPE_CHECKING:
@@ -46,24 +46,19 @@ def spec_of_module(
     tensors = _named_example(module, example)
     declared, shapes = _axes(tensors, axes)
     inputs = tuple(_input(n, tensor, shapes[n]) for n, tensor in tensors.items())
+    single = in_float32(module)
+    wide = {n: tensor.to(_wide(tensor)) for n, tensor in tensors.items()}
     try:
         with torch.no_grad():
-            answer = module(*tensors.values())
+            answer = answered(single, wide)
+    except ModelError as error:
+        raise ModelError(f"'{type(module).__name__}': {error}") from error
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
         raise ModelError(f"'{type(module).__name__}' does not take the example: {' '.join(first)}") from error
-    values = list(answer) if isinstance(answer, tuple | list) else [answer]
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        kinds = ", ".join(type(value).__name__ for value in values)
-        raise ModelError(f"'{type(module).__name__}' returned {kinds}: it must return a tensor or a tuple of tensors")
-    names = ("output",) if len(values) == 1 else tuple(f"output_{number}" for number in range(len(values)))
-    return ModelSpec(
-        name=_dashed(type(module).__name__),
-        module=module,
-        inputs=inputs,
-        outputs=tuple(Output(n, dtype=_dtype(value)) for n, value in zip(names, values, strict=True)),
-        axes=declared,
-    )
+    outputs = tuple(Output(n, dtype=_dtype(value)) for n, value in answer.items())
+    name = _dashed(type(module).__name__)
+    return checked(ModelSpec(name=name, module=single, inputs=inputs, outputs=outputs, axes=declared))
 
 
 def _named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Tensor]:
@@ -72,7 +67,7 @@ def _named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Ten
     parameters = [
         parameter.name
         for parameter in inspect.signature(module.forward).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     if isinstance(example, Mapping):
         unknown = [name for name in example if name not in parameters]
@@ -119,7 +114,7 @@ def _axes(
 
 
 def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...]) -> Input:
-    values = tensor.detach().cpu().numpy()
+    values: Array = tensor.detach().cpu().to(_wide(tensor)).numpy()
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
     if values.dtype.kind == "f":  # another example of the same data gives the same range
         low, high = -_power(-low), _power(high)
@@ -131,9 +126,15 @@ def _power(value: float) -> float:
     return 2.0 ** math.ceil(math.log2(value)) if 0 < value < math.inf else 0.0
 
 
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    """The dtype of a tensor; float32 for the shorter floats, whose values it holds."""
+    import torch
+
+    return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
+
+
 def _dtype(tensor: torch.Tensor) -> str:
-    array: Array = tensor.detach().cpu().numpy()
-    return str(np.dtype(array.dtype))
+    return str(_wide(tensor)).removeprefix("torch.")
 
 
 def _dashed(name: str) -> str:

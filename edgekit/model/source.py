@@ -10,6 +10,7 @@ import difflib
 import hashlib
 import importlib
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -17,14 +18,18 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
 from edgekit.model.captured import GRAPH, read_captured, write_captured
+from edgekit.model.contract import checked
 from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text, dump_json, staging, write_text
+
+if TYPE_CHECKING:
+    import torch
 
 PRESETS = {
     "arr-coc-tiny": "edgekit.arrcoc.presets:arr_coc_tiny",
@@ -48,15 +53,36 @@ def resolve_model(model: str) -> ModelSpec:
         return _made(PRESETS[model])
     path = Path(model)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
-        spec = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
-        return _checked(spec, FROM_CHECKPOINT)
+        found = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
+        return _as_their_own(_checked(found, FROM_CHECKPOINT), path)
     if ":" in model:
         return _made(model)
-    near = difflib.get_close_matches(model, PRESETS, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    raise UsageError(
-        f"no model '{model}': {hint}possible are {', '.join(PRESETS)}, a checkpoint's path, or package.module:factory"
-    )
+    raise UsageError(f"no model '{model}': {_hint(model)}")
+
+
+def _hint(model: str) -> str:
+    """What a name that is no model may have meant, and what is possible."""
+    if near := difflib.get_close_matches(model, PRESETS, n=1):
+        hint = f"did you mean '{near[0]}'? "
+    elif model.endswith(".onnx"):
+        hint = "there is no such file; "
+    elif "/" in model:
+        hint = (
+            "nothing is downloaded: load it in a function of your own that returns its ModelSpec, and name that as "
+            "package.module:factory; "
+        )
+    else:
+        hint = ""
+    return f"{hint}possible are {', '.join(PRESETS)}, a checkpoint's path, or package.module:factory"
+
+
+def _as_their_own(spec: ModelSpec, path: Path) -> ModelSpec:
+    """A checkpoint's model under its file's name and nobody's licence, unless its weights are the preset's own."""
+    if weights_digest(spec) == weights_digest(_made(spec.factory)):
+        return spec
+    file = re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.")
+    name = file if file.startswith(spec.name) else f"{spec.name}-{file or 'weights'}"
+    return replace(spec, name=name, author="", licence="")
 
 
 def factory_of(factory: Callable[[], object]) -> ModelSpec:
@@ -83,7 +109,10 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         made, config = Path(name), _config(spec)
-        checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict())
+        try:
+            checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict(), infinite=_buffers(spec.module))
+        except CheckpointError as error:
+            raise ModelError(f"'{spec.name}' {error}") from error
         for file, path in spec.files.items():
             shutil.copyfile(path, made / file)
         if not spec.factory:
@@ -103,6 +132,8 @@ def load_model(folder: Path) -> ModelSpec:
         ModelError: If the folder is not a model folder, or was changed.
         CheckpointError: If its weights do not fit.
     """
+    from safetensors.torch import load_file
+
     try:
         config = json.loads((folder / CONFIG).read_text())
         factory, files = config["factory"], config["files"]
@@ -116,9 +147,15 @@ def load_model(folder: Path) -> ModelSpec:
         return read_captured(config, folder)
     spec = _made(factory)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
-    spec.module.load_state_dict(checkpoint.fit_checkpoint(checkpoint.read_checkpoint(folder / WEIGHTS), expected))
+    spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}
-    return replace(spec, name=config["name"], files=here)
+    told = {name: config[name] for name in ("name", "licence", "author", "description")}
+    return replace(spec, files=here, **told)
+
+
+def _buffers(module: torch.nn.Module) -> frozenset[str]:
+    """Names of what is not trained: a mask may hold infinities."""
+    return frozenset(module.state_dict()) - {name for name, _ in module.named_parameters(remove_duplicate=False)}
 
 
 def model_digest(folder: Path) -> str:
@@ -206,17 +243,7 @@ def _call(factory: Callable[..., object], name: str, *arguments: object) -> obje
 def _checked(spec: object, factory: str) -> ModelSpec:
     if not isinstance(spec, ModelSpec):
         raise ModelError(f"the factory '{factory}' returned {type(spec).__name__}, not an edgekit.model.ModelSpec")
-    named = {d for i in spec.inputs for d in i.shape if isinstance(d, str)}
-    if unknown := sorted(named - set(spec.axes)):
-        raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
-    for name, axis in spec.axes.items():
-        if axis.default % axis.multiple_of or not axis.minimum <= axis.default <= axis.maximum:
-            raise ModelError(
-                f"axis '{name}' of '{spec.name}': the default {axis.default} is not a multiple of {axis.multiple_of} "
-                f"in [{axis.minimum}, {axis.maximum}]"
-            )
-    spec.module.eval()
-    return spec
+    return checked(spec)
 
 
 def _where(error: Exception) -> str:

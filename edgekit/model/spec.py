@@ -165,7 +165,8 @@ class ModelSpec:
         made: dict[str, Array] = {}
         for i in self.inputs:
             unit = generator.random(self.shape(i.name, sizes))
-            made[i.name] = (i.low + (i.high - i.low) * unit).astype(i.dtype)
+            values = unit >= 0.5 if i.dtype == "bool" else i.low + (i.high - i.low) * unit
+            made[i.name] = np.asarray(values).astype(i.dtype)
         return made
 
     def filled(self, share: float) -> dict[str, Array]:

@@ -53,9 +53,10 @@ def judged(
         grid=[(batch.sizes, one) for batch in batches if batch.sizes for one in found[batch.name]],
         metric_name=real.metric_name if real is not None else "task metric",
     )
-    if images is None:
-        return passed
-    return replace(passed, notes=(sampled(made, batches, recorded), *passed.notes))
+    notes = [] if images is None else [sampled(made, batches, recorded)]
+    if _noise_without_fp64(recorded):
+        notes.append(fact(Code.NOISE_WITHOUT_FP64))
+    return replace(passed, notes=(*notes, *passed.notes))
 
 
 def sample_of(made: Manifest, place: Place) -> int | None:
@@ -74,6 +75,11 @@ def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Referen
     all_images, all_shapes = count(applicable_batches(recorded.batches, made.axes))
     counts = {"images": images, "all_images": all_images, "shapes": shapes, "all_shapes": all_shapes}
     return fact(Code.SAMPLED, target=made.target, **counts)
+
+
+def _noise_without_fp64(recorded: Reference) -> bool:
+    noise = recorded.info.raw.get("noise", {})
+    return bool(noise) and not any("cpu64" in pair for found in noise.values() for pair in found)
 
 
 def _compared(

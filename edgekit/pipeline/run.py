@@ -71,7 +71,8 @@ def export(
         if outcomes[target].made_anew:
             write_duration(root / CACHE, target, time.monotonic() - began)
         listener.finished(outcomes[target])
-    report.write_report(root)
+    if any((context.folder(target) / MANIFEST).is_file() for target in order):
+        report.write_report(root)
     return Build(tuple(outcomes.values()), root, recorded.device)
 
 

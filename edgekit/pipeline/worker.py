@@ -133,8 +133,7 @@ def run_artifact(
 
 
 def _answer(runtime: Runtime, batch: Batch) -> dict[str, Array]:
-    rows = [runtime.run(row) for row in batch.rows()]
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    return batch.joined([runtime.run(row) for row in batch.rows()])
 
 
 def _save(answers: Mapping[str, Array], path: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,7 +63,16 @@ class Batch:
             yield dict(self.inputs)
             return
         for row in range(len(self.names)):
-            yield {name: array[row : row + 1] for name, array in self.inputs.items()}
+            steps = {name: len(array) // len(self.names) for name, array in self.inputs.items()}
+            yield {n: array[row * steps[n] : (row + 1) * steps[n]] for n, array in self.inputs.items()}
+
+    def joined(self, answers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        """The answers of its runs by output, [n, ...]; an output without the images as its first axis is one row."""
+        rows = 1 if self.single else len(self.names)
+        return {
+            name: np.concatenate([a if a.shape[:1] == (rows,) else a[None] for a in (one[name] for one in answers)])
+            for name in answers[0]
+        }
 
 
 def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
@@ -74,7 +83,8 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     batches.append(stress_batch(spec))
     for number, sizes in enumerate(shapes):
         inputs = spec.random(1000 + number, sizes)
-        names = tuple(f"row {row}" for row in range(len(next(iter(inputs.values())))))
+        rows = len(next(iter(inputs.values()))) if sizes else 1
+        names = tuple(f"row {row}" for row in range(rows))
         batches.append(Batch(f"{GRID}-{number:02d}", inputs, {}, sizes, names))
     return tuple(batches)
 
@@ -128,7 +138,7 @@ def inputs_digest(batches: tuple[Batch, ...]) -> str:
 
 def same_inputs(one: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
     """Whether the batches ask the same (compared as they are, which is quicker than two hashes)."""
-    return [b.name for b in one] == [b.name for b in other] and all(
+    return [(b.name, dict(b.sizes)) for b in one] == [(b.name, dict(b.sizes)) for b in other] and all(
         a.inputs.keys() == b.inputs.keys() and all(np.array_equal(a.inputs[k], b.inputs[k]) for k in a.inputs)
         for a, b in zip(one, other, strict=True)
     )

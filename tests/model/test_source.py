@@ -15,6 +15,9 @@ from edgekit.testing import SMALL
     [
         ("arr-coc-tny", UsageError, "no model 'arr-coc-tny': did you mean 'arr-coc-tiny'"),
         ("nonsense", UsageError, "possible are arr-coc-tiny"),
+        ("microsoft/swin-tiny", UsageError, "nothing is downloaded: load it in a function of your own"),
+        ("timm/resnet18", UsageError, "name that as package.module:factory"),
+        ("gone.onnx", UsageError, "there is no such file"),
         ("gone.safetensors", CheckpointError, "gone.safetensors"),
         ("no.such.module:factory", ModelError, "cannot import 'no.such.module'"),
         ("tests.models:gone", ModelError, "has no function 'gone'"),
@@ -68,5 +71,18 @@ def test_a_checkpoint_becomes_the_preset_it_belongs_to(tmp_path: Path) -> None:
     assert spec.name == "arr-coc-tiny"
     assert weights_digest(spec) == weights_digest(tiny)
     torch.save({"other.weight": torch.zeros(2)}, path)
-    with pytest.raises(CheckpointError):
+    with pytest.raises(CheckpointError, match=re.escape("returns a ModelSpec, as package.module:factory")):
         resolve_model(str(path))
+
+
+def test_fine_tuned_weights_have_a_name_and_an_author_of_their_own(tmp_path: Path) -> None:
+    tiny = resolve_model("arr-coc-tiny")
+    with torch.no_grad():
+        next(tiny.module.parameters()).add_(0.001)
+    path = tmp_path / "Tuned on birds.pt"
+    torch.save(tiny.module.state_dict(), path)
+    spec = resolve_model(str(path))
+    assert (spec.name, spec.author, spec.licence) == ("arr-coc-tiny-tuned-on-birds", "", "")
+    save_model(spec, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert (again.name, again.author, again.licence) == (spec.name, "", "")

@@ -1,0 +1,221 @@
+"""A user's module -> the form that all else takes: float32, tensors in by position, a tuple of tensors out.
+
+Modules answer with dictionaries, dataclasses, transformers' ModelOutput and nested tuples; they take `*args` and
+keyword-only inputs, and hold their weights in bfloat16. A module that needs none of this is left as it is.
+
+    forward(*, pixel_values) -> {"logits": bfloat16 [B, 5], "hidden": ([B, N, D], [B, N, D])}
+    forward(pixel_values) -> (logits [B, 5], hidden_0 [B, N, D], hidden_1 [B, N, D])
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import ModelError
+from edgekit.model.capture_errors import line_of, sentence
+from edgekit.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+
+PLAIN = "output"
+"""Name of an answer that is one tensor, and the first word of those of a tuple."""
+PART = "inner"
+"""Name of the user's module within the adapter."""
+
+
+def adapted(spec: ModelSpec) -> ModelSpec:
+    """The same model with a module of the common form.
+
+    Raises:
+        ModelError: If an answer is not made of tensors, or lacks a declared output.
+    """
+    import torch
+
+    original, module = spec.module, in_float32(spec.module)
+    spec = replace(spec, module=module)
+    if isinstance(module, torch.fx.GraphModule) or getattr(module, "edgekit_adapter", False):
+        return spec
+    names = tuple(i.name for i in spec.inputs)
+    if not _by_position(module, len(names)):
+        return replace(spec, module=adapter(module, names, tuple(o.name for o in spec.outputs)))
+    answer = _answer(spec)
+    if isinstance(answer, Exception):  # capturing tells of others with file and line
+        if module is not original:
+            raise ModelError(_in_its_own_dtype(spec.name, original, answer)) from answer
+        return spec
+    if _common(answer):
+        return spec
+    wanted = tuple(o.name for o in spec.outputs)
+    _chosen(dict(flattened(answer)), wanted, spec.name)  # says what is wrong before anything is exported
+    return replace(spec, module=adapter(module, names, wanted))
+
+
+def in_float32(module: torch.nn.Module) -> torch.nn.Module:
+    """The module itself where its weights are in float32 or integers; else a copy in float32.
+
+    Every value of bfloat16 and of float16 is one of float32, so that no weight changes.
+    """
+    import torch
+
+    tensors = (*module.parameters(), *module.buffers())
+    if all(t.dtype is torch.float32 or not t.is_floating_point() for t in tensors):
+        return module
+    return copy.deepcopy(module).float()
+
+
+def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> torch.nn.Module:
+    """A module that takes the named inputs by position and returns the named outputs as a tuple, in order."""
+    import torch
+
+    class Adapter(torch.nn.Module):
+        edgekit_adapter = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            named = answered(self.inner, dict(zip(inputs, tensors, strict=True)))
+            return _chosen(named, outputs, type(module).__name__)
+
+        # torch.export takes the inputs' names and number from here
+        forward.__signature__ = _signature(inputs)  # type: ignore[attr-defined]
+
+    return Adapter().eval()
+
+
+def answered(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Run a module on inputs by name; its answer's tensors by name."""
+    positional, by_name = _arguments(module, tuple(inputs))
+    return dict(flattened(module(*(inputs[n] for n in positional), **{n: inputs[n] for n in by_name})))
+
+
+def flattened(answer: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of an answer by name: keys and fields joined by `_`, numbers for the places of a tuple.
+
+    Raises:
+        ModelError: If there is something else than tensors, None and collections of them.
+    """
+    import torch
+
+    if isinstance(answer, torch.Tensor):
+        yield name or PLAIN, _real(answer, name)
+    elif isinstance(answer, Mapping):
+        for key, value in answer.items():
+            yield from flattened(value, _joined(name, str(key)))
+    elif dataclasses.is_dataclass(answer) and not isinstance(answer, type):
+        for field in dataclasses.fields(answer):
+            yield from flattened(getattr(answer, field.name), _joined(name, field.name))
+    elif isinstance(answer, tuple | list):
+        fields = getattr(answer, "_fields", range(len(answer)))  # a named tuple's names
+        for field, value in zip(fields, answer, strict=True):
+            outermost = not name and isinstance(field, int)
+            yield from flattened(value, f"{PLAIN}_{field}" if outermost else _joined(name, str(field)))
+    elif answer is not None:
+        where = f" in '{name}'" if name else ""
+        raise ModelError(
+            f"the module returned {type(answer).__name__}{where}: an answer is made of tensors, in tuples, "
+            "dictionaries or dataclasses"
+        )
+
+
+def _joined(name: str, part: str) -> str:
+    return f"{name}_{part}" if name else part
+
+
+def _real(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """A tensor of a dtype that every runtime has."""
+    import torch
+
+    if tensor.is_complex():
+        raise ModelError(
+            f"the module returned {tensor.dtype} in '{name or PLAIN}', which no edge runtime has: return "
+            "torch.view_as_real(answer), or its real and imaginary parts"
+        )
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def _chosen(named: Mapping[str, torch.Tensor], wanted: Sequence[str], model: str) -> tuple[torch.Tensor, ...]:
+    """The declared outputs: by name where the answer names them, else in order."""
+    if set(wanted) <= set(named):
+        return tuple(named[name] for name in wanted)
+    if len(named) == len(wanted) and all(name.startswith(PLAIN) for name in named):
+        return tuple(named.values())
+    missing = next(name for name in wanted if name not in named)
+    raise ModelError(f"'{model}' returned no '{missing}': it returned {', '.join(named) or 'nothing'}")
+
+
+def _common(answer: object) -> bool:
+    """Whether an answer is a tensor or a tuple of tensors already, of dtypes that every runtime has."""
+    import torch
+
+    values = answer if isinstance(answer, tuple | list) else (answer,)
+    known = all(isinstance(v, torch.Tensor) and _real(v, "") is v for v in values)
+    return known and not hasattr(answer, "_fields")
+
+
+def _answer(spec: ModelSpec) -> object:
+    """What the module returns at its default sizes, or what it raises there."""
+    import torch
+
+    from edgekit.model.graph import to_tensors
+
+    with torch.no_grad():
+        try:
+            return spec.module(*to_tensors(spec, spec.random(seed=0)))
+        except Exception as error:
+            return error
+
+
+def _in_its_own_dtype(name: str, module: torch.nn.Module, error: Exception) -> str:
+    import torch
+
+    dtype = next(t.dtype for t in module.state_dict().values() if t.is_floating_point() and t.dtype != torch.float32)
+    return (
+        f"'{name}' has weights of {dtype} and does not run in float32, as artifacts do{line_of(error)}: "
+        f"{sentence(error)}; leave out casts to {dtype} in its code"
+    )
+
+
+def _by_position(module: torch.nn.Module, count: int) -> bool:
+    """Whether `forward` names as many parameters as there are inputs, all to be given by position."""
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
+    parameters = _parameters(module)
+    kinds = [p.kind for p in parameters]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return False
+    needed = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    return not needed and sum(k in (0, 1) for k in kinds) >= count
+
+
+def _arguments(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The inputs that are given by position, and those that are given by name."""
+    parameters = _parameters(module)
+    keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    by_name = [name for name in inputs if name in keywords]
+    places = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    others = [name for name in inputs if name not in keywords]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) or not set(others) <= set(places):
+        return others, by_name
+    # named as in forward, perhaps with gaps between them: those after a gap are given by name
+    straight = next((n for n, (a, b) in enumerate(zip(others, places, strict=False)) if a != b), len(others))
+    return others[:straight], [*others[straight:], *by_name]
+
+
+def _parameters(module: torch.nn.Module) -> list[inspect.Parameter]:
+    return list(inspect.signature(module.forward).parameters.values())
+
+
+def _signature(inputs: Sequence[str]) -> inspect.Signature:
+    names = [name if name.isidentifier() else f"input_{number}" for number, name in enumerate(inputs)]
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature([inspect.Parameter(name, kind) for name in ("self", *names)])

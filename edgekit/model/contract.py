@@ -1,0 +1,77 @@
+"""What a ModelSpec must hold before anything is made of it; what it says in another way is brought into one form."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+from edgekit.errors import ModelError
+from edgekit.model.adapter import adapted
+from edgekit.model.spec import Axis, ModelSpec
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Of a model: it is the name of a folder and of files."""
+TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+"""Of an input or output: what ONNX, Core ML and TypeScript all take."""
+
+
+def checked(spec: ModelSpec) -> ModelSpec:
+    """The model in the form that all else takes: names and axes that hold together, a module in eval mode.
+
+    An axis of one size is no axis: its size stands in the inputs' shapes.
+
+    Raises:
+        ModelError: Naming what does not hold, and what is possible.
+    """
+    check_name(spec.name)
+    _check_tensors(spec)
+    for name, axis in spec.axes.items():
+        _check_axis(spec.name, name, axis)
+    spec.module.eval()
+    return adapted(_without_fixed_axes(spec))
+
+
+def check_name(name: str) -> None:
+    """Refuse a model's name that is no file's name.
+
+    Raises:
+        ModelError: Naming it.
+    """
+    if not NAME.fullmatch(name):
+        raise ModelError(f"'{name}' is no name for a model: letters, digits, dots, dashes and underscores are possible")
+
+
+def _check_tensors(spec: ModelSpec) -> None:
+    names = [i.name for i in spec.inputs] + [o.name for o in spec.outputs]
+    if bad := next((name for name in names if not TENSOR.fullmatch(name)), None):
+        raise ModelError(
+            f"'{bad}' is no name for an input or output of '{spec.name}': letters, digits and underscores are possible"
+        )
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise ModelError(f"'{spec.name}' has more than one input or output '{twice}': give each a name of its own")
+    named = {d for i in spec.inputs for d in i.shape if isinstance(d, str)}
+    if unknown := sorted(named - set(spec.axes)):
+        raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
+
+
+def _check_axis(model: str, name: str, axis: Axis) -> None:
+    if axis.default % axis.multiple_of or not axis.minimum <= axis.default <= axis.maximum:
+        raise ModelError(
+            f"axis '{name}' of '{model}': the default {axis.default} is not a multiple of {axis.multiple_of} "
+            f"in [{axis.minimum}, {axis.maximum}]"
+        )
+    if axis.minimum % axis.multiple_of:
+        above = -(-axis.minimum // axis.multiple_of) * axis.multiple_of
+        raise ModelError(
+            f"axis '{name}' of '{model}': the minimum {axis.minimum} is not a multiple of {axis.multiple_of}: "
+            f"the next is {above}"
+        )
+
+
+def _without_fixed_axes(spec: ModelSpec) -> ModelSpec:
+    fixed = {n: a.default for n, a in spec.axes.items() if a.minimum > a.maximum - a.multiple_of}
+    inputs = tuple(
+        replace(i, shape=tuple(fixed.get(d, d) if isinstance(d, str) else d for d in i.shape)) for i in spec.inputs
+    )
+    return replace(spec, inputs=inputs, axes={n: a for n, a in spec.axes.items() if n not in fixed})

@@ -1,0 +1,136 @@
+"""Modules as people write them: taken, kept in a model folder, captured and recorded; or refused in a sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import edgekit
+from edgekit.errors import CaptureError, ModelError
+from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.module import spec_of_module
+from edgekit.model.source import load_model, resolve_model, save_model, weights_digest
+from edgekit.model.spec import ModelSpec
+from edgekit.reference.record import record_reference
+from edgekit.reference.store import read_reference
+from tests import modules
+
+TAKEN = [
+    "number",
+    "bfloat16",
+    "float16",
+    "recurrent",
+    "one_image",
+    "batch_of_one",
+    "batch_of_four",
+    "float32_inside",
+    "without_parameters",
+    "dictionary",
+    "record",
+    "any_arguments",
+    "keyword_only",
+    "infinities",
+    "tied",
+    "yes_or_no",
+    "video",
+]
+REFUSED = {
+    "casting": (ModelError, "has weights of torch.bfloat16 and does not run in float32, as artifacts do at"),
+    "in_place": (CaptureError, "changes its input 'x' in place, which no artifact does: copy it first (x = x.clone())"),
+    "counting": (CaptureError, "changes its own 'calls' while it answers: a state must be an input and an output"),
+    "counting_in_torchscript": (CaptureError, "changes its own 'calls' while it answers"),
+    "remembering": (CaptureError, "it remembers what it saw, in an attribute that is neither parameter nor buffer"),
+    "random_numbers": (CaptureError, "it draws random numbers"),
+    "complex_numbers": (ModelError, "torch.complex64 in 'output', which no edge runtime has: return torch.view_as"),
+    "text": (ModelError, "returned str in 'label': an answer is made of tensors"),
+    "other_outputs": (ModelError, "returned no 'scores': it returned logits, pooled"),
+    "vocabulary": (CaptureError, "looks up a row beyond its table"),
+    "odd_minimum": (ModelError, "the minimum 3 is not a multiple of 2: the next is 4"),
+    "no_name": (ModelError, "'a b/c' is no name for a model"),
+    "no_tensor_name": (ModelError, "'the answer' is no name for an input or output"),
+    "same_name_twice": (ModelError, "more than one input or output 'x'"),
+}
+
+
+def named(factory: str) -> ModelSpec:
+    return resolve_model(f"tests.modules:{factory}")
+
+
+@pytest.mark.parametrize("factory", TAKEN)
+def test_it_is_kept_captured_and_recorded(factory: str, tmp_path: Path) -> None:
+    spec = named(factory)
+    save_model(spec, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert weights_digest(again) == weights_digest(spec)
+    assert [i.name for i in spec.inputs] == [i.name for i in getattr(modules, factory)().inputs]
+    program = capture(again)
+    arguments = to_tensors(spec, spec.random(3))
+    with torch.no_grad():
+        wanted = named_outputs(spec, spec.module(*arguments))
+        got = named_outputs(spec, program.exported.module()(*arguments))
+    for name, array in wanted.items():
+        np.testing.assert_allclose(got[name], array, atol=1e-6)
+    record_reference(spec, tmp_path / "reference")
+    assert {o.name for o in spec.outputs} <= set(read_reference(tmp_path / "reference").batches[0].outputs)
+
+
+@pytest.mark.parametrize("factory", REFUSED)
+def test_what_cannot_be_exported_says_why_and_the_way_out(factory: str) -> None:
+    kind, sentence = REFUSED[factory]
+    with pytest.raises(kind, match=re.escape(sentence)) as caught:
+        capture(named(factory))
+    assert "\n" not in str(caught.value)
+
+
+def test_outputs_are_taken_by_name() -> None:
+    spec = named("dictionary")
+    pooled, logits = spec.module(torch.ones(2, 6))
+    assert (pooled.shape, logits.shape) == ((2,), (2, 4))
+
+
+def test_weights_in_bfloat16_are_the_same_numbers_in_float32() -> None:
+    theirs, ours = modules.bfloat16().module, named("bfloat16").module
+    assert {p.dtype for p in ours.parameters()} == {torch.float32}
+    for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert torch.equal(one.float(), other)
+
+
+def test_a_users_own_module_stays_as_it_was() -> None:
+    net = nn.Linear(6, 4).to(torch.bfloat16).eval()
+    spec = spec_of_module(net, torch.ones(1, 6, dtype=torch.bfloat16))
+    assert net.weight.dtype == torch.bfloat16
+    assert (spec.inputs[0].dtype, spec.outputs[0].dtype) == ("float32", "float32")
+
+
+def test_an_axis_of_one_size_is_a_size() -> None:
+    spec = named("batch_of_four")
+    assert spec.axes == {}
+    assert spec.inputs[0].shape == (4, 6)
+
+
+@pytest.mark.parametrize("factory", ["number", "recurrent", "batch_of_four", "float32_inside", "record"])
+def test_it_is_exported_and_verified(factory: str, tmp_path: Path) -> None:
+    build = edgekit.export(f"tests.modules:{factory}", targets=["onnx"], output=tmp_path, progress="none")
+    made = build["onnx"]
+    assert made.status == "verified", made.sentences
+    told = any("measured without float64" in sentence for sentence in made.sentences)
+    assert told == (factory == "float32_inside"), made.sentences
+
+
+def test_an_example_names_the_outputs() -> None:
+    spec = spec_of_module(modules.record().module, torch.ones(1, 6))
+    assert [o.name for o in spec.outputs] == ["logits", "others_0", "others_1"]
+    spec = spec_of_module(modules.keyword_only().module, {"x": torch.ones(1, 6), "scale": torch.ones(1, 4)})
+    assert [i.name for i in spec.inputs] == ["x", "scale"]
+
+
+def test_causes_are_told_where_every_target_failed(tmp_path: Path) -> None:
+    net = modules.Formula(lambda linear, x: torch.linalg.svdvals(linear(x)))
+    build = edgekit.export(net.eval(), example=torch.ones(2, 6), targets=["onnx"], output=tmp_path, progress="none")
+    assert build["onnx"].status == "failed"
+    assert "cannot translate 'formula'" in build["onnx"].sentences[0]
