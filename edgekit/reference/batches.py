@@ -23,7 +23,6 @@ from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
-FEATURE_ROWS = 4  # images whose features are recorded: they are large, and follow from what is recorded of all
 RANDOM_ROWS = 4
 SAMPLED_SHAPE = 1  # times the pixels of one image of default size
 
@@ -35,9 +34,11 @@ class Batch:
     Attributes:
         name: "evaluation", "stress" or "grid-NN".
         inputs: By name, [n, ...].
-        outputs: By name, [n, ...]; features for the first FEATURE_ROWS rows only.
+        outputs: By name, rows first, [n, ...] or [1, ...] of what is one thing; of what is large the first rows, and by
+            the name with `sketch.SUFFIX` sketches of all (`edgekit.reference.answers`).
         sizes: For a grid batch the sizes of its axes; empty otherwise.
         names: One name a row.
+        answered_by: What gave the answers, in words.
     """
 
     name: str
@@ -45,11 +46,17 @@ class Batch:
     outputs: Mapping[str, Array]
     sizes: Mapping[str, int]
     names: tuple[str, ...]
+    answered_by: str = ""
 
     @property
     def single(self) -> bool:
         """Whether its rows are run one at a time, as an edge device would."""
         return not self.sizes
+
+    @property
+    def rows_a_run(self) -> int:
+        """Rows that one run answers."""
+        return 1 if self.single else len(self.names)
 
     def first(self, rows: int) -> Batch:
         """The same with its first rows only."""
