@@ -36,6 +36,34 @@ Metric = Callable[[Mapping[str, Array], Array], Array]
 """(outputs of n images, truth of n images) -> float64 [n], each in [0, 1], larger is better."""
 
 
+Role = Literal[
+    "scores",
+    "counts",
+    "ranking",
+    "features",
+    "logits",
+    "probabilities",
+    "labels",
+    "boxes",
+    "mask",
+    "embedding",
+    "image",
+    "state",
+    "tensor",
+]
+"""What an output is for, which decides how it is judged (shapes without the batch, which may stand anywhere):
+
+- "scores" [N]: values in [0, 1] whose order matters; "counts" [N]: integers that follow from scores by
+  `floor(low + (high - low) * score + 0.5)`; "ranking" [K]: indices of the largest scores, largest first; "features"
+  [K, D]: rows that belong to the ranking.
+- "logits" and "probabilities" [..., C]: the largest is the answer; "labels": integers, which are equal.
+- "boxes" [n, 4 or more]: left, top, right, bottom, and what else there is; "mask" [..., H, W]: inside where above the
+  middle of low and high.
+- "embedding" [D]: its direction matters; "image" [C, H, W]: depth, denoised ...; "state": goes in again with the next
+  run; "tensor": the rest.
+"""
+
+
 @dataclass(frozen=True)
 class Axis:
     """A dimension that may vary.
@@ -81,21 +109,23 @@ class Output:
 
     Attributes:
         name: Name in every artifact.
-        role: How it is judged. "scores": values in a fixed range whose order matters, [B, N]. "counts": integers
-            that follow from scores by `floor(low + (high - low) * score + 0.5)`. "ranking": indices [B, K] of the
-            largest scores, largest first. "features": rows [B, K, D] that belong to the ranking. "tensor": the rest.
+        role: How it is judged: one of `Role`.
         of: The output that a "counts", "ranking" or "features" output is derived from.
         dtype: NumPy name.
-        low: Smallest count.
-        high: Largest count.
+        low: Smallest count; of a mask the value that is surely outside.
+        high: Largest count; of a mask the value that is surely inside.
+        axes: A name for each of its axes, in order: "batch" is where its rows are, wherever it stands; without it the
+            output is one thing for all rows of a run. "channels" names what has a scale of its own. Empty: the batch is
+            the one axis whose size is always that of the batch (`edgekit.judge.rows`).
     """
 
     name: str
-    role: Literal["scores", "counts", "ranking", "features", "tensor"] = "tensor"
+    role: Role = "tensor"
     of: str = ""
     dtype: str = "float32"
     low: float = 0.0
     high: float = 1.0
+    axes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

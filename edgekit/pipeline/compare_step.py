@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.judge import metrics, verdict
+from edgekit.judge.faults import BASES
 from edgekit.judge.metrics import Comparison
+from edgekit.judge.rows import row_names
+from edgekit.judge.sketch import SUFFIX, sketch
 from edgekit.judge.verdict import Verdict
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.reference.batches import STRESS, Batch, applicable_batches, arrays_of
@@ -85,14 +88,36 @@ def _noise_without_fp64(recorded: Reference) -> bool:
 def _compared(
     outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], limit: float, task: Evaluation | None
 ) -> list[Comparison]:
-    """All rows without the outputs that were recorded for the first rows only, and those rows with them."""
+    """All rows, of what is large their sketches; then the rows that were kept whole; then what is one thing."""
     rows = len(batch.names)
-    partly = {o.name for o in outputs if o.name in batch.outputs and len(batch.outputs[o.name]) < rows}
-    whole = _one(tuple(o for o in outputs if o.name not in partly), batch, answers, limit, task)
-    if not partly:
-        return [whole]
-    first = min(len(batch.outputs[name]) for name in partly)
-    return [whole, _one(outputs, batch.first(first), {n: a[:first] for n, a in answers.items()}, limit, None)]
+    single = {n for n, a in batch.outputs.items() if n + SUFFIX not in batch.outputs and len(a) != rows}
+    many = tuple(o for o in outputs if o.name not in single)
+    large = {o.name for o in outputs if o.name + SUFFIX in batch.outputs}
+    found = []
+    if many or not outputs:
+        found.append(_one(*_sketched(many, batch, answers, large), limit, task))
+    if large:
+        first = min(len(batch.outputs[name]) for name in large)
+        found.append(_one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, limit, None))
+    if single:
+        whole = replace(batch, names=row_names(batch.names, 1))
+        found.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, limit, None))
+    return found
+
+
+def _sketched(
+    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], large: Collection[str]
+) -> tuple[tuple[Output, ...], Batch, Mapping[str, Array]]:
+    """Outputs, batch and answers with sketches in the place of what is large."""
+    if not large:
+        return outputs, batch, answers
+    roles = tuple(
+        o if o.name not in large else replace(o, dtype="float32", role=o.role if o.role in BASES else "tensor")
+        for o in outputs
+    )
+    recorded = {n: batch.outputs[n + SUFFIX] if n in large else a for n, a in batch.outputs.items()}
+    made = {n: sketch(a) if n in large and a.ndim > 1 else a for n, a in answers.items()}
+    return roles, replace(batch, outputs=recorded), made
 
 
 def _one(

@@ -12,6 +12,7 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Va
 from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
+from edgekit.judge.rows import shape_of
 from edgekit.model.graph import capture
 from edgekit.model.source import model_digest
 from edgekit.pipeline import process, worker
@@ -127,7 +128,7 @@ def _manifest(
     left_out: Mapping[str, str],
 ) -> Manifest:
     spec = context.spec
-    answers = context.recorded.batches[0].outputs
+    answers, rows = context.recorded.batches[0].outputs, context.recorded.info.row_axes
     return Manifest(
         name=spec.name,
         target=name,
@@ -138,7 +139,7 @@ def _manifest(
         model_sha256=model_digest(context.root / MODEL),
         options=dict(options),
         inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
-        outputs=tuple(TensorInfo.of_output(o, ("batch", *answers[o.name].shape[1:])) for o in spec.outputs),
+        outputs=tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
         axes={n: AxisInfo.of_axis(a, n in exported.dynamic) for n, a in spec.axes.items()},
         notes=exported.notes,
         tools=dict(tools),

@@ -17,7 +17,7 @@ from edgekit.artifact.result import Result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.program import Capture, program_matches, save_program
-from edgekit.model.source import load_model, model_digest, save_model
+from edgekit.model.source import load_model, model_digest, save_model, weights_digest
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
@@ -25,8 +25,8 @@ from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.variants import made_and_evaluated
-from edgekit.reference.record import obtain
-from edgekit.reference.store import read_reference
+from edgekit.reference.adopt import obtain
+from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
 from edgekit.target import Target
 
@@ -108,8 +108,9 @@ def verify(root: Path, listener: Listener) -> Build:
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
     if not there:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
-    recorded = read_reference(root / REFERENCE)
-    context = RunContext(load_model(root / MODEL), root, targets, recorded, listener, fresh=True)
+    spec = load_model(root / MODEL)
+    recorded = reference_of(root / REFERENCE, weights_digest(spec))
+    context = RunContext(spec, root, targets, recorded, listener, fresh=True)
     order = tuple(name for name in registry.ordered(there, targets) if name in there)
     listener.started(order, {})
     outcomes = []

@@ -19,6 +19,7 @@ from edgekit.artifact.result import CANDIDATE, Ratio, Timing
 from edgekit.artifact.store import read_artifact
 from edgekit.judge import latency
 from edgekit.judge.latency import Latency
+from edgekit.judge.rows import Axes, rows_of
 from edgekit.model.source import load_model
 from edgekit.model.spec import Array
 from edgekit.reference.batches import EVALUATION, Batch, applicable_batches
@@ -115,11 +116,12 @@ def run_artifact(
     try:
         answers: dict[str, Array] = {}
         failures: dict[str, str] = {}
+        axes = recorded.info.row_axes
         batches = applicable_batches(recorded.batches, read_artifact(Path(folder), check=False).axes, images)
         for number, batch in enumerate(batches):
             progress(0.8 * number / len(batches), f"running {batch.name} in {runtime.device}")
             try:
-                answers |= {f"{batch.name}/{name}": array for name, array in _answer(runtime, batch).items()}
+                answers |= {f"{batch.name}/{name}": rows for name, rows in _answer(runtime, batch, axes).items()}
             except Exception as error:
                 failures[batch.name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         _save(answers, Path(out) / ANSWERS)
@@ -132,8 +134,8 @@ def run_artifact(
         runtime.close()
 
 
-def _answer(runtime: Runtime, batch: Batch) -> dict[str, Array]:
-    return batch.joined([runtime.run(row) for row in batch.rows()])
+def _answer(runtime: Runtime, batch: Batch, axes: Axes) -> dict[str, Array]:
+    return rows_of([(batch.rows_a_run, runtime.run(inputs)) for inputs in batch.rows()], axes)
 
 
 def _save(answers: Mapping[str, Array], path: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,6 @@ from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
-FEATURE_ROWS = 4  # images whose features are recorded: they are large, and follow from what is recorded of all
 RANDOM_ROWS = 4
 SAMPLED_SHAPE = 1  # times the pixels of one image of default size
 
@@ -35,9 +34,11 @@ class Batch:
     Attributes:
         name: "evaluation", "stress" or "grid-NN".
         inputs: By name, [n, ...].
-        outputs: By name, [n, ...]; features for the first FEATURE_ROWS rows only.
+        outputs: By name, rows first, [n, ...] or [1, ...] of what is one thing; of what is large the first rows, and by
+            the name with `sketch.SUFFIX` sketches of all (`edgekit.reference.answers`).
         sizes: For a grid batch the sizes of its axes; empty otherwise.
         names: One name a row.
+        answered_by: What gave the answers, in words.
     """
 
     name: str
@@ -45,11 +46,17 @@ class Batch:
     outputs: Mapping[str, Array]
     sizes: Mapping[str, int]
     names: tuple[str, ...]
+    answered_by: str = ""
 
     @property
     def single(self) -> bool:
         """Whether its rows are run one at a time, as an edge device would."""
         return not self.sizes
+
+    @property
+    def rows_a_run(self) -> int:
+        """Rows that one run answers."""
+        return 1 if self.single else len(self.names)
 
     def first(self, rows: int) -> Batch:
         """The same with its first rows only."""
@@ -65,14 +72,6 @@ class Batch:
         for row in range(len(self.names)):
             steps = {name: len(array) // len(self.names) for name, array in self.inputs.items()}
             yield {n: array[row * steps[n] : (row + 1) * steps[n]] for n, array in self.inputs.items()}
-
-    def joined(self, answers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-        """The answers of its runs by output, [n, ...]; an output without the images as its first axis is one row."""
-        rows = 1 if self.single else len(self.names)
-        return {
-            name: np.concatenate([a if a.shape[:1] == (rows,) else a[None] for a in (one[name] for one in answers)])
-            for name in answers[0]
-        }
 
 
 def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 from edgekit.model.spec import Array
 
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
+SEAL = "content_sha256"
 _PREFIX = "evaluation/"  # of the tensors that belong to the evaluation set
 
 
@@ -37,11 +38,21 @@ class Speed:
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """One batch of a reference: its name, the sizes of its axes where it is a shape of the grid, a name a row."""
+    """One batch of a reference.
+
+    Attributes:
+        name: Of the batch.
+        sizes: Of its axes, where it is a shape.
+        names: One a row.
+        inputs_sha256: Of its inputs.
+        answered_by: What gave the answers, in words.
+    """
 
     name: str
     sizes: Mapping[str, int]
     names: tuple[str, ...]
+    inputs_sha256: str = ""
+    answered_by: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +75,8 @@ class ReferenceInfo:
         metric_values: Its value for each image.
         batches: What was asked, in order.
         weights_sha256: Of the model that was recorded.
-        inputs_sha256: Of all that was asked.
         outputs_sha256: Of outputs.safetensors.
+        row_axes: The batch axis of each output; None where it is one thing.
         raw: All of reference.json.
     """
 
@@ -84,8 +95,8 @@ class ReferenceInfo:
     metric_values: tuple[float, ...] = ()
     batches: tuple[BatchInfo, ...] = ()
     weights_sha256: str = ""
-    inputs_sha256: str = ""
     outputs_sha256: str = ""
+    row_axes: Mapping[str, int | None] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     def outputs(self, names: Sequence[str]) -> dict[str, Array]:
@@ -131,6 +142,8 @@ def read_info(folder: Path) -> ReferenceInfo:
         return ReferenceInfo(folder, missing="the reference of this build is damaged")
     if not isinstance(found, dict):
         return ReferenceInfo(folder, missing="the reference of this build is damaged")
+    if found.get(SEAL) != seal_of(found):
+        return ReferenceInfo(folder, missing="the reference of this build was changed after it was recorded")
     metric = _table(found, "metric")
     mean = metric.get("mean")
     values = next((value for value in metric.values() if isinstance(value, list)), [])
@@ -151,9 +164,16 @@ def read_info(folder: Path) -> ReferenceInfo:
         metric_mean=float(mean) if _is_number(mean) else None,
         metric_values=tuple(float(value) if _is_number(value) else math.nan for value in values),
         batches=tuple(_batches(found.get("batches"))),
-        **{name: str(found.get(name) or "") for name in ("weights_sha256", "inputs_sha256", "outputs_sha256")},
+        **{name: str(found.get(name) or "") for name in ("weights_sha256", "outputs_sha256")},
+        row_axes={str(n): a if isinstance(a, int) else None for n, a in _table(found, "row_axes").items()},
         raw=found,
     )
+
+
+def seal_of(found: Mapping[str, Any]) -> str:
+    """sha256 over all of reference.json but the seal itself; it names the hashes of the inputs and of the outputs."""
+    rest = {name: value for name, value in found.items() if name != SEAL}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def tensors(path: Path, names: Mapping[str, str]) -> dict[str, Array]:
@@ -210,7 +230,8 @@ def _batches(batches: object) -> Iterator[BatchInfo]:
     for batch in batches if isinstance(batches, list) else ():
         if isinstance(batch, dict):
             sizes = {str(axis): int(size) for axis, size in _table(batch, "sizes").items() if _is_number(size)}
-            yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")))
+            told = (str(batch.get(key) or "") for key in ("inputs_sha256", "answered_by"))
+            yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")), *told)
 
 
 def _names(batches: object) -> tuple[str, ...]:

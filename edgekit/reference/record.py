@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,43 +12,20 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.judge import latency
+from edgekit.judge.rows import Axes
 from edgekit.model.spec import Array, Evaluation, ModelSpec
-from edgekit.reference.batches import (
-    EVALUATION,
-    FEATURE_ROWS,
-    Batch,
-    arrays_of,
-    inputs_digest,
-    same_inputs,
-)
-from edgekit.reference.info import OUTPUTS, read_info
-from edgekit.reference.store import Reference, read_reference, write_reference
+from edgekit.reference.answers import aligned, answered, kept
+from edgekit.reference.batches import EVALUATION, Batch
+from edgekit.reference.store import write_reference
 from edgekit.reference.subject import Subject, subject_of
 from edgekit.runtime.protocol import Runtime
 from edgekit.runtime.threads import threads
 from edgekit.target import silent
 
+SCHEMA_VERSION = 2
+NOISE_ROWS = 16
+"""Of the first batch, on which the noise of outputs is measured that a shipped reference did not measure."""
 CPU_RUNS = 20  # a CPU reference is a stand-in, made while a user waits; artifacts are timed by the full protocol
-
-
-def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None] = silent) -> Reference:
-    """The reference of a build: its own if it belongs to these weights, else the one that ships, else a new CPU one.
-
-    Args:
-        spec: The model.
-        folder: The build's reference folder.
-        progress: Told what is going on.
-
-    Raises:
-        RecordError: If the model's own answer is not finite.
-    """
-    subject = subject_of(spec)
-    if (found := _kept(subject, folder)) is not None:
-        return found
-    progress(0.1, "preparing the reference")
-    if not _adopted(subject, folder):
-        _record(subject, folder, "cpu", True, progress)
-    return read_reference(folder)
 
 
 def record_reference(
@@ -71,62 +47,72 @@ def record_reference(
     Raises:
         RecordError: If the device is not there, or the model's answer is not finite.
     """
-    _record(subject_of(spec), folder, device, with_inputs, progress)
+    record(subject_of(spec), folder, device, with_inputs, progress)
 
 
-def _record(
+def record(
     subject: Subject, folder: Path, device: str, with_inputs: bool, progress: Callable[[float, str], None]
 ) -> None:
+    """As `record_reference`, of a model whose needs are known."""
     _settle(device)
     runtime = subject.opened(device)
     progress(0.1, f"recording on {runtime.device}")
-    answered = tuple(replace(batch, outputs=_answers(runtime, subject, batch)) for batch in subject.asked)
-    _refuse_not_finite(subject, answered)
+    batches, axes = answered(runtime, subject.outputs, subject.asked)
+    batches = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
+    _refuse_not_finite(subject, batches)
     progress(0.5, "measuring the noise floor")
-    real = next((b for b in answered if b.name == EVALUATION), answered[0])
-    noise = _noise(subject, real, device)
+    real = next((b for b in batches if b.name == EVALUATION), batches[0])
+    noise, double = measured_noise(subject, real, device, axes)
     progress(0.7, "measuring latency")
     info: dict[str, object] = {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "name": subject.name,
         "device": _describe(device),
         "device_kind": device,
         "driver": _driver(device),
         "versions": {"torch": _torch_version(), "python": platform.python_version(), "numpy": np.__version__},
-        "flags": {"tf32": False, "deterministic": True, "dtype": "float32"},
+        "flags": {"tf32": False, "deterministic": True, "dtype": "float32", "double": double},
         "weights_sha256": subject.weights_sha256,
+        "row_axes": dict(axes),
         "noise": noise,
         "metric": _task(subject.evaluation, real),
         "captions": list(subject.evaluation.captions) if subject.evaluation is not None else [],
         "latency": _latency(subject, device),
     }
-    write_reference(folder, answered, info, with_inputs)
+    sketched = () if with_inputs else subject.features
+    batches = tuple(replace(batch, outputs=kept(batch.outputs, sketched)) for batch in batches)
+    write_reference(folder, batches, info, with_inputs)
 
 
-def _adopted(subject: Subject, folder: Path) -> bool:
-    """Copy the reference that ships with a model into a build, with inputs; False where it is of another model."""
-    from safetensors.numpy import load_file
+def measured_noise(
+    subject: Subject, batch: Batch, device: str, axes: Axes, outputs: Collection[str] | None = None
+) -> tuple[dict[str, dict[str, float]], bool]:
+    """Largest absolute difference of each floating output between device fp32, CPU fp32 and CPU fp64.
 
-    if subject.shipped is None:
-        return False
-    info, asked = read_info(subject.shipped), subject.asked
-    same = info.weights_sha256 == subject.weights_sha256 and info.inputs_sha256 == inputs_digest(asked)
-    if info.missing or not same:
-        return False
-    outputs = load_file(subject.shipped / OUTPUTS)
-    whole = tuple(replace(b, outputs=arrays_of(b.name, outputs)) for b in asked)
-    write_reference(folder, whole, info.raw, with_inputs=True)
-    return True
+    Args:
+        subject: The model.
+        batch: What was asked, with the device's answers.
+        device: Of these answers.
+        axes: The batch axis of each output.
+        outputs: Those that are measured; None for all.
 
-
-def _kept(subject: Subject, folder: Path) -> Reference | None:
-    """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
+    Returns:
+        By output and pair; and whether the module runs in double precision: what does not is compared without it.
+    """
+    answers: dict[str, Mapping[str, Array]] = {device: batch.outputs} if device != "cpu" else {}
+    answers["cpu32"] = _answers(subject.opened(), subject, batch, axes) if device != "cpu" else batch.outputs
+    floats = [n for n, a in answers["cpu32"].items() if a.dtype.kind == "f" and (outputs is None or n in outputs)]
     try:
-        found = read_reference(folder)
-    except RecordError:
-        return None
-    same = found.info.weights_sha256 == subject.weights_sha256
-    return found if same and same_inputs(found.batches, subject.asked) else None
+        double = _answers(subject.opened(double=True), subject, batch, axes)
+    except Exception:  # whatever a module raises that was written for one precision
+        double = {}
+    if double and all(double[name].dtype == np.float64 for name in floats):
+        answers["cpu64"] = double
+    kinds = list(answers)
+    pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
+    others = {b: aligned(subject.outputs, answers[kinds[0]], answers[b]) for b in kinds}
+    found = {o: {f"{a} {b}": _furthest(others[a][o], others[b][o]) for a, b in pairs} for o in floats}
+    return found, "cpu64" in answers
 
 
 def host() -> dict[str, str]:
@@ -152,9 +138,8 @@ def _settle(device: str) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _answers(runtime: Runtime, subject: Subject, batch: Batch) -> dict[str, Array]:
-    answer = batch.joined([runtime.run(row) for row in batch.rows()])
-    return {name: array[:FEATURE_ROWS] if name in subject.features else array for name, array in answer.items()}
+def _answers(runtime: Runtime, subject: Subject, batch: Batch, axes: Axes) -> Mapping[str, Array]:
+    return answered(runtime, subject.outputs, (batch,), axes)[0][0].outputs
 
 
 def _refuse_not_finite(subject: Subject, batches: tuple[Batch, ...]) -> None:
@@ -164,19 +149,9 @@ def _refuse_not_finite(subject: Subject, batches: tuple[Batch, ...]) -> None:
                 raise RecordError(f"'{subject.name}' itself answers NaN or Inf in '{name}' on the {batch.name} inputs")
 
 
-def _noise(subject: Subject, batch: Batch, device: str) -> dict[str, dict[str, float]]:
-    """Largest absolute difference of each score or tensor output between device fp32, CPU fp32 and CPU fp64."""
-    answers: dict[str, Mapping[str, Array]] = {device: batch.outputs} if device != "cpu" else {}
-    answers["cpu32"] = _answers(subject.opened(), subject, batch)
-    with contextlib.suppress(RuntimeError, TypeError):  # a float32 tensor made inside: "noise" has no cpu64 then
-        answers["cpu64"] = _answers(subject.opened(double=True), subject, batch)
-    kinds = list(answers)
-    pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
-    return {o: {f"{a} {b}": _furthest(answers[a][o], answers[b][o]) for a, b in pairs} for o in subject.floats}
-
-
 def _furthest(one: Array, other: Array) -> float:
-    return float(np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)), initial=0.0))
+    off = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    return float(np.max(off[~np.isnan(off)], initial=0.0))  # NaN: rows of patches that only one side chose
 
 
 def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, object]]]:

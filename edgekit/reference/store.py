@@ -12,7 +12,7 @@ import numpy as np
 from edgekit.errors import RecordError
 from edgekit.model.spec import Array
 from edgekit.reference.batches import Batch, arrays_of, inputs_digest
-from edgekit.reference.info import INFO, INPUTS, OUTPUTS, ReferenceInfo, read_info
+from edgekit.reference.info import INFO, INPUTS, OUTPUTS, SEAL, BatchInfo, ReferenceInfo, read_info, seal_of
 from edgekit.storage.files import digest_file, dump_json, staging, write_text
 
 
@@ -50,18 +50,16 @@ class Reference:
 
 
 def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str, object], with_inputs: bool) -> None:
-    """Write a reference folder atomically; `info` gains the hashes and the list of batches."""
+    """Write a reference folder atomically; `info` gains the list of batches, the hashes and a seal over everything."""
     from safetensors.numpy import save
 
     outputs = _named({b.name: b.outputs for b in batches})
     with staging(folder) as staged:
         (staged / OUTPUTS).write_bytes(save(outputs))
-        described = [{"name": b.name, "sizes": dict(b.sizes), "names": list(b.names)} for b in batches]
-        own = {"batches": described, "inputs_sha256": inputs_digest(batches)}
-        own["outputs_sha256"] = digest_file(staged / OUTPUTS)
+        whole = {**info, "batches": [_described(b) for b in batches], "outputs_sha256": digest_file(staged / OUTPUTS)}
         if with_inputs:
             (staged / INPUTS).write_bytes(save(_named({b.name: b.inputs for b in batches})))
-        write_text(staged / INFO, dump_json({**info, **own}))
+        write_text(staged / INFO, dump_json({**whole, SEAL: seal_of(whole)}))
 
 
 def read_reference(folder: Path) -> Reference:
@@ -76,17 +74,66 @@ def read_reference(folder: Path) -> Reference:
     if not (folder / INFO).is_file():
         raise RecordError(f"no reference in '{folder}': make it with `edgekit reference`")
     if info.missing or not info.batches:
-        raise RecordError(f"the reference in '{folder}' is damaged: run `edgekit reference` again")
+        why = info.missing.partition(" was ")[2]
+        told = f"was {why}" if why else "is damaged"
+        raise RecordError(f"the reference in '{folder}' {told}: run `edgekit reference` again")
     try:
-        inputs, outputs = load_file(folder / INPUTS), load_file(folder / OUTPUTS)
+        inputs = load_file(folder / INPUTS)
     except Exception as error:
         raise RecordError(f"the reference in '{folder}' is damaged ({error}): run `edgekit reference` again") from error
     batches = tuple(
-        Batch(b.name, arrays_of(b.name, inputs), arrays_of(b.name, outputs), b.sizes, b.names) for b in info.batches
+        Batch(b.name, arrays_of(b.name, inputs), outputs, b.sizes, b.names, b.answered_by)
+        for b, outputs in recorded_outputs(info)
     )
-    if inputs_digest(batches) != info.inputs_sha256 or digest_file(folder / OUTPUTS) != info.outputs_sha256:
+    asked = [b.inputs_sha256 for b in info.batches]
+    if [inputs_digest((batch,)) for batch in batches] != asked:
         raise RecordError(f"the reference in '{folder}' was changed after it was recorded: run `edgekit reference`")
     return Reference(batches, info)
+
+
+def reference_of(folder: Path, weights_sha256: str) -> Reference:
+    """Read a build's reference for a model with these weights (`edgekit.model.source.weights_digest`).
+
+    Raises:
+        RecordError: If it is missing, incomplete or damaged, or belongs to other weights.
+    """
+    found = read_reference(folder)
+    if found.info.weights_sha256 != weights_sha256:
+        raise RecordError(
+            f"the reference in '{folder}' was recorded with other weights than the model's: run `edgekit export` again"
+        )
+    return found
+
+
+def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Array]], ...]:
+    """The batches of a reference with their answers, whether or not its inputs are there.
+
+    Raises:
+        RecordError: If the outputs are damaged, or are not those that reference.json names.
+    """
+    from safetensors.numpy import load_file
+
+    try:
+        outputs, found = load_file(info.folder / OUTPUTS), digest_file(info.folder / OUTPUTS)
+    except Exception as error:
+        raise RecordError(
+            f"the reference in '{info.folder}' is damaged ({error}): run `edgekit reference` again"
+        ) from error
+    if found != info.outputs_sha256:
+        raise RecordError(
+            f"the reference in '{info.folder}' was changed after it was recorded: run `edgekit reference`"
+        )
+    return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
+
+
+def _described(batch: Batch) -> dict[str, object]:
+    return {
+        "name": batch.name,
+        "sizes": dict(batch.sizes),
+        "names": list(batch.names),
+        "inputs_sha256": inputs_digest((batch,)),
+        "answered_by": batch.answered_by,
+    }
 
 
 def _largest(values: Iterable[float]) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from edgekit.model.source import weights_digest
-from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.reference.batches import Batch, batches_for
 from edgekit.runtime.protocol import Runtime
 
@@ -33,8 +33,7 @@ class Subject:
         shipped: Folder of the reference that ships with the model, or None.
         evaluation: Its evaluation set, or None.
         asked: The batches of inputs, without outputs.
-        features: Outputs that are recorded for the first rows only.
-        floats: Outputs whose noise is measured.
+        outputs: What it answers with.
         timed: One batch of inputs for each batch size that is timed, by "batch 1" and "batch 32".
         opened: Opens a copy of the model.
         timed_on_cuda: Times a batch on a GPU, by way of running.
@@ -45,11 +44,15 @@ class Subject:
     shipped: Path | None
     evaluation: Evaluation | None
     asked: tuple[Batch, ...]
-    features: frozenset[str]
-    floats: tuple[str, ...]
+    outputs: tuple[Output, ...]
     timed: Mapping[str, Mapping[str, Array]]
     opened: Opened
     timed_on_cuda: Callable[[Mapping[str, Array]], dict[str, dict[str, object]]]
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Outputs of which a reference that ships keeps sketches."""
+        return frozenset(o.name for o in self.outputs if o.role == "features")
 
 
 def subject_of(spec: ModelSpec) -> Subject:
@@ -76,8 +79,7 @@ def subject_of(spec: ModelSpec) -> Subject:
         shipped=spec.reference,
         evaluation=evaluation,
         asked=asked,
-        features=frozenset(o.name for o in spec.outputs if o.role == "features"),
-        floats=tuple(o.name for o in spec.outputs if o.role in ("scores", "tensor")),
+        outputs=spec.outputs,
         timed=timed,
         opened=opened,
         timed_on_cuda=timed_on_cuda,

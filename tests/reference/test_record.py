@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 import torch
 
 from edgekit.errors import RecordError
+from edgekit.judge.sketch import sketch
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.reference.batches import EVALUATION, FEATURE_ROWS, INFO
+from edgekit.reference.answers import WHOLE_ROWS
+from edgekit.reference.batches import EVALUATION, INFO
+from edgekit.reference.info import read_info
 from edgekit.reference.record import host, record_reference
-from edgekit.reference.store import read_reference
+from edgekit.reference.store import read_reference, recorded_outputs
 from edgekit.testing import small_model
 
 
@@ -52,27 +56,68 @@ def test_a_recording_tells_what_made_it_and_how_it_goes_on(tmp_path: Path) -> No
     said = info(tmp_path / "reference")
     assert said["device_kind"] == "cpu"
     assert said["device"].startswith("CPU (")
-    assert said["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32"}
+    assert said["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32", "double": True}
     assert said["metric"]["name"] == "found@8"
     assert len(said["metric"]["images"]) == 6
     assert set(said["latency"]) == {"batch 1", "batch 32"}
 
 
-def test_features_are_kept_of_the_first_rows_and_all_else_of_all(tmp_path: Path) -> None:
-    record_reference(small_model(), tmp_path / "reference")
-    real = next(b for b in read_reference(tmp_path / "reference").batches if b.name == EVALUATION)
-    assert {name: len(array) for name, array in real.outputs.items()} == {
+def test_a_reference_that_ships_keeps_features_of_the_first_rows_and_sketches_of_all(tmp_path: Path) -> None:
+    record_reference(small_model(), tmp_path / "whole")
+    record_reference(small_model(), tmp_path / "shipped", with_inputs=False)
+    whole = read_reference(tmp_path / "whole").batches[0].outputs
+    assert {len(array) for array in whole.values()} == {6}
+    (batch, shipped), *_ = recorded_outputs(read_info(tmp_path / "shipped"))
+    assert batch.name == EVALUATION
+    assert {name: len(array) for name, array in shipped.items()} == {
         "relevance": 6,
         "budgets": 6,
         "indices": 6,
-        "tokens": FEATURE_ROWS,
+        "tokens": WHOLE_ROWS,
+        "tokens.sketch": 6,
     }
+    assert np.array_equal(shipped["tokens.sketch"], sketch(whole["tokens"]))
+
+
+def test_the_batch_axis_of_every_output_is_recorded_wherever_it_stands(tmp_path: Path) -> None:
+    class Turned(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.stack([x, 2 * x]), x.flatten()[:3], x @ x.T, x.sum(1), x.T
+
+    outputs = (*(Output(name) for name in ("second", "one", "pairs", "first")), Output("last", axes=("d", "batch")))
+    turned = replace(spec(), module=Turned().eval(), outputs=outputs)
+    record_reference(turned, tmp_path / "reference")
+    found = read_reference(tmp_path / "reference")
+    assert found.info.row_axes == {"second": 1, "one": None, "pairs": None, "first": 0, "last": 1}
+    eight = next(b for b in found.batches if b.sizes == {"batch": 8})
+    shapes = {name: array.shape for name, array in eight.outputs.items()}
+    assert shapes == {"second": (8, 2, 3), "one": (1, 3), "pairs": (1, 8, 8), "first": (8,), "last": (8, 3)}
+    assert np.array_equal(eight.outputs["second"][:, 1], 2 * eight.inputs["x"])
+
+
+def test_an_output_of_another_shape_for_each_input_is_one_sentence(tmp_path: Path) -> None:
+    class Ragged(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0.5]
+
+    with pytest.raises(RecordError, match="an output has another shape for each of the"):
+        record_reference(replace(spec(), module=Ragged().eval(), outputs=(Output("y"),)), tmp_path / "reference")
+
+
+def test_double_precision_is_measured_only_where_the_module_runs_in_double(tmp_path: Path) -> None:
+    class Single(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to(torch.float32) * 2
+
+    record_reference(replace(spec(), module=Single().eval(), outputs=(Output("y"),)), tmp_path / "reference")
+    assert info(tmp_path / "reference")["flags"]["double"] is False
+    assert info(tmp_path / "reference")["noise"] == {"y": {}}
 
 
 def test_the_noise_is_the_distance_to_double_precision(tmp_path: Path) -> None:
     record_reference(spec(), tmp_path / "reference")
     noise = info(tmp_path / "reference")["noise"]
-    assert noise["n"] == {"cpu32 cpu64": 0.0}
+    assert set(noise) == {"y"}
     drawn = next(b for b in read_reference(tmp_path / "reference").batches).inputs["x"]
     off = np.abs((drawn.astype(np.float64) + 1e8 - 1e8) - ((drawn + np.float32(1e8)) - np.float32(1e8)))
     assert noise["y"]["cpu32 cpu64"] == pytest.approx(off.max(), rel=1e-6)
@@ -91,7 +136,7 @@ def test_two_recordings_give_the_same_bytes_but_for_the_latency(tmp_path: Path) 
     for name in ("inputs.safetensors", "outputs.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
     one, other = info(tmp_path / "one"), info(tmp_path / "other")
-    assert {name for name in one if one[name] != other[name]} <= {"latency"}
+    assert {name for name in one if one[name] != other[name]} <= {"latency", "content_sha256"}
 
 
 def test_a_model_that_answers_nan_is_refused_by_output_and_inputs(tmp_path: Path) -> None:

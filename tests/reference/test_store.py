@@ -11,10 +11,11 @@ from edgekit.errors import RecordError
 from edgekit.judge import verdict
 from edgekit.judge.tolerance import FP32
 from edgekit.model.source import resolve_model
-from edgekit.reference import record
-from edgekit.reference.batches import FEATURE_ROWS, Batch
-from edgekit.reference.info import INFO, INPUTS
-from edgekit.reference.record import obtain, record_reference
+from edgekit.reference import adopt
+from edgekit.reference.adopt import obtain
+from edgekit.reference.batches import Batch
+from edgekit.reference.info import INFO, INPUTS, SEAL, seal_of
+from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.storage.files import digest_file
 from edgekit.testing import SMALL
@@ -34,10 +35,11 @@ def test_a_reference_holds_every_batch_and_its_noise(recorded: Path) -> None:
     evaluation = found.batches[0]
     assert evaluation.outputs["relevance"].shape == (6, 36)
     assert evaluation.outputs["budgets"].dtype == np.int64
-    assert len(evaluation.outputs["tokens"]) == FEATURE_ROWS
+    assert len(evaluation.outputs["tokens"]) == 6
     assert 0 < found.noise["relevance"] < 1e-5
+    assert 0 < found.noise["tokens"] < 1e-4
     assert found.device.startswith("CPU (")
-    assert found.info.raw["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32"}
+    assert found.info.raw["flags"] == {"tf32": False, "deterministic": True, "dtype": "float32", "double": True}
     assert found.info.raw["metric"]["name"] == "found@8"
     assert set(found.info.raw["latency"]) == {"batch 1", "batch 32"}
     assert found.info.raw["latency"]["batch 1"]["eager"]["p50"] > 0
@@ -52,7 +54,7 @@ def no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RecordedError
 
-    monkeypatch.setattr(record, "_record", refuse)
+    monkeypatch.setattr(adopt, "record", refuse)
 
 
 @pytest.mark.usefixtures("no_recording")
@@ -96,6 +98,43 @@ def test_a_shipped_reference_is_adopted_by_its_model_only(
         obtain(spec, tmp_path / "other")
 
 
+@pytest.mark.usefixtures("no_recording")
+def test_what_a_shipped_reference_did_not_record_is_answered_by_the_cpu_and_said(
+    recorded: Path, tmp_path: Path
+) -> None:
+    """Features of the fifth row on, a whole batch, and the noise of features."""
+    whole, shipped = read_reference(recorded), tmp_path / "shipped"
+    kept = [
+        replace(b, outputs={n: a[:4] if n == "tokens" else a for n, a in b.outputs.items()}, answered_by="a GPU")
+        for b in whole.batches
+        if b.name != "stress"
+    ]
+    noise = {"relevance": whole.info.raw["noise"]["relevance"]}
+    write_reference(shipped, tuple(kept), {**whole.info.raw, "device": "a GPU", "noise": noise}, with_inputs=False)
+    found = obtain(replace(resolve_model(SMALL), reference=shipped), tmp_path / "build")
+    batches = {b.name: b for b in found.batches}
+    assert batches["stress"].answered_by.startswith("PyTorch")
+    assert batches["grid-00"].answered_by == "a GPU"
+    assert batches["evaluation"].answered_by.startswith("a GPU; what it did not keep of the features: PyTorch")
+    for before, after in zip(whole.batches, found.batches, strict=True):
+        assert before.outputs.keys() == after.outputs.keys()
+        for name, array in before.outputs.items():
+            assert np.allclose(array, after.outputs[name], rtol=0, atol=1e-5), (before.name, name)
+    assert found.noise["tokens"] > 0
+
+
+@pytest.mark.usefixtures("no_recording")
+@pytest.mark.parametrize("file", ["reference.json", "outputs.safetensors"])
+def test_a_shipped_reference_that_was_changed_is_not_adopted(recorded: Path, tmp_path: Path, file: str) -> None:
+    shipped = tmp_path / "shipped"
+    shutil.copytree(recorded, shipped)
+    data = (shipped / file).read_bytes()
+    changed = data.replace(b'"relevance"', b'"Relevance"', 1) if file == INFO else data[:-1] + bytes([data[-1] ^ 1])
+    (shipped / file).write_bytes(changed)
+    with pytest.raises(RecordError, match="was changed after it was recorded"):
+        obtain(replace(resolve_model(SMALL), reference=shipped), tmp_path / "build")
+
+
 def test_a_changed_reference_is_refused(recorded: Path, tmp_path: Path) -> None:
     import shutil
 
@@ -107,6 +146,10 @@ def test_a_changed_reference_is_refused(recorded: Path, tmp_path: Path) -> None:
         (copy / name).write_bytes(bytes(data))
         with pytest.raises(RecordError, match=r"was changed after it was recorded|is damaged"):
             read_reference(copy)
+    info = tmp_path / "outputs.safetensors" / INFO
+    info.write_text(info.read_text().replace('"NVIDIA', '"XVIDIA').replace('"device": "CPU', '"device": "GPU'))
+    with pytest.raises(RecordError, match="was changed after it was recorded"):
+        read_reference(tmp_path / "outputs.safetensors")
     info = tmp_path / "inputs.safetensors" / INFO
     info.write_text(json.dumps(json.loads(info.read_text()))[:-5])
     with pytest.raises(RecordError, match="is damaged"):
@@ -140,6 +183,7 @@ def test_a_noise_that_is_not_finite_reaches_the_judge(recorded: Path, tmp_path: 
     shutil.copytree(recorded, copy)
     info = json.loads((copy / INFO).read_text())
     info["noise"]["relevance"] = {"cpu32 cpu64": 1e-7, "cuda cpu32": bad}
+    info[SEAL] = seal_of(info)
     (copy / INFO).write_text(json.dumps(info))
     found = read_reference(copy)
     judged = verdict.judge(FP32, found.noise)

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.model.spec import Array
 
-Value = Array | np.floating[Any]
+Value = Array | np.floating[Any] | np.integer[Any]
 
 
 class Graph:

@@ -1,0 +1,141 @@
+"""The reference of a build: its own, or the one that ships with the model, or a new one that the CPU recorded.
+
+What a shipped reference did not record (inputs that are asked since, features of rows that it did not keep, noise of
+outputs that it did not measure) is answered by the module itself on this CPU in fp32; every batch says who answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.errors import RecordError
+from edgekit.judge.rows import Axes
+from edgekit.judge.sketch import SUFFIX
+from edgekit.model.spec import Array, ModelSpec, Output
+from edgekit.reference.answers import aligned, answered, kept
+from edgekit.reference.batches import Batch, inputs_digest, same_inputs
+from edgekit.reference.info import ReferenceInfo, read_info
+from edgekit.reference.record import NOISE_ROWS, measured_noise, record
+from edgekit.reference.store import Reference, read_reference, recorded_outputs, write_reference
+from edgekit.reference.subject import Subject, subject_of
+from edgekit.target import silent
+
+
+def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None] = silent) -> Reference:
+    """The reference of a build: its own if it belongs to these weights, else the one that ships, else a new CPU one.
+
+    Args:
+        spec: The model.
+        folder: The build's reference folder.
+        progress: Told what is going on.
+
+    Raises:
+        RecordError: If the model's own answer is not finite, or the reference that ships with it was changed.
+    """
+    subject = subject_of(spec)
+    if (found := _kept(subject, folder)) is not None:
+        return found
+    progress(0.1, "preparing the reference")
+    if not _adopted(subject, folder):
+        record(subject, folder, "cpu", True, progress)
+    return read_reference(folder)
+
+
+def _kept(subject: Subject, folder: Path) -> Reference | None:
+    """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
+    try:
+        found = read_reference(folder)
+    except RecordError:
+        return None
+    same = found.info.weights_sha256 == subject.weights_sha256
+    return found if same and same_inputs(found.batches, subject.asked) else None
+
+
+def _adopted(subject: Subject, folder: Path) -> bool:
+    """Copy the reference that ships with a model into a build; False where there is none of these weights and inputs.
+
+    Raises:
+        RecordError: If it was changed after it was recorded.
+    """
+    if subject.shipped is None or not subject.shipped.is_dir():
+        return False
+    info = read_info(subject.shipped)
+    if info.missing:
+        raise RecordError(
+            f"the reference that ships with '{subject.name}' in '{subject.shipped}' cannot be used: {info.missing}; "
+            "record it with `edgekit reference --device cuda`"
+        )
+    if info.weights_sha256 != subject.weights_sha256:
+        return False
+    recorded = {batch.name: (batch, outputs) for batch, outputs in recorded_outputs(info)}
+    there = {
+        asked.name: recorded[asked.name][1]
+        for asked in subject.asked
+        if asked.name in recorded and recorded[asked.name][0].inputs_sha256 == inputs_digest((asked,))
+    }
+    if not there:
+        return False
+    batches, axes = _completed(subject, there, info)
+    noise = _noise(subject, info, axes, batches)
+    write_reference(folder, batches, {**info.raw, "row_axes": dict(axes), "noise": noise}, with_inputs=True)
+    return True
+
+
+def _completed(
+    subject: Subject, there: Mapping[str, Mapping[str, Array]], info: ReferenceInfo
+) -> tuple[tuple[Batch, ...], Axes]:
+    """All that is asked with answers: those that are there, and the CPU's where any are missing."""
+    lacking = [b for b in subject.asked if b.name not in there or _partial(subject, there[b.name], len(b.names))]
+    runtime = subject.opened()
+    axes = info.row_axes or None
+    made, axes = answered(runtime, subject.outputs, lacking if lacking or axes else subject.asked[:1], axes)
+    own = {batch.name: batch for batch in made}
+    batches = []
+    for batch in subject.asked:
+        if batch.name not in there:
+            outputs, by = own[batch.name].outputs, runtime.device
+        elif batch.name in own:
+            outputs = _filled(subject.outputs, there[batch.name], own[batch.name].outputs)
+            by = f"{info.device}; what it did not keep of the features: {runtime.device}"
+        else:
+            outputs, by = there[batch.name], info.device
+        batches.append(replace(batch, outputs=kept(outputs), answered_by=by))
+    return tuple(batches), axes
+
+
+def _partial(subject: Subject, outputs: Mapping[str, Array], rows: int) -> bool:
+    return any(len(outputs[n]) < rows and n + SUFFIX not in outputs for n in subject.features if n in outputs)
+
+
+def _filled(outputs: tuple[Output, ...], there: Mapping[str, Array], own: Mapping[str, Array]) -> dict[str, Array]:
+    """The answers that are there, their features filled up; a row that chose other patches is wholly the CPU's."""
+    same = aligned(outputs, there, own)
+    found = {name: array.copy() for name, array in there.items() if len(array) == len(own[name])}
+    other = np.zeros(len(next(iter(own.values()))), bool)
+    for name in own.keys() - found.keys():
+        first = len(there[name])
+        found[name] = np.concatenate([there[name], same[name][first:].astype(there[name].dtype)])
+        other |= np.isnan(found[name]).reshape(len(other), -1).any(1)
+    for name, array in found.items():
+        array[other] = own[name][other]
+    return found
+
+
+def _noise(
+    subject: Subject, info: ReferenceInfo, axes: Axes, batches: tuple[Batch, ...]
+) -> dict[str, dict[str, float]]:
+    """The recorded noise, and of floating outputs that have none the distance of the CPU's two precisions."""
+    noise: dict[str, dict[str, float]] = dict(info.raw.get("noise", {}))
+    first = batches[0].first(NOISE_ROWS)
+    lacking = {name for name, array in first.outputs.items() if array.dtype.kind == "f" and name not in noise}
+    lacking = {name for name in lacking if not name.endswith(SUFFIX)}
+    if lacking:
+        asked = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
+        own, _ = answered(subject.opened(), subject.outputs, (asked,), axes)
+        found, _ = measured_noise(subject, own[0], "cpu", axes, lacking)
+        noise |= found
+    return noise

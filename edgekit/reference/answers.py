@@ -1,0 +1,107 @@
+"""Asking a runtime batches: its answers with their rows first, and what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edgekit.errors import RecordError
+from edgekit.judge.rows import Axes, Run, row_axes, rows_of
+from edgekit.judge.sketch import PROJECTIONS, SUFFIX, sketch
+from edgekit.model.spec import Array, Output
+from edgekit.reference.batches import Batch
+from edgekit.runtime.protocol import Runtime
+
+KEPT_BYTES = 4 << 20
+"""Of one output over one batch: what is larger is kept as sketches (`edgekit.judge.sketch`)."""
+WHOLE_ROWS = 4
+"""Rows that are kept whole beside the sketches: what a role asks for (the largest, overlaps) is judged on these."""
+
+
+@dataclass
+class Asked:
+    """What a runtime answered to some batches.
+
+    Attributes:
+        outputs: Of the model.
+        runs: Of each batch by name, as the runtime gave them.
+        axes: The batch axis of each output, where it is known already.
+    """
+
+    outputs: Sequence[Output]
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    axes: Axes | None = None
+
+    def ask(self, runtime: Runtime, batch: Batch) -> None:
+        """Run a batch."""
+        self.runs[batch.name] = [(batch.rows_a_run, runtime.run(inputs)) for inputs in batch.rows()]
+
+    @property
+    def row_axes(self) -> Axes:
+        """The batch axis of each output, declared or seen in all runs."""
+        if self.axes is None:
+            self.axes = row_axes(self.outputs, [run for runs in self.runs.values() for run in runs])
+        return self.axes
+
+    def of(self, batch: Batch) -> dict[str, Array]:
+        """The answers to a batch, rows first.
+
+        Raises:
+            RecordError: If an output has another shape for each input.
+        """
+        try:
+            return rows_of(self.runs[batch.name], self.row_axes)
+        except ValueError as error:
+            raise RecordError(
+                f"an output has another shape for each of the {batch.name} inputs ({error}): it cannot be compared"
+            ) from error
+
+
+def answered(
+    runtime: Runtime, outputs: Sequence[Output], batches: Iterable[Batch], axes: Axes | None = None
+) -> tuple[tuple[Batch, ...], Axes]:
+    """Batches with a runtime's answers to them, and the batch axis of each output."""
+    asked, batches = Asked(outputs, axes=axes), tuple(batches)
+    for batch in batches:
+        asked.ask(runtime, batch)
+    whole = tuple(replace(batch, outputs=asked.of(batch), answered_by=runtime.device) for batch in batches)
+    return whole, asked.row_axes
+
+
+def kept(answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[str, Array]:
+    """What is kept of a batch's answers: all, or the first rows and sketches of every row.
+
+    Args:
+        answers: Rows first, by output name.
+        sketched: Outputs of which sketches are kept whatever their size.
+    """
+    found: dict[str, Array] = {}
+    for name, array in answers.items():
+        large = array.nbytes > KEPT_BYTES or name in sketched
+        long = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] > 1 + PROJECTIONS
+        if large and long and len(array) > WHOLE_ROWS:
+            found |= {name: array[:WHOLE_ROWS], name + SUFFIX: sketch(array)}
+        else:
+            found[name] = array
+    return found
+
+
+def aligned(outputs: Sequence[Output], one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
+    """Another answer with the rows of its features in the order of the first one's ranking.
+
+    Where it chose other patches, the rows of these are NaN: there is nothing to set against them.
+    """
+    found = dict(other)
+    for output in outputs:
+        if output.role == "features" and output.of in one:
+            found[output.name] = _reordered(other[output.name], other[output.of], one[output.of])
+    return found
+
+
+def _reordered(rows: Array, chosen: Array, wanted: Array) -> Array:
+    places = (wanted[:, :, None] == chosen[:, None, :]).argmax(2)
+    there = np.take_along_axis(chosen, places, 1) == wanted
+    picked = np.take_along_axis(rows, places.reshape(*places.shape, *[1] * (rows.ndim - 2)), 1)
+    return np.where(there.reshape(*there.shape, *[1] * (rows.ndim - 2)), picked, np.nan)

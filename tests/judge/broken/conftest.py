@@ -1,0 +1,101 @@
+"""Builds that are exported once, and broken copies of them judged by the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from edgekit.artifact.store import MANIFEST, describe_file, read_artifact
+from edgekit.cli import main
+from edgekit.storage.files import dump_json, write_text
+from tests.judge.seeded.graph import Graph
+
+ROOT = Path(__file__).parents[3]
+MODELS = "tests.judge.broken.models"
+PLACES = {"fp32": "onnx", "fp16": "onnx-fp16", "int8": "onnx-int8-dynamic"}
+"""Precision -> the target by whose limits a graph is judged."""
+Change = Callable[[Graph], object]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What `edgekit verify --json` said of one artifact, and its exit code."""
+
+    status: str
+    reasons: list[dict[str, Any]]
+    notes: list[dict[str, Any]]
+    code: int
+
+    @property
+    def sentences(self) -> str:
+        return "\n".join(reason["sentence"] for reason in self.reasons)
+
+
+class Shell:
+    """The command line in this process, and a build of each model."""
+
+    def __init__(self, folder: Path, capsys: Callable[[], str]) -> None:
+        self.folder, self.printed = folder, capsys
+
+    def run(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        before, sys.argv = sys.argv, ["edgekit", *arguments, "--json"]
+        code = 0
+        try:
+            main.main()
+        except SystemExit as left:
+            code = int(left.code or 0)
+        finally:
+            sys.argv = before
+        out = self.printed()
+        return code, json.loads(out) if out.strip().startswith("{") else {}
+
+    def built(self, model: str) -> Path:
+        """A model's build with its ONNX artifact."""
+        build = self.folder / "builds" / model
+        if not build.is_dir():
+            code, _ = self.run("export", f"{MODELS}:{model}", "-t", "onnx", "-o", str(build.parent))
+            assert code == 0
+        return build
+
+    def judged(self, model: str, change: Change | None = None, precision: str = "fp32") -> Said:
+        """The verdict on a model's graph after a change, by the limits of a precision."""
+        copy = self.folder / "copy" / model
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.built(model), copy)
+        home = copy / PLACES[precision]
+        (copy / "onnx").rename(home)
+        if change is not None:
+            graph = Graph(onnx.load(home / "model.onnx"))
+            change(graph)
+            (home / "model.onnx").write_bytes(graph.finish())
+        recommit(home, PLACES[precision])
+        code, found = self.run("verify", str(copy))
+        (artifact,) = found["artifacts"]
+        return Said(artifact["status"], artifact["reasons"], artifact["notes"], code)
+
+
+def recommit(home: Path, target: str) -> None:
+    """Make the manifest name the files as they are."""
+    made = read_artifact(home, check=False)
+    files = tuple(describe_file(home, home / file.path) for file in made.files)
+    changed = made.model_copy(update={"files": files, "target": target})
+    write_text(home / MANIFEST, dump_json(changed.model_dump(mode="json")))
+
+
+@pytest.fixture(scope="session")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("broken")
+
+
+@pytest.fixture
+def shell(builds: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.syspath_prepend(str(ROOT))
+    return Shell(builds, lambda: capsys.readouterr().out)
