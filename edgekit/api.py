@@ -28,6 +28,7 @@ from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.progress import Style, shown
+from edgekit.reference.adopt import given_reference
 from edgekit.reference.record import record_reference
 
 if TYPE_CHECKING:
@@ -207,7 +208,10 @@ def targets() -> dict[str, TargetInfo]:
 
 
 def _names(targets: Iterable[str]) -> tuple[str, ...]:
-    return (targets,) if isinstance(targets, str) else tuple(targets)
+    names = (targets,) if isinstance(targets, str) or not isinstance(targets, Iterable) else tuple(targets)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise UsageError(f"{wrong[0]!r} is no target's name: `edgekit targets` lists them")
+    return names
 
 
 def _spec(
@@ -222,29 +226,41 @@ def _spec(
     """The model that was given, in whatever form, with what was given beside it."""
     spec = _given(model, example, axes)
     if evaluation is not None:
+        if not callable(evaluation) and not isinstance(evaluation, Evaluation):
+            raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
         spec = replace(spec, evaluation=evaluation if callable(evaluation) else lambda: evaluation)
     if calibration is not None:
         spec = replace(spec, calibration=calibration)
     if reference is not None:
-        spec = replace(spec, reference=Path(reference))
+        spec = replace(spec, reference=given_reference(spec, Path(reference)))
     if name is not None:
         check_name(name)
         spec = replace(spec, name=name)
     return spec
 
 
-def _given(model: Model, example: Any, axes: Axes | None) -> ModelSpec:
-    if isinstance(model, str | Path):
-        return resolve_model(str(model))
-    if isinstance(model, ModelSpec):
-        return checked(model)
+def _given(model: Any, example: Any, axes: Axes | None) -> ModelSpec:
+    if isinstance(model, str | Path | ModelSpec):
+        _refuse_beside(example, axes)
+        return resolve_model(str(model)) if isinstance(model, str | Path) else checked(model)
     import torch
 
     if not isinstance(model, torch.nn.Module):
+        _refuse_beside(example, axes)
+        if isinstance(model, type) and issubclass(model, torch.nn.Module):
+            raise UsageError(f"'{model.__name__}' is a class: give an instance of it, in eval mode")
+        if not callable(model):
+            kinds = "a preset's name, a path, package.module:factory, a factory, a ModelSpec or a torch.nn.Module"
+            raise UsageError(f"a {type(model).__name__} is no model: possible are {kinds}")
         return factory_of(model)
     if example is None:
         raise UsageError(f"'{type(model).__name__}' needs an example of its inputs: export(net, example=(x,))")
     return spec_of_module(model, example, axes=axes)
+
+
+def _refuse_beside(example: Any, axes: Axes | None) -> None:
+    if example is not None or axes is not None:
+        raise UsageError("example and axes describe a module: a name, a path, a factory and a ModelSpec have their own")
 
 
 __all__ = [

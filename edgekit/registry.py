@@ -23,6 +23,8 @@ BUILT_IN = "edgekit_targets"
 PROGRAM = "program"
 BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
+EDGEKIT = "edgekit"
+"""The origin of built-in targets."""
 
 
 @dataclass(frozen=True)
@@ -36,36 +38,45 @@ class Entry:
 
 
 def available() -> dict[str, Entry]:
-    """Every target by name, sorted; nothing is imported.
-
-    Raises:
-        UsageError: If two declarations have one name.
-    """
+    """Every target by name, sorted; nothing is imported. Of two that have one name the first is there."""
     entries: dict[str, Entry] = {}
-    for entry in (*_built_in(), *_plug_ins()):
-        if entry.name in entries:
-            raise UsageError(
-                f"two targets are called '{entry.name}': {entries[entry.name].origin} and {entry.origin}; "
-                "uninstall one of them"
-            )
-        entries[entry.name] = entry
+    for entry in _declared():
+        entries.setdefault(entry.name, entry)
     return dict(sorted(entries.items()))
+
+
+def collisions() -> dict[str, UsageError]:
+    """For each name that is declared more than once the sentence that says by whom; a built-in target keeps it."""
+    found: dict[str, UsageError] = {}
+    entries = available()
+    for entry in _declared():
+        first = entries[entry.name]
+        if entry != first:
+            found[entry.name] = UsageError(
+                f"two targets are called '{entry.name}': {first.origin} and {entry.origin}; uninstall one of them"
+            )
+    return found
 
 
 def find(name: str) -> Target:
     """Import one target.
 
     Raises:
-        UsageError: If there is no such target (with the nearest name), or its module is broken.
+        UsageError: If there is no such target (with the nearest name), its module is broken, or two have its name.
     """
     entries = available()
+    if (twice := collisions().get(name)) and entries[name].origin != EDGEKIT:
+        raise twice
     if name not in entries:
         raise UsageError(f"no target '{name}': {_nearest(name, entries)}possible are {', '.join(entries)}")
     entry = entries[name]
+    if not entry.attribute:
+        raise UsageError(f"target '{name}' of {entry.origin} names no attribute: declare it as module:TARGET")
     try:
         target = getattr(importlib.import_module(entry.module), entry.attribute)
-    except Exception as error:
-        raise UsageError(f"target '{name}' of {entry.origin} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"target '{name}' of {entry.origin} cannot be imported: {why}") from error
     if not isinstance(target, Target):
         raise UsageError(
             f"target '{name}' of {entry.origin} is a {type(target).__name__}, not an edgekit.target.Target"
@@ -74,9 +85,9 @@ def find(name: str) -> Target:
 
 
 def loadable() -> tuple[dict[str, Target], dict[str, str]]:
-    """All targets that import, and for the broken ones the sentence that says why."""
+    """All targets that import, and for what is broken, by target or by name and package, the sentence that says why."""
     targets: dict[str, Target] = {}
-    broken: dict[str, str] = {}
+    broken: dict[str, str] = {f"{name} (declared twice)": str(why) for name, why in collisions().items()}
     for name in available():
         try:
             targets[name] = find(name)
@@ -188,19 +199,23 @@ def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
     return tuple(order)
 
 
+def _declared() -> Iterable[Entry]:
+    return (*_built_in(), *_plug_ins())
+
+
 def _built_in() -> Iterable[Entry]:
     found = util.find_spec(BUILT_IN)
     for folder in (found.submodule_search_locations or []) if found else []:
         for module in pkgutil.iter_modules([folder]):
             if not module.name.startswith("_"):
                 name = module.name.replace("_", "-")
-                yield Entry(name, f"{BUILT_IN}.{module.name}", "TARGET", "edgekit")
+                yield Entry(name, f"{BUILT_IN}.{module.name}", "TARGET", EDGEKIT)
 
 
 def _plug_ins() -> Iterable[Entry]:
     for point in metadata.entry_points(group=GROUP):
         origin = point.dist.name if point.dist else point.value
-        yield Entry(point.name, point.module, point.attr, f"package '{origin}'")
+        yield Entry(point.name, point.module, point.attr or "", f"package '{origin}'")
 
 
 def _importable(module: str) -> bool:

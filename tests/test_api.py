@@ -28,6 +28,10 @@ from tests import notebook
 
 PICTURES = ("images", "queries")
 
+NET = torch.nn.Linear(2, 2).eval()
+EXAMPLE = torch.ones(1, 2)
+TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" / "arr-coc-tiny" / "reference"
+
 
 def factory(output: Path, **more: Any) -> Build:
     return edgekit.export(small_model, targets="onnx", output=output, progress="none", **more)
@@ -180,8 +184,8 @@ def test_a_module_of_main_is_exported_as_its_program(script: dict[str, Any]) -> 
         "torchscript": "failed",
     }
     assert first["torchscript"]["error"] == (
-        "TorchScript needs the code of 'my-net', which is defined in a notebook or in __main__: put the module into a "
-        "file, with a function that returns its ModelSpec, and export 'package.module:function'"
+        "TorchScript compiles the module itself, and 'my-net' was given in memory and is here as its captured program: "
+        "put it into a file, with a function that returns its ModelSpec, and export 'package.module:function'"
     )
     assert script["difference"] < 1e-6
     assert "<td style='text-align:left'>executorch</td><td style='text-align:left'>verified</td>" in script["html"]
@@ -192,7 +196,7 @@ def test_a_module_of_main_that_is_unchanged_is_not_exported_again(script: dict[s
     for target in ("onnx", "onnx-fp16", "executorch"):
         assert (first[target]["reused"], again[target]["reused"]) == (False, True)
     assert len(re.findall(r"\[\d/4\] onnx: verified \((\d+ s|unchanged)\)\n", script["said"])) == 2
-    assert re.search(r"torchscript: failed \(\d+ s\) - TorchScript needs the code of 'my-net'", script["said"])
+    assert re.search(r"torchscript: failed \(\d+ s\) - TorchScript compiles the module itself", script["said"])
 
 
 @pytest.mark.parametrize(
@@ -213,7 +217,53 @@ def test_a_module_of_main_that_is_unchanged_is_not_exported_again(script: dict[s
         (
             {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": 7}}},
             UsageError,
-            "option 'onnx.opset' cannot be '7': possible are 20, 21, 22, 23$",
+            "option 'onnx.opset' cannot be 7: possible are 20, 21, 22, 23$",
+        ),
+        (
+            {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": [21]}}},
+            UsageError,
+            r"cannot be \[21\]",
+        ),
+        (
+            {"model": small_model, "targets": ["onnx"], "options": {"onxx": {"opset": 21}}},
+            UsageError,
+            "no target 'onxx': did you mean 'onnx'",
+        ),
+        ({"model": small_model, "targets": ["onnx"], "options": ["onnx.opset=21"]}, UsageError, "given by target and"),
+        ({"model": small_model, "targets": ["onnx"], "options": {"opset": 21}}, UsageError, "given by target and"),
+        ({"model": small_model, "targets": [5]}, UsageError, "5 is no target's name"),
+        ({"model": small_model, "progress": "loud"}, UsageError, "no progress 'loud': possible are auto, live"),
+        ({"model": None}, UsageError, "a NoneType is no model: possible are a preset's name"),
+        ({"model": [1]}, UsageError, "a list is no model"),
+        ({"model": ""}, UsageError, "a model needs a name"),
+        ({"model": torch.nn.Identity, "example": None}, UsageError, "'Identity' is a class: give an instance"),
+        ({"model": small_model, "example": torch.ones(1, 2)}, UsageError, "example and axes describe a module"),
+        ({"model": small_model, "axes": {"images": {0: "batch"}}}, UsageError, "example and axes describe a module"),
+        ({"model": NET, "example": 3}, ModelError, "the example must hold tensors, and 'input' is int"),
+        ({"model": NET, "example": torch.ones(0, 2)}, ModelError, "the example's 'input' holds no value"),
+        ({"model": NET, "example": torch.full((1, 2), torch.nan)}, ModelError, "the example's 'input' has a NaN"),
+        ({"model": NET, "example": EXAMPLE, "axes": {"input": "batch"}}, ModelError, "axes of 'input' are 'batch'"),
+        ({"model": NET, "example": EXAMPLE, "axes": ["batch"]}, ModelError, "axes are a list"),
+        ({"model": NET, "example": EXAMPLE, "axes": {"input": {0: ("b", 5)}}}, ModelError, "write a dimension and its"),
+        (
+            {"model": NET, "example": EXAMPLE, "axes": {"input": {0: ("b", Axis(4, 4, 8))}}},
+            ModelError,
+            "axis 'b' goes from 4 to 8, and the example's 'input' has 1 there",
+        ),
+        (
+            {"model": NET, "example": EXAMPLE, "axes": {"input": {0: ("b", Axis(1, 1, 8, 0))}}},
+            ModelError,
+            "axis 'b' of 'linear' goes from 1 to 8 in steps of 0: sizes and steps are at least 1",
+        ),
+        ({"model": NET, "example": EXAMPLE, "name": "../x"}, ModelError, r"'\.\./x' is no name for a model"),
+        ({"model": NET, "example": EXAMPLE, "name": ".."}, ModelError, r"'\.\.' is no name for a model"),
+        ({"model": NET, "example": EXAMPLE, "name": ""}, ModelError, "'' is no name for a model"),
+        ({"model": NET, "example": EXAMPLE, "evaluation": "photos"}, UsageError, "the evaluation set is a str"),
+        ({"model": NET, "example": EXAMPLE, "reference": "/gone"}, RecordError, "no usable reference in '/gone'"),
+        (
+            {"model": NET, "example": EXAMPLE, "reference": TINY_REFERENCE},
+            RecordError,
+            "belongs to other weights than those of 'linear'",
         ),
     ],
 )
@@ -239,6 +289,11 @@ def test_axes_of_a_module_have_their_ranges(tmp_path: Path, monkeypatch: pytest.
         edgekit.export(net, example=torch.ones(1, 3, 32, 32), axes={"input": {2: "height"}}, output=tmp_path)
 
 
+def test_images_to_explain_are_at_least_one(built: Build) -> None:
+    with pytest.raises(UsageError, match="-1 images cannot be run: give 1 or more"):
+        edgekit.explain(built["onnx"].path, images=-1)
+
+
 def test_quantizing_is_an_export_with_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(run, "export", lambda *arguments: asked.append(arguments))
@@ -260,7 +315,7 @@ def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path
 
 
 def test_explaining_what_cannot_be_explained_is_a_sentence(built: Build) -> None:
-    with pytest.raises(UsageError, match="was not made from 'onnx'"):
+    with pytest.raises(UsageError, match="is of the target 'onnx': fp16 and INT8 ONNX artifacts can be explained"):
         edgekit.explain(built["onnx"].path)
 
 

@@ -56,7 +56,9 @@ def test_built_in_targets_are_the_files_of_the_folder() -> None:
 
 def test_a_plug_in_is_listed_and_a_broken_one_breaks_only_itself(plug_in: Path) -> None:
     assert registry.find("acme-npu").summary == "acme"
-    with pytest.raises(UsageError, match=r"target 'broken' of package 'edgekit-acme' cannot be imported: no licence"):
+    with pytest.raises(
+        UsageError, match=r"'broken' of package 'edgekit-acme' cannot be imported: RuntimeError: no lic"
+    ):
         registry.find("broken")
     with pytest.raises(UsageError, match="is a Tolerance, not an edgekit"):
         registry.find("no-target")
@@ -70,8 +72,43 @@ def test_a_name_twice_names_both(plug_in: Path) -> None:
     entries = plug_in / "entry_points.txt"
     entries.write_text("[edgekit.targets]\nonnx = edgekit_acme:TARGET\n")
     importlib.invalidate_caches()
-    with pytest.raises(UsageError, match=r"two targets are called 'onnx': edgekit and package 'edgekit-acme'"):
-        registry.available()
+    targets, broken = registry.loadable()
+    assert targets["onnx"].summary != "acme", "a package cannot take a built-in target's name"
+    assert broken["onnx (declared twice)"] == (
+        "two targets are called 'onnx': edgekit and package 'edgekit-acme'; uninstall one of them"
+    )
+    assert registry.find("torchscript")
+
+
+def test_two_packages_with_one_name_break_only_that_name(plug_in: Path) -> None:
+    entries = plug_in / "entry_points.txt"
+    other = plug_in.parent / "edgekit_other-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: edgekit-other\nVersion: 1.0\n")
+    (other / "entry_points.txt").write_text(entries.read_text())
+    importlib.invalidate_caches()
+    targets, broken = registry.loadable()
+    assert "acme-npu" not in targets
+    assert "onnx" in targets
+    assert broken["acme-npu"].startswith("two targets are called 'acme-npu': package 'edgekit-")
+
+
+@pytest.mark.parametrize(
+    ("source", "declared", "sentence"),
+    [
+        ("import sys; sys.exit('bye')", "edgekit_broken:TARGET", "cannot be imported: SystemExit: bye"),
+        ("TARGET = 3", "edgekit_broken", "names no attribute: declare it as module:TARGET"),
+    ],
+)
+def test_whatever_a_package_does_breaks_only_its_target(
+    plug_in: Path, source: str, declared: str, sentence: str
+) -> None:
+    (plug_in.parent / "edgekit_broken.py").write_text(source)
+    (plug_in / "entry_points.txt").write_text(f"[edgekit.targets]\nbroken = {declared}\n")
+    importlib.invalidate_caches()
+    targets, broken = registry.loadable()
+    assert "onnx" in targets
+    assert sentence in broken["broken"]
 
 
 def test_a_misspelt_name_is_never_replaced() -> None:

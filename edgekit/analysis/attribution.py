@@ -88,10 +88,15 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
         UsageError: If it is not an ONNX artifact that was made from the fp32 one beside it.
         ArtifactError: If either is damaged.
     """
+    if images < 1:
+        raise UsageError(f"{images} images cannot be run: give 1 or more")
     made = read_artifact(folder)
     source = folder.resolve().parent / SOURCE
     if made.entry != ENTRY or made.target == SOURCE:
-        raise UsageError(f"'{folder}' was not made from '{SOURCE}': fp16 and INT8 ONNX artifacts can be explained")
+        raise UsageError(
+            f"'{folder}' is of the target '{made.target}': fp16 and INT8 ONNX artifacts can be explained, against "
+            f"'{SOURCE}' beside them"
+        )
     if made.source.sha256 != read_artifact(source).sha256:
         raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
     import onnx

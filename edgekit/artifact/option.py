@@ -96,9 +96,7 @@ class Option(Generic[T_co]):
         members = value if isinstance(value, tuple) else (value,)
         allowed = not self.choices or all(member in _members(self.choices) for member in members)
         if isinstance(value, _Wrong) or not inside or not allowed:
-            raise UsageError(
-                f"option '{target}.{self.name}' cannot be '{as_text(given)}': possible are {self.possible}"
-            )
+            raise UsageError(f"option '{target}.{self.name}' cannot be {_quoted(given)}: possible are {self.possible}")
         return value
 
     def schema(self) -> dict[str, object]:
@@ -142,6 +140,11 @@ def as_text(value: object) -> str:
     if isinstance(value, tuple | list):
         return ",".join(str(word) for word in value)
     return str(value)
+
+
+def _quoted(given: object) -> str:
+    """What a user gave: a text as the command line writes it, anything else as Python writes it."""
+    return f"'{given}'" if isinstance(given, str) else repr(given)
 
 
 def _members(choices: tuple[object, ...]) -> set[object]:

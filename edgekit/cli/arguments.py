@@ -1,6 +1,7 @@
 """What several commands take, and the exit codes.
 
-Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected.
+Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected,
+130 interrupted by Ctrl-C, 143 terminated.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import typer
 
 from edgekit.cli.completion import model_names
 
-CLEAN, USER_ERROR, REJECTED, INTERRUPTED = 0, 2, 3, 130
+CLEAN, USER_ERROR, REJECTED, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, app
-from edgekit.cli.completion import option_values, selections
+from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,8 +67,16 @@ def export(
 )
 def quantize(
     model: ModelName = "arr-coc-tiny",
-    search: Annotated[str, typer.Option(help="quick, full, or none (one recipe, all in INT8).")] = "quick",
-    method: Annotated[str, typer.Option(help="How ranges are made: auto, minmax, entropy or percentile.")] = "auto",
+    search: Annotated[
+        str,
+        typer.Option(help="quick, full, or none (one recipe, all in INT8).", autocompletion=int8_values("search")),
+    ] = "quick",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="How ranges are made: auto, minmax, entropy or percentile.", autocompletion=int8_values("method")
+        ),
+    ] = "auto",
     calibration: Annotated[
         str, typer.Option(help="Folder of images to calibrate with; default: the model's own calibration set.")
     ] = "",
@@ -125,7 +133,7 @@ def report(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
 def reference(
     model: ModelName = "arr-coc-tiny",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Where to write; default: the model's build folder, for `edgekit verify`."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 def model_names(incomplete: str) -> list[str]:
     """Presets; paths are the shell's own."""
@@ -37,3 +39,24 @@ def option_values(incomplete: str) -> list[str]:
             values = ("yes", "no") if option.kind == "flag" else tuple(as_text(choice) for choice in option.choices)
             found += [f"{name}.{option.name}={value}" for value in values or ("",)]
     return [one for one in found if one.startswith(incomplete)]
+
+
+def among(*values: str) -> Callable[[str], list[str]]:
+    """One of these words."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return complete
+
+
+def int8_values(option: str) -> Callable[[str], list[str]]:
+    """What an option of the target of `edgekit quantize` may be."""
+
+    def complete(incomplete: str) -> list[str]:
+        from edgekit import api, registry
+
+        [declared] = [one for one in registry.find(api.INT8).options if one.name == option]
+        return among(*map(str, declared.choices))(incomplete)
+
+    return complete

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
 
 from edgekit.cli import build_commands, use_commands
-from edgekit.cli.arguments import INTERRUPTED, USER_ERROR, app
+from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, app
 from edgekit.errors import EdgekitError
 
 __all__ = ["app", "build_commands", "main", "use_commands"]
 
 
 def main() -> None:
-    """Entry point: turn what a user can fix into one sentence and exit code 2."""
+    """Entry point: turn what a user can fix into one sentence and exit code 2, and say what an interruption leaves."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except EdgekitError as error:
         print(f"edgekit: {error}", file=sys.stderr)
         sys.exit(USER_ERROR)
-    except KeyboardInterrupt:
-        print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    except (KeyboardInterrupt, SystemExit) as left:  # Typer turns Ctrl-C into its exit code
+        code = INTERRUPTED if isinstance(left, KeyboardInterrupt) else left.code
+        if code in (INTERRUPTED, TERMINATED):
+            print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
+        sys.exit(code)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does, so that workers and temporary folders go."""
+    sys.exit(TERMINATED)
 
 
 @app.callback(invoke_without_command=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from edgekit.cli.arguments import CLEAN, DEFAULT_BUILD, REJECTED, BuildFolder, Json, app
-from edgekit.cli.completion import target_names
+from edgekit.cli.completion import among, target_names
 
 
 @app.command(epilog="Examples:\n\n`edgekit targets`\n\n`edgekit targets onnx-int8-static`\n\n`edgekit targets --json`")
@@ -63,11 +63,12 @@ def demo(
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`"
 )
 def assets(
-    platform: Annotated[str, typer.Argument(help="android or ios.")],
+    platform: Annotated[str, typer.Argument(help="android or ios.", autocompletion=among("android", "ios"))],
     build: BuildFolder,
     into: Annotated[Path, typer.Option("--into", help="The app: a Gradle app module, or an Xcode or SwiftPM folder.")],
     target: Annotated[
-        list[str] | None, typer.Option("-t", "--target", help="Which artifacts; default: all that fit.")
+        list[str] | None,
+        typer.Option("-t", "--target", help="Which artifacts; default: all that fit.", autocompletion=target_names),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 3 if the app is stale.")] = False,
     as_json: Json = False,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.program import Capture, load_program, save_program
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage.files import digest_text
@@ -36,7 +37,7 @@ def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
     program, spec = captured.program(), captured.spec
     save_program(program, folder / GRAPH, "")
     sets = {
-        "evaluation": spec.evaluation() if spec.evaluation is not None else None,
+        "evaluation": evaluation_of(spec),
         "calibration": spec.calibration(CALIBRATION) if spec.calibration is not None else None,
     }
     for name, found in sets.items():

@@ -56,6 +56,11 @@ def _check_tensors(spec: ModelSpec) -> None:
 
 
 def _check_axis(model: str, name: str, axis: Axis) -> None:
+    if min(axis.default, axis.minimum, axis.multiple_of) < 1 or axis.maximum < axis.minimum:
+        raise ModelError(
+            f"axis '{name}' of '{model}' goes from {axis.minimum} to {axis.maximum} in steps of {axis.multiple_of}: "
+            "sizes and steps are at least 1, and the maximum is at least the minimum"
+        )
     if axis.default % axis.multiple_of or not axis.minimum <= axis.default <= axis.maximum:
         raise ModelError(
             f"axis '{name}' of '{model}': the default {axis.default} is not a multiple of {axis.multiple_of} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
@@ -76,13 +76,19 @@ def _named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Ten
             raise ModelError(f"the example names '{unknown[0]}', which forward() does not take: possible are {known}")
         tensors = {name: example[name] for name in parameters if name in example}
     else:
-        given = (example,) if isinstance(example, torch.Tensor) else tuple(example)
+        given = tuple(example) if isinstance(example, Sequence) and not isinstance(example, str) else (example,)
         names = [*parameters, *(f"input_{number}" for number in range(len(parameters), len(given)))]
         tensors = dict(zip(names, given, strict=False))
     wrong = [name for name, tensor in tensors.items() if not isinstance(tensor, torch.Tensor)]
     if wrong or not tensors:
         what = f"'{wrong[0]}' is {type(tensors[wrong[0]]).__name__}" if wrong else "it is empty"
         raise ModelError(f"the example must hold tensors, and {what}")
+    for name, tensor in tensors.items():
+        if not tensor.numel() or bool(torch.isnan(tensor).any()):
+            what = "holds no value" if not tensor.numel() else "has a NaN"
+            raise ModelError(
+                f"the example's '{name}' {what}: give a real input, which bounds the inputs that are asked"
+            )
     return tensors
 
 
@@ -90,6 +96,8 @@ def _axes(
     tensors: Mapping[str, torch.Tensor], axes: Axes | None
 ) -> tuple[dict[str, Axis], dict[str, tuple[int | str, ...]]]:
     """The declared axes, and the shape of each input with their names in it."""
+    if axes is not None and not isinstance(axes, Mapping):
+        raise ModelError(f"axes are a {type(axes).__name__}: write them by input, for example {{'x': {{0: 'batch'}}}}")
     if axes is None:
         axes = {name: {0: BATCH} for name, tensor in tensors.items() if tensor.dim() > 0}
     if unknown := [name for name in axes if name not in tensors]:
@@ -98,19 +106,37 @@ def _axes(
     shapes: dict[str, tuple[int | str, ...]] = {}
     for name, tensor in tensors.items():
         shape: list[int | str] = list(tensor.shape)
-        for dimension, given in axes.get(name, {}).items():
+        for dimension, axis, size in _dimensions(name, axes.get(name, {})):
             if not 0 <= dimension < tensor.dim():
                 raise ModelError(f"axes name dimension {dimension} of '{name}', which has {tensor.dim()}")
-            axis, size = given if isinstance(given, tuple) else (given, None)
             if size is None and axis not in declared:
                 if axis != BATCH:
                     raise ModelError(f"axis '{axis}' has no range: write ('{axis}', Axis(default, minimum, maximum))")
                 size = Axis(1, 1, max(MOST_IMAGES, int(tensor.shape[dimension])))
             if size is not None:
                 declared[axis] = size
+            if not declared[axis].minimum <= tensor.shape[dimension] <= declared[axis].maximum:
+                raise ModelError(
+                    f"axis '{axis}' goes from {declared[axis].minimum} to {declared[axis].maximum}, and the example's "
+                    f"'{name}' has {tensor.shape[dimension]} there: let the range include the example"
+                )
             shape[dimension] = axis
         shapes[name] = tuple(shape)
     return declared, shapes
+
+
+def _dimensions(name: str, given: object) -> Iterator[tuple[int, str, Axis | None]]:
+    """Dimension, axis and its range, as a user wrote them for one input."""
+    entries = given.items() if isinstance(given, Mapping) else [(None, given)]
+    for dimension, entry in entries:
+        axis, size = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, None)
+        if isinstance(dimension, int) and isinstance(axis, str) and (size is None or isinstance(size, Axis)):
+            yield dimension, axis, size
+        else:
+            raise ModelError(
+                f"axes of '{name}' are {given!r}: write a dimension and its axis, for example "
+                "{0: 'batch', 2: ('height', Axis(224, 64, 512, 32))}"
+            )
 
 
 def _input(name: str, tensor: torch.Tensor, shape: tuple[int | str, ...]) -> Input:

@@ -51,6 +51,8 @@ def resolve_model(model: str) -> ModelSpec:
     """
     if model in PRESETS:
         return _made(PRESETS[model])
+    if not model:
+        raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
     path = Path(model)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
         found = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
@@ -108,7 +110,8 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         CaptureError: If the model has no factory and its module cannot be captured.
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
-        made, config = Path(name), _config(spec)
+        made, config = Path(name) / "model", _config(spec)
+        made.mkdir()  # the temporary folder itself is its owner's alone
         try:
             checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict(), infinite=_buffers(spec.module))
         except CheckpointError as error:

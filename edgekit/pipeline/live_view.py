@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import util
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -67,7 +68,7 @@ class Live(Silent):
         from rich.console import Console
         from rich.live import Live as RichLive
 
-        console = Console(stderr=not in_notebook())
+        console = Console(stderr=not live_in_notebook())
         self.shown = RichLive(
             get_renderable=lambda: self.view(console), console=console, transient=True, refresh_per_second=4
         )
@@ -137,6 +138,6 @@ class Live(Silent):
         return {target: self.steps[target] for target in self.targets if self.steps[target].seconds is None}
 
 
-def in_notebook() -> bool:
-    """Whether this is an IPython kernel, whose cells show what is written below them."""
-    return "ipykernel" in sys.modules
+def live_in_notebook() -> bool:
+    """Whether this is an IPython kernel whose cells can be redrawn: Rich needs ipywidgets for that."""
+    return "ipykernel" in sys.modules and util.find_spec("ipywidgets") is not None

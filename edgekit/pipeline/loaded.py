@@ -7,8 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from edgekit import registry
-from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.model.spec import Array
@@ -27,6 +29,8 @@ def load(artifact: str | Path, *, place: str = "") -> LoadedArtifact:
         NotVerifiedHere: If this host cannot run it.
     """
     folder = Path(artifact)
+    if folder.is_file():
+        raise UsageError(f"'{folder}' is a file: name the artifact's folder, '{folder.parent}'")
     manifest = read_artifact(folder)
     target = registry.find(manifest.target)
     registry.require(manifest.target, target)
@@ -36,34 +40,86 @@ def load(artifact: str | Path, *, place: str = "") -> LoadedArtifact:
     return LoadedArtifact(manifest, target.load(folder, places.get(place, target.places[0])))
 
 
+def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """One batch of inputs as an artifact takes them.
+
+    Raises:
+        UsageError: Naming the input, what it is and what is taken.
+    """
+    if not isinstance(inputs, Mapping):
+        raise UsageError(f"inputs are a {type(inputs).__name__}: give arrays by name")
+    declared = [tensor.name for tensor in manifest.inputs]
+    if wrong := sorted({*declared} ^ {*inputs}):
+        word = "lacks the" if wrong[0] in declared else "has no"
+        raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}': it takes {', '.join(declared)}")
+    sizes: dict[str, int] = {}
+    for tensor in manifest.inputs:
+        _check_array(manifest, tensor, inputs[tensor.name], sizes)
+    return dict(inputs)
+
+
+def _check_array(manifest: Manifest, tensor: TensorInfo, given: object, sizes: dict[str, int]) -> None:
+    """Check one input; `sizes` gathers the size of each axis."""
+    if not isinstance(given, np.ndarray) or given.dtype != tensor.dtype or given.ndim != len(tensor.shape):
+        found = f"{given.dtype} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
+        raise UsageError(
+            f"input '{tensor.name}' is {found}: '{manifest.name}' takes a NumPy array of {tensor.dtype} "
+            f"[{', '.join(map(str, tensor.shape))}]"
+        )
+    for size, dimension in zip(given.shape, tensor.shape, strict=True):
+        axis = manifest.axes.get(dimension) if isinstance(dimension, str) else None
+        wanted = _possible(axis) if axis is not None else str(dimension)
+        fixed = isinstance(dimension, int) and size != dimension
+        unequal = isinstance(dimension, str) and sizes.setdefault(dimension, size) != size
+        if fixed or unequal or (axis is not None and not _takes(axis, size)):
+            other = f"{sizes[str(dimension)]}, as in another input" if unequal else wanted
+            name = f"axis '{dimension}'" if isinstance(dimension, str) else "one dimension"
+            raise UsageError(
+                f"input '{tensor.name}' is {list(given.shape)}: {name} of '{manifest.name}' must be {other}"
+            )
+
+
+def _takes(axis: AxisInfo, size: int) -> bool:
+    if not axis.dynamic:
+        return size == axis.default
+    return axis.minimum <= size <= axis.maximum and size % axis.multiple_of == 0
+
+
+def _possible(axis: AxisInfo) -> str:
+    if not axis.dynamic:
+        return str(axis.default)
+    steps = f" in steps of {axis.multiple_of}" if axis.multiple_of > 1 else ""
+    return f"{axis.minimum} to {axis.maximum}{steps}, which was proved"
+
+
 class LoadedArtifact:
     """An artifact that answers; a context manager that frees it at its end."""
 
     def __init__(self, manifest: Manifest, runtime: Runtime) -> None:
         self.manifest = manifest
-        self._runtime = runtime
-
-    @property
-    def device(self) -> str:
+        self.device = runtime.device
         """What runs it, in words."""
-        return self._runtime.device
+        self._runtime: Runtime | None = runtime
+
+    def __repr__(self) -> str:
+        return f"<{self.manifest.name} {self.manifest.target} in {self.device}>"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch: arrays by input name in, arrays by output name out.
 
         Raises:
-            UsageError: If an input is missing or unknown.
+            UsageError: If an input is missing, unknown or not an array of the declared type, shape and sizes, or the
+                artifact was closed.
         """
-        declared = [tensor.name for tensor in self.manifest.inputs]
-        if wrong := sorted({*declared} ^ {*inputs}):
-            word = "lacks the" if wrong[0] in declared else "has no"
-            names = ", ".join(declared)
-            raise UsageError(f"'{self.manifest.name}' {word} input '{wrong[0]}': it takes {names}")
-        return self._runtime.run(inputs)
+        if self._runtime is None:
+            raise UsageError(f"{self!r} was closed: load it again")
+        return self._runtime.run(checked_inputs(self.manifest, inputs))
 
     def close(self) -> None:
-        """Free everything."""
-        self._runtime.close()
+        """Free everything; a second call does nothing."""
+        if self._runtime is not None:
+            self._runtime.close()
+            self._runtime = None
 
     def __enter__(self) -> Self:
         return self

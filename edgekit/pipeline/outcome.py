@@ -13,6 +13,7 @@ from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Result, Tim
 from edgekit.errors import VerdictError
 
 SCHEMA_VERSION = 2
+ENDED = {"rejected": "was rejected", "failed": "failed", "skipped": "was skipped"}
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class Build(Mapping[str, TargetOutcome]):
         """
         bad = [outcome for outcome in self.outcomes if outcome.bad]
         if bad:
-            told = (f"'{o.target}' is {o.status}" + "".join(f" ({s})" for s in o.sentences[:1]) for o in bad)
+            told = (f"'{o.target}' {ENDED[o.status]}" + "".join(f" ({s})" for s in o.sentences[:1]) for o in bad)
             raise VerdictError("; ".join(told))
 
     def as_record(self) -> dict[str, object]:

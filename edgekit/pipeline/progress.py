@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from edgekit.errors import UsageError
 from edgekit.pipeline.durations import words
 from edgekit.pipeline.listener import Silent
-from edgekit.pipeline.live_view import Live, in_notebook
+from edgekit.pipeline.live_view import Live, live_in_notebook
 from edgekit.pipeline.outcome import TargetOutcome
 
 Style = Literal["auto", "live", "lines", "none"]
@@ -59,8 +60,10 @@ class Lines(Silent):
 
 
 def shown(style: Style) -> Silent:
-    """The listener of a style; "auto" is live on a terminal and in a notebook, and lines elsewhere."""
+    """The listener of a style; "auto" is live on a terminal and in a notebook that can show it, and lines elsewhere."""
+    kinds: dict[str, type[Silent]] = {"live": Live, "lines": Lines, "none": Silent}
     if style == "auto":
-        style = "live" if sys.stderr.isatty() or in_notebook() else "lines"
-    kinds: dict[Style, type[Silent]] = {"live": Live, "lines": Lines, "none": Silent}
+        style = "live" if sys.stderr.isatty() or live_in_notebook() else "lines"
+    if style not in kinds:
+        raise UsageError(f"no progress '{style}': possible are auto, {', '.join(kinds)}")
     return kinds[style]()

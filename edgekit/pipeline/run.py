@@ -23,11 +23,12 @@ from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContex
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
-from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.variants import made_and_evaluated
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
+from edgekit.storage.lock import locked
 from edgekit.target import Target
 
 Options = Mapping[str, Mapping[str, object]]
@@ -53,27 +54,28 @@ def export(
     """
     targets, _ = registry.loadable()
     order, chosen = planned(targets, wanted, options)
-    sweep(root)
-    listener.progress(MODEL, 0.5, "writing the model")
-    captured = Capture(spec)
-    save_model(spec, root / MODEL, captured)
-    listener.done(MODEL)
-    if any(targets[target].source == PROGRAM for target in order):
-        _save_program(captured, root, listener)
-    recorded = obtain(spec, root / REFERENCE, lambda done, text: listener.progress(REFERENCE, done, text))
-    listener.done(REFERENCE)
-    context = RunContext(spec, root, targets, recorded, listener, fresh)
-    outcomes: dict[str, TargetOutcome] = {}
-    listener.started(order, read_durations(root / CACHE))
-    for target in order:
-        began = time.monotonic()
-        outcomes[target] = _one(context, target, chosen[target], outcomes)
-        if outcomes[target].made_anew:
-            write_duration(root / CACHE, target, time.monotonic() - began)
-        listener.finished(outcomes[target])
-    if any((context.folder(target) / MANIFEST).is_file() for target in order):
-        report.write_report(root)
-    return Build(tuple(outcomes.values()), root, recorded.device)
+    with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
+        sweep(root)
+        listener.progress(MODEL, 0.5, "writing the model")
+        captured = Capture(spec)
+        save_model(spec, root / MODEL, captured)
+        listener.done(MODEL)
+        if any(targets[target].source == PROGRAM for target in order):
+            _save_program(captured, root, listener)
+        recorded = obtain(spec, root / REFERENCE, lambda done, text: listener.progress(REFERENCE, done, text))
+        listener.done(REFERENCE)
+        context = RunContext(spec, root, targets, recorded, listener, fresh)
+        outcomes: dict[str, TargetOutcome] = {}
+        listener.started(order, read_durations(root / CACHE))
+        for target in order:
+            began = time.monotonic()
+            outcomes[target] = _one(context, target, chosen[target], outcomes)
+            if outcomes[target].made_anew:
+                write_duration(root / CACHE, target, time.monotonic() - began)
+            listener.finished(outcomes[target])
+        if any((context.folder(target) / MANIFEST).is_file() for target in order):
+            report.write_report(root)
+        return Build(tuple(outcomes.values()), root, recorded.device)
 
 
 def planned(
@@ -90,12 +92,20 @@ def planned(
     order = registry.ordered(registry.select_targets(wanted, targets) if wanted else _installed(targets), targets)
     for target in order if wanted else ():
         registry.require(target, targets[target])
+    _check_options(options, order, targets)
+    return order, {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
+
+
+def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:
+    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
+        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
     for name in options:
+        if name not in targets:
+            registry.select_targets((name,), targets)  # says what is near
         if name not in order:
             raise UsageError(
                 f"options given for a target that is not selected: {name}; selected are {', '.join(order)}"
             )
-    return order, {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
 
 
 def verify(root: Path, listener: Listener) -> Build:
@@ -106,23 +116,26 @@ def verify(root: Path, listener: Listener) -> Build:
     """
     targets, _ = registry.loadable()
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
+    if not there and (root / MANIFEST).is_file():
+        raise ArtifactError(f"'{root}' is an artifact: name its build folder, '{root.parent}'")
     if not there:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
-    spec = load_model(root / MODEL)
-    recorded = reference_of(root / REFERENCE, weights_digest(spec))
-    context = RunContext(spec, root, targets, recorded, listener, fresh=True)
-    order = tuple(name for name in registry.ordered(there, targets) if name in there)
-    listener.started(order, {})
-    outcomes = []
-    for name in order:
-        try:
-            made = read_artifact(context.folder(name))
-            outcomes.append(_outcome(context, made, evaluate(context, name, made)))
-        except EdgekitError as error:
-            outcomes.append(TargetOutcome(name, context.folder(name), "failed", str(error)))
-        listener.finished(outcomes[-1])
-    report.write_report(root)
-    return Build(tuple(outcomes), root, recorded.device)
+    with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
+        spec = load_model(root / MODEL)
+        recorded = reference_of(root / REFERENCE, weights_digest(spec))
+        context = RunContext(spec, root, targets, recorded, listener, fresh=True)
+        order = tuple(name for name in registry.ordered(there, targets) if name in there)
+        listener.started(order, {})
+        outcomes = []
+        for name in order:
+            try:
+                made = read_artifact(context.folder(name))
+                outcomes.append(_outcome(context, made, evaluate(context, name, made)))
+            except EdgekitError as error:
+                outcomes.append(TargetOutcome(name, context.folder(name), "failed", str(error)))
+            listener.finished(outcomes[-1])
+        report.write_report(root)
+        return Build(tuple(outcomes), root, recorded.device)
 
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
@@ -143,7 +156,7 @@ def _one(
 ) -> TargetOutcome:
     folder, source = context.folder(name), context.targets[name].source
     if source in outcomes and outcomes[source].bad:
-        return TargetOutcome(name, folder, "skipped", f"its source '{source}' was {outcomes[source].status}")
+        return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
     try:
         registry.require(name, context.targets[name])
         made, found, reused = made_and_evaluated(context, name, options)

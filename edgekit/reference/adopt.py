@@ -15,10 +15,11 @@ import numpy as np
 from edgekit.errors import RecordError
 from edgekit.judge.rows import Axes
 from edgekit.judge.sketch import SUFFIX
+from edgekit.model.source import weights_digest
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference.answers import aligned, answered, kept
 from edgekit.reference.batches import Batch, inputs_digest, same_inputs
-from edgekit.reference.info import ReferenceInfo, read_info
+from edgekit.reference.info import INFO, ReferenceInfo, read_info
 from edgekit.reference.record import NOISE_ROWS, measured_noise, record
 from edgekit.reference.store import Reference, read_reference, recorded_outputs, write_reference
 from edgekit.reference.subject import Subject, subject_of
@@ -43,6 +44,21 @@ def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None]
     if not _adopted(subject, folder):
         record(subject, folder, "cpu", True, progress)
     return read_reference(folder)
+
+
+def given_reference(spec: ModelSpec, folder: Path) -> Path:
+    """A reference's folder that a user named for a model.
+
+    Raises:
+        RecordError: If there is none, or it belongs to other weights.
+    """
+    info = read_info(folder)
+    if not (folder / INFO).is_file() or info.missing:
+        why = f": {info.missing}" if (folder / INFO).is_file() else ""
+        raise RecordError(f"there is no usable reference in '{folder}'{why}; record one with `edgekit reference -o`")
+    if info.weights_sha256 != weights_digest(spec):
+        raise RecordError(f"the reference in '{folder}' belongs to other weights than those of '{spec.name}'")
+    return folder
 
 
 def _kept(subject: Subject, folder: Path) -> Reference | None:

@@ -13,6 +13,7 @@ import numpy as np
 from edgekit.errors import RecordError
 from edgekit.judge import latency
 from edgekit.judge.rows import Axes
+from edgekit.model.evaluation_set import metric_values
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.answers import aligned, answered, kept
 from edgekit.reference.batches import EVALUATION, Batch
@@ -166,9 +167,9 @@ def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, obj
 
 
 def _task(evaluation: Evaluation | None, batch: Batch) -> dict[str, object]:
-    if evaluation is None or evaluation.metric is None or evaluation.truth is None:
+    values = metric_values(evaluation, batch.outputs) if evaluation is not None else None
+    if evaluation is None or values is None:
         return {}
-    values = evaluation.metric(batch.outputs, evaluation.truth)
     return {"name": evaluation.metric_name, "mean": float(np.mean(values)), "images": [float(v) for v in values]}
 
 

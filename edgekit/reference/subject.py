@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.source import weights_digest
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.reference.batches import Batch, batches_for
@@ -69,7 +70,7 @@ def subject_of(spec: ModelSpec) -> Subject:
     def timed_on_cuda(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
         return timings(copied(), inputs)
 
-    evaluation = spec.evaluation() if spec.evaluation is not None else None
+    evaluation = evaluation_of(spec)
     sizes = LATENCY_BATCHES if "batch" in spec.axes else LATENCY_BATCHES[:1]
     asked = batches_for(spec, evaluation)
     timed = {f"batch {size}": spec.random(7, {"batch": size}) for size in sizes}

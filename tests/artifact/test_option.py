@@ -73,12 +73,12 @@ def test_text_and_values_become_the_declared_type(option: Option[Any], given: ob
     ("option", "given", "sentence"),
     [
         (FLAG, "maybe", "option 't.flag' cannot be 'maybe': possible are yes, no"),
-        (FLAG, 2, "option 't.flag' cannot be '2': possible are yes, no"),
+        (FLAG, 2, "option 't.flag' cannot be 2: possible are yes, no"),
         (COUNT, "many", "option 't.count' cannot be 'many': possible are whole numbers at least 1 and at most 64"),
         (COUNT, "0", "option 't.count' cannot be '0': possible are whole numbers at least 1 and at most 64"),
         (COUNT, "65", "option 't.count' cannot be '65': possible are whole numbers at least 1 and at most 64"),
         (COUNT, "2.5", "option 't.count' cannot be '2.5': possible are whole numbers at least 1 and at most 64"),
-        (COUNT, True, "option 't.count' cannot be 'yes': possible are whole numbers at least 1 and at most 64"),
+        (COUNT, True, "option 't.count' cannot be True: possible are whole numbers at least 1 and at most 64"),
         (OPSET, "7", "option 't.opset' cannot be '7': possible are 20, 21"),
         (OPSET, "", "option 't.opset' cannot be '': possible are 20, 21"),
         (SHARE, "1.5", "option 't.share' cannot be '1.5': possible are numbers at least 0 and at most 1"),
@@ -88,7 +88,7 @@ def test_text_and_values_become_the_declared_type(option: Option[Any], given: ob
         (ANY, "half", "option 't.any' cannot be 'half': possible are numbers"),
         (WORD, "guess", "option 't.word' cannot be 'guess': possible are auto, minmax"),
         (WORD, "Auto", "option 't.word' cannot be 'Auto': possible are auto, minmax"),
-        (LIST, 3, "option 't.list' cannot be '3': possible are words with commas between"),
+        (LIST, 3, "option 't.list' cannot be 3: possible are words with commas between"),
         (PARTS, "a,d", "option 't.parts' cannot be 'a,d': possible are a,b, c"),
     ],
 )

@@ -49,6 +49,24 @@ def test_options_and_their_values(incomplete: str, found: list[str]) -> None:
     assert bool(option_values(incomplete)) == bool(found)
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("edgekit quantize --search ", ["quick", "full", "none"]),
+        ("edgekit quantize --method m", ["minmax"]),
+        ("edgekit reference --device ", ["cpu", "cuda"]),
+        ("edgekit assets i", ["ios"]),
+        ("edgekit assets ios build --target coreml-", ["coreml-int8"]),
+    ],
+)
+def test_the_words_that_a_command_takes(words: str, found: list[str]) -> None:
+    settings = {"_EDGEKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    code = "import sys; sys.argv = ['edgekit']; from edgekit.cli.main import main; main()"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert sorted(done.stdout.split()) == sorted(found), done.stderr
+
+
 def test_every_completed_value_is_possible() -> None:
     targets, _ = registry.loadable()
     for text in option_values(""):

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,25 @@ def test_piped_output_has_no_colours() -> None:
     done = subprocess.run([sys.executable, "-m", "edgekit", "targets"], capture_output=True, check=True)
     assert b"\x1b" not in done.stdout
     assert b"onnx\t" in done.stdout
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("when", ["model", "[1/2] onnx: exporting", "[2/2]"])
+def test_an_interrupted_run_says_what_is_kept_and_goes_on(
+    sent: signal.Signals, code: int, when: str, tmp_path: Path
+) -> None:
+    """At three moments: while the model is written, while the first target is made, and in the second one."""
+    command = [sys.executable, "-m", "edgekit", "export", SMALL, "-t", "onnx", "-t", "onnx-fp16", "-o", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if when in line:
+                break
+        running.send_signal(sent)
+        said = running.stderr.read()
+        assert running.wait() == code
+    sentence = "edgekit: interrupted; what was finished is kept, run the same command to go on"
+    assert said.splitlines()[-1] == sentence
+    assert not list(tmp_path.rglob("*.tmp"))
+    if when == "[2/2]":
+        assert json.loads((tmp_path / "small" / "onnx" / "manifest.json").read_text())["verdicts"]

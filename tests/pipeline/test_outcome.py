@@ -45,7 +45,7 @@ GOOD = outcome("onnx", place(timings={"candidate": TIMED}), reused=True)
 BAD = outcome("onnx-fp16", place(status="rejected", reasons=(BROKEN,)))
 WAITING = outcome("coreml", place("interpreter"), place("coreml", "not verified here", reasons=("needs a Mac",)))
 FAILED = TargetOutcome("executorch", Path("build/small/executorch"), "failed", "the converter died")
-SKIPPED = TargetOutcome("onnx-int8", Path("build/small/onnx-int8"), "skipped", "its source 'onnx' was failed")
+SKIPPED = TargetOutcome("onnx-int8", Path("build/small/onnx-int8"), "skipped", "its source 'onnx' failed")
 
 
 def test_a_build_is_a_mapping_by_target_in_the_order_of_the_run() -> None:
@@ -87,16 +87,16 @@ def test_raising_names_each_bad_artifact_with_its_first_reason() -> None:
     with pytest.raises(VerdictError) as raised:
         build(GOOD, BAD, WAITING, FAILED, SKIPPED).raise_for_verdict()
     assert str(raised.value) == (
-        "'onnx-fp16' is rejected (cpu: max abs of 'relevance' is 0.500 in image 'beach', must be at most 1e-4); "
-        "'executorch' is failed (the converter died); "
-        "'onnx-int8' is skipped (its source 'onnx' was failed)"
+        "'onnx-fp16' was rejected (cpu: max abs of 'relevance' is 0.500 in image 'beach', must be at most 1e-4); "
+        "'executorch' failed (the converter died); "
+        "'onnx-int8' was skipped (its source 'onnx' failed)"
     )
 
 
 def test_a_rejection_is_told_before_what_else_is_verified() -> None:
     """Of several places the first sentence of a bundle that failed in one of them is not that another one passed."""
     bundle = outcome("web", place("wasm-fp32"), place("wasm-q8", "rejected", reasons=(BROKEN,)))
-    with pytest.raises(VerdictError, match=r"'web' is rejected \(wasm-q8: max abs of 'relevance' is 0\.500"):
+    with pytest.raises(VerdictError, match=r"'web' was rejected \(wasm-q8: max abs of 'relevance' is 0\.500"):
         build(bundle).raise_for_verdict()
     assert "wasm-q8: max abs of" in build(bundle)._repr_html_()
     assert "wasm-fp32: verified (ONNX Runtime)" in bundle.sentences

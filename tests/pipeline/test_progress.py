@@ -45,10 +45,15 @@ def test_a_style_by_name(style: Style, kind: type[Silent]) -> None:
     assert type(shown(style)) is kind
 
 
-def test_auto_is_live_on_a_terminal_and_in_a_notebook_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_live_on_a_terminal_and_in_a_notebook_with_widgets_and_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert type(shown("auto")) is Lines
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    assert type(shown("auto")) is Lines, "Rich warns where ipywidgets is missing"
+    (tmp_path / "ipywidgets.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
     assert type(shown("auto")) is Live
     monkeypatch.delitem(sys.modules, "ipykernel")
     monkeypatch.setattr(sys, "stderr", Terminal())

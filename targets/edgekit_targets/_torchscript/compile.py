@@ -87,8 +87,9 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
 
     if not spec.factory and isinstance(spec.module, torch.fx.GraphModule):  # the captured program, without its code
         raise ExportError(
-            f"TorchScript needs the code of '{spec.name}', which is defined in a notebook or in __main__: put the "
-            "module into a file, with a function that returns its ModelSpec, and export 'package.module:function'"
+            f"TorchScript compiles the module itself, and '{spec.name}' was given in memory and is here as its "
+            "captured program: put it into a file, with a function that returns its ModelSpec, and export "
+            "'package.module:function'"
         )
     determinism.check_deterministic(spec)
     proof = Proof(spec)

@@ -1,0 +1,101 @@
+"""A model's evaluation set: made by its function, checked against what the model declares, and its metric computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from edgekit.errors import EdgekitError, ModelError
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+
+BATCH = "batch"
+Made = TypeVar("Made")
+
+
+def evaluation_of(spec: ModelSpec) -> Evaluation | None:
+    """The evaluation set; None where the model declares none.
+
+    Raises:
+        ModelError: If its function raises, or what it returns is not what the model takes.
+    """
+    if spec.evaluation is None:
+        return None
+    found = _call(f"the evaluation set of '{spec.name}'", spec.evaluation)
+    if not isinstance(found, Evaluation):
+        raise ModelError(
+            f"the evaluation set of '{spec.name}' is a {type(found).__name__}, not an edgekit.model.Evaluation"
+        )
+    _check_inputs(spec, found)
+    _check_lengths(spec, found)
+    return found
+
+
+def metric_values(found: Evaluation, outputs: Mapping[str, Array]) -> Array | None:
+    """The task metric of each image, float64 [n]; None where the set has no metric or no truth.
+
+    Args:
+        found: The set.
+        outputs: Answers by output name, [n, ...].
+
+    Raises:
+        ModelError: If the metric raises, or does not return one finite number an image.
+    """
+    metric, truth = found.metric, found.truth
+    if metric is None or truth is None:
+        return None
+    values = np.asarray(_call(f"the metric '{found.metric_name}'", lambda: metric(outputs, truth)))
+    if values.shape != (len(found.names),) or values.dtype.kind not in "fiub":
+        raise ModelError(
+            f"the metric '{found.metric_name}' returned {values.dtype} {list(values.shape)}: "
+            f"it must return one number an image, [{len(found.names)}]"
+        )
+    return values.astype(np.float64)
+
+
+def _check_inputs(spec: ModelSpec, found: Evaluation) -> None:
+    declared = {i.name: i for i in spec.inputs}
+    if wrong := sorted({*declared} ^ {*found.inputs}):
+        word = "lacks the" if wrong[0] in declared else "has an"
+        raise ModelError(
+            f"the evaluation set of '{spec.name}' {word} input '{wrong[0]}': the model takes {', '.join(declared)}"
+        )
+    for name, i in declared.items():
+        array = np.asarray(found.inputs[name])
+        row = spec.shape(name, {BATCH: 1})
+        rows = len(found.names) * (row[0] if row else 1)
+        wanted = (rows, *row[1:]) if row else (rows,)
+        if array.dtype != i.dtype or array.shape != wanted:
+            raise ModelError(
+                f"the evaluation set of '{spec.name}' has {array.dtype} {list(array.shape)} for '{name}': "
+                f"{len(found.names)} named images need {i.dtype} {list(wanted)}"
+            )
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise ModelError(f"the evaluation set of '{spec.name}' has a NaN in '{name}': remove or correct that row")
+
+
+def _check_lengths(spec: ModelSpec, found: Evaluation) -> None:
+    count = len(found.names)
+    if not count:
+        raise ModelError(f"the evaluation set of '{spec.name}' is empty: give one name and one row an image")
+    if found.captions and len(found.captions) != count:
+        raise ModelError(
+            f"the evaluation set of '{spec.name}' has {len(found.captions)} captions for {count} images: "
+            "give one an image, or none"
+        )
+    if found.truth is not None and len(found.truth) != count:
+        raise ModelError(
+            f"the evaluation set of '{spec.name}' has {len(found.truth)} rows of truth for {count} images: "
+            "give one an image"
+        )
+
+
+def _call(what: str, function: Callable[[], Made]) -> Made:
+    try:
+        return function()
+    except EdgekitError:
+        raise
+    except Exception as error:
+        first = str(error).strip().splitlines()[:1]
+        raise ModelError(f"{what} raised {type(error).__name__}: {' '.join(first)}") from error

@@ -1,0 +1,89 @@
+"""An opened artifact takes what its manifest declares; all else is a sentence, not the runtime's exception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgekit
+from edgekit.errors import ArtifactError, UsageError
+from edgekit.pipeline.loaded import LoadedArtifact, load
+from edgekit.testing import small_model
+
+IMAGES = np.zeros((2, 3, 96, 96), np.float32)
+QUERIES = np.zeros((2, 16), np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    build = edgekit.export(small_model, targets=["onnx"], output=tmp_path_factory.mktemp("b"), progress="none")
+    build.raise_for_verdict()
+    return build["onnx"].path
+
+
+@pytest.fixture
+def loaded(folder: Path) -> Iterator[LoadedArtifact]:
+    with load(folder) as found:
+        yield found
+
+
+def test_it_answers_every_size_that_was_proved(loaded: LoadedArtifact) -> None:
+    assert loaded.run({"images": IMAGES, "queries": QUERIES})["relevance"].shape == (2, 36)
+    wide = np.zeros((2, 3, 96, 160), np.float32)
+    assert loaded.run({"images": wide, "queries": QUERIES})["relevance"].shape == (2, 60)
+    assert repr(loaded) == f"<small onnx in {loaded.device}>"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sentence"),
+    [
+        (None, "inputs are a NoneType: give arrays by name"),
+        ({"images": IMAGES}, "'small' lacks the input 'queries': it takes images, queries"),
+        ({"images": IMAGES, "queries": QUERIES, "x": QUERIES}, "'small' has no input 'x'"),
+        ({"images": IMAGES.astype("float64"), "queries": QUERIES}, "input 'images' is float64 .* takes a NumPy array"),
+        ({"images": IMAGES[0], "queries": QUERIES}, r"is float32 \[3, 96, 96\]: .*\[batch, 3, height, width\]"),
+        ({"images": IMAGES.tolist(), "queries": QUERIES}, "input 'images' is list"),
+        ({"images": IMAGES[:, :2], "queries": QUERIES}, "one dimension of 'small' must be 3"),
+        ({"images": IMAGES, "queries": QUERIES[:1]}, "axis 'batch' of 'small' must be 2, as in another input"),
+        ({"images": IMAGES[:0], "queries": QUERIES[:0]}, "axis 'batch' of 'small' must be 1 to 8"),
+        (
+            {"images": np.zeros((9, 3, 96, 96), np.float32), "queries": np.zeros((9, 16), np.float32)},
+            "axis 'batch' of 'small' must be 1 to 8, which was proved",
+        ),
+        (
+            {"images": np.zeros((2, 3, 100, 96), np.float32), "queries": QUERIES},
+            "axis 'height' of 'small' must be 96 to 160 in steps of 16",
+        ),
+    ],
+)
+def test_what_it_does_not_take_is_named(loaded: LoadedArtifact, inputs: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        loaded.run(inputs)
+
+
+def test_it_closes_once_and_then_answers_no_more(folder: Path) -> None:
+    found = load(folder)
+    found.close()
+    found.close()
+    with pytest.raises(UsageError, match=r"<small onnx in .*> was closed: load it again"):
+        found.run({"images": IMAGES, "queries": QUERIES})
+
+
+def test_a_wrong_path_or_place_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"'.*model.onnx' is a file: name the artifact's folder, '{folder}'"):
+        load(folder / "model.onnx")
+    with pytest.raises(UsageError, match="'onnx' has no place 'gpu': possible are cpu"):
+        load(folder, place="gpu")
+    with pytest.raises(ArtifactError, match="no artifact in"):
+        load(tmp_path)
+    with pytest.raises(ArtifactError, match=f"'{folder}' is an artifact: name its build folder, '{folder.parent}'"):
+        edgekit.verify(folder, progress="none")
+
+
+def test_the_model_of_a_build_can_be_read_by_others(folder: Path) -> None:
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.parent.iterdir() if path.is_dir()}
+    assert modes["model"] == modes["onnx"]
