@@ -3,7 +3,10 @@
     x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
     x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
 
-A bias is added afterwards, in fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py).
+    LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
+
+A bias is added afterwards, in fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py);
+convolutions are: ONNX Runtime's ConvInteger is slower than its Conv.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.onnxgraph import weight_only
+from edgekit.onnxgraph.folding import RECURRENT
 from edgekit.onnxgraph.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ def quantize_dynamic(
 
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    chosen = set(nodes_of(groups(copy), floats))
+    chosen = set(nodes_of(groups(copy, dynamic=True), floats))
     weights = {i.name: i for i in copy.graph.initializer}
     nodes = [part for node in copy.graph.node for part in _gemm_as_matmul(node, chosen, weights)]
     read = {name for node in nodes for name in node.input}
@@ -54,7 +58,7 @@ def quantize_dynamic(
             quantize_dynamic(
                 source,
                 result,
-                op_types_to_quantize=["MatMul"],
+                op_types_to_quantize=["MatMul", RECURRENT],
                 nodes_to_quantize=sorted(chosen),
                 per_channel=True,
                 reduce_range=reduce_range,

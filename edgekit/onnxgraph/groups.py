@@ -1,9 +1,12 @@
-"""The parts of a graph that are quantized together: the linear layers of one module of the user's model."""
+"""The parts of a graph that are quantized together: the layers of one of the user's modules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from edgekit.onnxgraph import conv_chain
+from edgekit.onnxgraph.folding import RECURRENT
 
 if TYPE_CHECKING:
     import onnx
@@ -14,14 +17,24 @@ DEPTH = 3
 """Names of a module path that make a group: `texture.blocks.0` and its kin are told apart, their linears are not."""
 
 
-def groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
-    """Names of the quantizable nodes by group, in the graph's order."""
+def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str, ...]]:
+    """Names of the quantizable nodes by group, in the graph's order.
+
+    Static INT8 takes linear layers and convolutions, dynamic INT8 linear and recurrent layers: ONNX Runtime computes a
+    convolution with dynamic ranges slower than in float.
+    """
+    others = _recurrent(graph) if dynamic else set(conv_chain.convolutions(graph))
     weights = {i.name for i in graph.graph.initializer if len(i.dims) == 2}
     found: dict[str, list[str]] = {}
     for node in graph.graph.node:
-        if node.op_type in LINEAR and node.input[1] in weights:
+        if node.name in others or (node.op_type in LINEAR and node.input[1] in weights):
             found.setdefault(group_of(node.name), []).append(node.name)
     return {name: tuple(nodes) for name, nodes in found.items()}
+
+
+def _recurrent(graph: onnx.ModelProto) -> set[str]:
+    weights = {i.name for i in graph.graph.initializer}
+    return {n.name for n in graph.graph.node if n.op_type == RECURRENT and set(n.input[1:3]) <= weights}
 
 
 def group_of(node: str) -> str:

@@ -7,7 +7,8 @@
 QuantizeLinear and DequantizeLinear stand around what each linear layer reads and nothing else, so that it takes INT8
 and gives float: the sum is scaled back once, and no second rounding hits what normalisation, attention or a scorer
 reads next. (`quantize_static` puts them around outputs too, and takes seconds where this takes milliseconds.)
-Weights of what stays in float arithmetic are stored in INT8 all the same.
+Convolutions have no such kernel: they give INT8 to each other (conv_chain.py). Weights of what stays in float
+arithmetic are stored in INT8 all the same.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import smoothquant, weight_only
+from edgekit.onnxgraph.conv_chain import Chain, chain, convolutions
 from edgekit.onnxgraph.groups import groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange, QuantConfig
 
@@ -33,9 +35,11 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
-    """The tensors whose ranges static quantization needs: what the linear layers read."""
-    chosen = set(nodes_of(groups(graph), ()))
-    return tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in chosen))
+    """The tensors whose ranges static quantization needs: what linear layers read, and chains of convolutions hold."""
+    convs = convolutions(graph)
+    linear = set(nodes_of(groups(graph), ())) - set(convs)
+    read = [node.input[0] for node in graph.graph.node if node.name in linear]
+    return tuple(dict.fromkeys((*read, *chain(graph, convs).tensors)))
 
 
 def quantize_static(
@@ -48,7 +52,8 @@ def quantize_static(
     copy.CopyFrom(graph)
     divided = smoothquant.smooth(copy, config.smooth, observed) if config.smooth else {}
     quantizing = _Quantizing(copy.graph, config, {n: _range(n, config, observed, divided) for n in observed})
-    quantizing.run(set(nodes_of(groups(copy), config.floats)))
+    chosen = set(nodes_of(groups(copy), config.floats))
+    quantizing.run(chosen - set(convolutions(copy)), chain(copy, chosen & set(convolutions(copy))))
     weight_only.quantize_weights(copy)
     return copy
 
@@ -80,6 +85,8 @@ class _Quantizing:
         scales: Of the tensors that were quantized.
         nodes: The new list of nodes.
         layouts: The Reshape and Transpose nodes before a tensor, in order: moving bytes is faster than moving floats.
+        scaled_as: The tensor whose scale a tensor has that was only moved.
+        weights: Scales of the weights that were quantized.
     """
 
     graph: onnx.GraphProto
@@ -88,23 +95,23 @@ class _Quantizing:
     scales: dict[str, float] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     layouts: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
+    scaled_as: Mapping[str, str] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
 
-    def run(self, chosen: set[str]) -> None:
-        """Quantize the chosen nodes."""
+    def run(self, linear: set[str], chained: Chain) -> None:
+        """Quantize the chosen linear layers, and a chain of convolutions."""
         weights = {i.name: i for i in self.graph.initializer}
-        quantized: dict[str, Array] = {}
-        self.layouts = _layout_nodes(self.graph, chosen)
+        self.layouts, self.scaled_as = _layout_nodes(self.graph, linear), chained.scaled_as
         for node in self.graph.node:
-            if node.name in chosen:
-                if node.input[0] not in self.scales:
-                    self._tensor(node.input[0])
-                if node.input[1] not in quantized:
-                    quantized[node.input[1]] = self._weight(weights[node.input[1]], node)
-                if len(node.input) > 2 and node.input[2] in weights:
-                    self._bias(weights[node.input[2]], self.scales[node.input[0]] * quantized[node.input[1]], node)
-                node.input[0] = f"{node.input[0]}_dequantized"
-                node.input[1] = f"{node.input[1]}_dequantized"
+            if node.name in linear or node.name in chained.convolutions:
+                self._layer(node, weights)
+            for place, name in enumerate(node.input):
+                if name in chained.given:  # what rounds it in one kernel leaves nothing else to read
+                    node.input[place] = f"{name}_dequantized"
             self.nodes.append(node)
+            for name in node.output:
+                if name in chained.given:
+                    self._tensor(name)
         read = {name for node in self.nodes for name in node.input}
         for name, weight in weights.items():
             if name not in read:
@@ -112,7 +119,35 @@ class _Quantizing:
         del self.graph.node[:]
         self.graph.node.extend(self.nodes)
 
+    def _layer(self, node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -> None:
+        """Round what a layer reads; its inputs become the rounded ones."""
+        rows, weight = node.input[0], node.input[1]
+        if rows not in self.scales:
+            self._tensor(rows)
+        if weight not in self.weights:
+            self.weights[weight] = self._weight(weights[weight], node)
+        if len(node.input) > 2 and node.input[2] in weights:
+            self._bias(weights[node.input[2]], self.scales[rows] * self.weights[weight], node)
+        node.input[0], node.input[1] = f"{rows}_dequantized", f"{weight}_dequantized"
+
     def _tensor(self, name: str) -> None:
+        like = name
+        while like in self.scaled_as:
+            like = self.scaled_as[like]
+        if like == name:
+            self._scale(name)
+        self.scales[name] = self.scales[like]
+        layouts = self.layouts.get(name, ())
+        place = self.nodes.index(layouts[0]) if layouts else len(self.nodes)
+        source, result = layouts[0].input[0] if layouts else name, f"{name}_quantized"
+        self._node("QuantizeLinear", [source, f"{like}_scale", f"{like}_zero"], result)
+        self.nodes.insert(place, self.nodes.pop())
+        if layouts:
+            layouts[0].input[0] = result
+        moved = name if layouts else result
+        self._node("DequantizeLinear", [moved, f"{like}_scale", f"{like}_zero"], f"{name}_dequantized")
+
+    def _scale(self, name: str) -> None:
         low, high = self.ranges[name]
         if self.config.activation == "uint8":
             scale = max((high - low) / 255.0, SMALLEST)
@@ -123,23 +158,15 @@ class _Quantizing:
         self.scales[name] = float(np.float32(scale))
         self._store(f"{name}_scale", np.array(scale, np.float32))
         self._store(f"{name}_zero", zero)
-        layouts = self.layouts.get(name, ())
-        place = self.nodes.index(layouts[0]) if layouts else len(self.nodes)
-        source, result = layouts[0].input[0] if layouts else name, f"{name}_quantized"
-        self._node("QuantizeLinear", [source, f"{name}_scale", f"{name}_zero"], result)
-        self.nodes.insert(place, self.nodes.pop())
-        if layouts:
-            layouts[0].input[0] = result
-        moved = name if layouts else result
-        self._node("DequantizeLinear", [moved, f"{name}_scale", f"{name}_zero"], f"{name}_dequantized")
 
     def _weight(self, weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
         """Store one weight; returns its scales, [outputs] or a scalar."""
         from onnx import numpy_helper
 
-        values, axis = numpy_helper.to_array(weight), 0 if weight_only.transposed(node) else 1
+        values, axis = numpy_helper.to_array(weight), weight_only.channel_axis(node)
         levels = WEIGHT_LEVELS[self.config.reduce_range]
-        peaks = np.abs(values).max(axis=1 - axis if self.config.per_channel else None, keepdims=True)
+        others = tuple(a for a in range(values.ndim) if a != axis or not self.config.per_channel)
+        peaks = np.abs(values).max(axis=others, keepdims=True)
         scale = np.maximum(peaks / levels, SMALLEST).astype(np.float32)
         rounded = np.clip(np.round(values / scale), -levels, levels).astype(np.int8)
         name, flat = weight.name, scale.ravel() if self.config.per_channel else scale.reshape(())

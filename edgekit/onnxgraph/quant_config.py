@@ -74,6 +74,11 @@ class ObservedRange:
     rows: int
 
     @property
+    def elements(self) -> int:
+        """Values in the tensor, for one sample."""
+        return self.rows * len(self.low)
+
+    @property
     def peaks(self) -> Array:
         """Largest magnitude of each entry of the last axis, [channels]."""
         return np.maximum(-self.low, self.high)

@@ -88,6 +88,12 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def convolutions(graph: onnx.ModelProto) -> int:
+    """How many convolutions take INT8: `emulated` leaves them as they are."""
+    rounded = {name for node in graph.graph.node if node.op_type == "DequantizeLinear" for name in node.output}
+    return sum(node.op_type == "Conv" and set(node.input[:2]) <= rounded for node in graph.graph.node)
+
+
 @dataclass(frozen=True)
 class _Layer:
     """An INT8 linear layer.

@@ -37,12 +37,17 @@ class Samples:
 
     def part(self, first: int, last: int | None) -> Samples:
         """Samples `first` to `last`, the latter excluded; counted from the end where negative."""
-        return Samples({n: array[first:last] for n, array in self.inputs.items()}, self.names[first:last])
+        start, stop, _ = slice(first, last).indices(len(self.names))
+        return Samples(self._rows(start, stop), self.names[start:stop])
 
     def batches(self, size: int) -> list[dict[str, Array]]:
         """Inputs in batches of at most `size`."""
-        starts = range(0, len(self.names), size)
-        return [{n: np.ascontiguousarray(a[i : i + size]) for n, a in self.inputs.items()} for i in starts]
+        return [self._rows(start, start + size) for start in range(0, len(self.names), size)]
+
+    def _rows(self, start: int, stop: int) -> dict[str, Array]:
+        """Inputs of some samples; an input whose first size is fixed (a state) has that many rows a sample."""
+        steps = {name: len(array) // max(len(self.names), 1) for name, array in self.inputs.items()}
+        return {n: np.ascontiguousarray(a[start * steps[n] : stop * steps[n]]) for n, a in self.inputs.items()}
 
 
 def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, least: int = LEAST) -> Samples:
@@ -71,13 +76,18 @@ def _own(spec: ModelSpec, count: int) -> Samples:
     made = spec.calibration(count)
     for declared in spec.inputs:
         array = made.inputs.get(declared.name)
-        wanted = (len(made.names), *spec.shape(declared.name)[1:])
+        wanted = (len(made.names) * _rows_of(declared), *spec.shape(declared.name)[1:])
         if array is None or array.shape != wanted or array.dtype != declared.dtype:
             found = "nothing" if array is None else f"{array.dtype} {array.shape}"
             raise CalibrationError(
                 f"the calibration set of '{spec.name}' has {found} for '{declared.name}', not {declared.dtype} {wanted}"
             )
     return Samples({i.name: made.inputs[i.name] for i in spec.inputs}, tuple(made.names))
+
+
+def _rows_of(declared: Input) -> int:
+    """Rows of one sample: the first size where it is fixed."""
+    return declared.shape[0] if isinstance(declared.shape[0], int) else 1
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,10 @@ import numpy as np
 
 from edgekit.judge import metrics, verdict
 from edgekit.judge.tolerance import INT8, Tolerance
-from edgekit.model.spec import Array, ModelSpec
+from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.quantization.calibration import Samples
+from edgekit.reference.answers import answered
+from edgekit.reference.batches import Batch
 from edgekit.runtime import ort
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
     from edgekit.runtime.protocol import Runtime
 
-BATCH = 1
-"""Samples a run, as the reference is asked: dynamic INT8 gives a whole batch one range."""
 STRICTER = 0.7
 """Share of what the gate allows: other images than these decide in the end."""
 NOISELESS = 200.0
@@ -35,7 +35,7 @@ class Quality:
     Attributes:
         passed: Whether every limit of the INT8 gate held: made stricter by STRICTER on every sample, and as it is on
             what the gate asks beside photographs.
-        snr_db: Signal-to-noise ratio of the first output over all samples.
+        snr_db: Signal-to-noise ratio of the first output of floats over all samples.
         worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and what else the outputs have.
         reasons: Sentences, where a limit did not hold.
     """
@@ -88,7 +88,7 @@ class Evaluator:
         passed = verdict.judge(stricter(INT8), {}, evaluation=[found], stress=extremes)
         return Quality(
             passed=passed.status != "rejected",
-            snr_db=_snr(self._truth[0], answers[0], self._spec.outputs[0].name),
+            snr_db=_snr(self._truth[0], answers[0], _first_float(self._spec.outputs)),
             worst=_worst(found),
             reasons=tuple(str(reason) for reason in passed.reasons),
         )
@@ -98,13 +98,12 @@ class Evaluator:
         """One sample, for timing."""
         return self._samples.batches(1)[0]
 
-    def _answers(self, runtime: Runtime) -> list[dict[str, Array]]:
-        answers = []
-        for asked in self._asked:
-            rows = [runtime.run(batch) for batch in asked.batches(BATCH)]
-            answers.append({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+    def _answers(self, runtime: Runtime) -> list[Mapping[str, Array]]:
+        """The answers to all that is asked, one sample a run, as the reference is asked."""
+        batches = [Batch(f"samples {n}", asked.inputs, {}, {}, asked.names) for n, asked in enumerate(self._asked)]
+        found, _ = answered(runtime, self._spec.outputs, batches)
         runtime.close()
-        return answers
+        return [batch.outputs for batch in found]
 
 
 def stricter(tolerance: Tolerance) -> Tolerance:
@@ -121,6 +120,10 @@ def stricter(tolerance: Tolerance) -> Tolerance:
         task_drop=None,
         task_drop_worst=None,
     )
+
+
+def _first_float(outputs: Sequence[Output]) -> str:
+    return next((o.name for o in outputs if np.dtype(o.dtype).kind == "f"), outputs[0].name)
 
 
 def _snr(truth: Mapping[str, Array], answers: Mapping[str, Array], output: str) -> float:

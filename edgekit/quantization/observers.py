@@ -48,12 +48,13 @@ def observe(
     low: dict[str, Array] = {}
     high: dict[str, Array] = {}
     rows: dict[str, int] = {}
-    batches = samples.batches(BATCH)
+    batch_size = BATCH if _takes_batches(graph) else 1
+    batches = samples.batches(batch_size)
     session = ort.tapped(graph, tensors)
     for number, batch in enumerate(batches):
         tell(number / len(batches))
         found = session.run(batch)
-        count = len(next(iter(batch.values())))
+        count = min(batch_size, len(samples.names) - number * batch_size)
         for name in tensors:
             array = np.asarray(found[name] if name in found else batch[name])
             if not np.isfinite(array).all():
@@ -71,6 +72,13 @@ def observe(
         n: ObservedRange({m: _with_zero(found[n]) for m, found in ranges.items()}, low[n], high[n], rows[n])
         for n in tensors
     }
+
+
+def _takes_batches(graph: onnx.ModelProto) -> bool:
+    """Whether every input's first size may vary."""
+    return all(
+        i.type.tensor_type.shape.dim[:1] and i.type.tensor_type.shape.dim[0].dim_param for i in graph.graph.input
+    )
 
 
 def _collector(method: Method) -> Any:

@@ -23,7 +23,7 @@ class Trial:
         recipe: How it was quantized.
         quality: On the samples held back.
         size: Of the file, in bytes.
-        work: Share of the multiplications of linear layers that stay in float.
+        work: Share of the multiplications of linear layers and convolutions that stay in float.
     """
 
     recipe: QuantConfig

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.source import load_model
-from edgekit.onnxgraph import dynamic, save
+from edgekit.onnxgraph import dynamic, folding, save, weight_only
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import vnni
 from edgekit.quantization.calibration import Samples
@@ -34,18 +34,23 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), onnx.load(job.entry)
-    parts = groups(graph)
-    if not parts:
-        raise ExportError(f"'{spec.name}' has no linear layers with constant weights: INT8 would change nothing")
+    spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
+    parts = groups(graph, dynamic=True)
     floats = job.get(FLOAT)
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.3, "rounding the weights")
     made = dynamic.quantize_dynamic(graph, floats, reduce_range=job.get(REDUCE_RANGE))
+    stored = weight_only.stored(made)
+    if not parts and not stored:
+        raise ExportError(
+            f"'{spec.name}' has no linear, convolution or recurrent layer whose weights INT8 could hold: use onnx or "
+            "onnx-fp16"
+        )
     save.save_graph(made, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
-    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=_elsewhere(spec, graph, made))
+    only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
+    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=(*only, *_elsewhere(spec, graph, made)))
 
 
 def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -> tuple[str, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from edgekit.onnxgraph import weight_only
+from edgekit.onnxgraph import saturation, weight_only
+from edgekit.runtime.ort import OrtRuntime
 from tests.onnxgraph.graphs import answers, model, rounded, weights
 
 
@@ -65,4 +68,22 @@ def test_a_weight_that_is_read_otherwise_too_stays_in_float() -> None:
     shapes = {"w": (64, 80), "turned": (80, 64)}
     graph = model(nodes, {"x": [2, 64]}, {"y": [2, 80], "z": [64, 64]}, {n: rounded(*s) for n, s in shapes.items()})
     weight_only.quantize_weights(graph)
-    assert {n for n, v in weights(graph).items() if v.dtype == np.int8} == {"turned_int8"}
+    assert {n for n, v in weights(graph).items() if v.dtype == np.int8} == {"turned_int8", "turned_zero"}
+
+
+def test_zero_points_are_written_for_exact_sums(tmp_path: Path) -> None:
+    """Without them ONNX Runtime refuses a scale for each channel under `session.x64quantprecision`."""
+    held = {"w": rounded(48, 16, 3, 3), "u": rounded(48, 24, 2, 2)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("ConvTranspose", ["c", "u"], ["y"], strides=[2, 2]),
+    ]
+    graph = model(nodes, {"x": (1, 16, 8, 8)}, {"y": (1, 24, 12, 12)}, held)
+    right = answers(graph, x=rounded(1, 16, 8, 8))["y"]
+    weight_only.quantize_weights(graph)
+    assert weight_only.stored(graph) == 2
+    assert {n: v.shape for n, v in weights(graph).items() if n.endswith("_zero")} == {"w_zero": (48,), "u_zero": (24,)}
+    path = tmp_path / "stored.onnx"
+    path.write_bytes(graph.SerializeToString())
+    got = OrtRuntime(path, saturation.EXACT).run({"x": rounded(1, 16, 8, 8)})["y"]
+    assert 0 < np.abs(right - got).max() < 0.05 * np.abs(right).max()
