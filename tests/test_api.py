@@ -232,7 +232,6 @@ def test_a_module_of_main_that_is_unchanged_is_not_exported_again(script: dict[s
         ({"model": small_model, "targets": ["onnx"], "options": ["onnx.opset=21"]}, UsageError, "given by target and"),
         ({"model": small_model, "targets": ["onnx"], "options": {"opset": 21}}, UsageError, "given by target and"),
         ({"model": small_model, "targets": [5]}, UsageError, "5 is no target's name"),
-        ({"model": small_model, "progress": "loud"}, UsageError, "no progress 'loud': possible are auto, live"),
         ({"model": None}, UsageError, "a NoneType is no model: possible are a preset's name"),
         ({"model": [1]}, UsageError, "a list is no model"),
         ({"model": ""}, UsageError, "a model needs a name"),
@@ -287,6 +286,11 @@ def test_axes_of_a_module_have_their_ranges(tmp_path: Path, monkeypatch: pytest.
     assert made.axes == {"batch": Axis(1, 1, 8), "height": Axis(32, 16, 64, 8)}
     with pytest.raises(ModelError, match="axis 'height' has no range"):
         edgekit.export(net, example=torch.ones(1, 3, 32, 32), axes={"input": {2: "height"}}, output=tmp_path)
+
+
+def test_an_unknown_progress_names_the_possible_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no progress 'loud': possible are auto, live, lines, none"):
+        edgekit.export(small_model, output=tmp_path, progress="loud")  # type: ignore[arg-type]  # a user's mistake
 
 
 def test_images_to_explain_are_at_least_one(built: Build) -> None:
