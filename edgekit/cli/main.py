@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
 from edgekit.cli import build_commands, use_commands
-from edgekit.cli.arguments import INTERRUPTED, USER_ERROR, app
+from edgekit.cli.arguments import INTERRUPTED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
 
 __all__ = ["app", "build_commands", "main", "use_commands"]
@@ -19,6 +20,10 @@ def main() -> None:
     try:
         app()
     except EdgekitError as error:
+        if VERBOSE in sys.argv:
+            from edgekit.model.causes import plain
+
+            print(plain(error.report or "".join(traceback.format_exception(error))), file=sys.stderr)
         print(f"edgekit: {error}", file=sys.stderr)
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
