@@ -20,7 +20,13 @@ from __future__ import annotations
 
 
 class EdgekitError(Exception):
-    """Base of everything a user can mend."""
+    """Base of everything a user can mend.
+
+    Attributes:
+        report: The whole traceback where another process met it; empty elsewhere.
+    """
+
+    report: str = ""
 
 
 class UsageError(EdgekitError):

@@ -278,3 +278,8 @@ def no_tensor_name() -> ModelSpec:
 
 def same_name_twice() -> ModelSpec:
     return spec(Mean(), ("x",))
+
+
+def without_translation() -> ModelSpec:
+    """Singular values: PyTorch's ONNX exporter knows none."""
+    return spec(Formula(lambda linear, x: torch.linalg.svdvals(linear(x))))

@@ -26,6 +26,8 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
+VERBOSE = "--verbose"
+Verbose = Annotated[bool, typer.Option(VERBOSE, help="Print the whole report of what failed, beside its sentence.")]
 BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
 ModelName = Annotated[
     str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.", autocompletion=model_names)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, app
+from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, Verbose, app
 from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.errors import UsageError
 
@@ -45,6 +45,7 @@ def export(
         ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Export a model, prove each artifact against the reference, and write the report."""
@@ -58,6 +59,7 @@ def export(
         fresh=fresh,
         progress=_progress(as_json),
     )
+    _show_reports(build, verbose)
     _conclude(build, as_json)
 
 
@@ -85,6 +87,7 @@ def quantize(
     ] = False,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
@@ -102,6 +105,7 @@ def quantize(
         fresh=fresh,
         progress=_progress(as_json),
     )
+    _show_reports(build, verbose)
     made = build[api.INT8]
     notes = made.manifest.notes if made.manifest is not None else ()
     found = trials.read_trials(build.path, api.INT8) if notes else ()
@@ -160,6 +164,14 @@ def _options(given: list[str]) -> dict[str, dict[str, str]]:
 
 def _progress(as_json: bool) -> Literal["auto", "none"]:
     return "none" if as_json else "auto"
+
+
+def _show_reports(build: Build, verbose: bool) -> None:
+    from edgekit.model.causes import plain
+
+    for outcome in build.outcomes if verbose else ():
+        if outcome.report:
+            print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
 
 
 def _conclude(build: Build, as_json: bool, **more: object) -> None:

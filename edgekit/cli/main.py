@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import Annotated
 
 import typer
 
 from edgekit.cli import build_commands, use_commands
-from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, app
+from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
 
 __all__ = ["app", "build_commands", "main", "use_commands"]
@@ -22,6 +23,10 @@ def main() -> None:
     try:
         app()
     except EdgekitError as error:
+        if VERBOSE in sys.argv:
+            from edgekit.model.causes import plain
+
+            print(plain(error.report or "".join(traceback.format_exception(error))), file=sys.stderr)
         print(f"edgekit: {error}", file=sys.stderr)
         sys.exit(USER_ERROR)
     except (KeyboardInterrupt, SystemExit) as left:  # Typer turns Ctrl-C into its exit code

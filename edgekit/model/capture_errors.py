@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from edgekit.model.causes import plain
+
 _GUARD = re.compile(r"\[guard added\] \((?P<where>[^()]+:\d+) in (?P<function>\w+)\)")
 _FIXED = re.compile(r"as dynamic but your code specialized it to be a constant \((\d+)\)")
 
@@ -55,9 +57,10 @@ def at(guards: list[str]) -> str:
 
 
 def sentence(error: Exception) -> str:
-    """An exception as its type and the first line of its message."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
+    """An exception as its type and the first line of its message, with the next where the first only announces it."""
+    lines = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
+    said = " ".join(lines[:2]) if lines and lines[0].endswith(":") else (lines[0] if lines else "no message")
+    return f"{type(error).__name__}: {said}"
 
 
 @contextlib.contextmanager

@@ -155,14 +155,23 @@ def _prove(
             try:
                 got = named_outputs(spec, graph(*arguments))
             except Exception as error:
-                why = f"the captured graph of '{spec.name}' fails at {dict(sizes)}: {sentence(error)}{at(guards)}"
-                raise CaptureError(why) from error
+                raise CaptureError(_failing(spec.name, dict(sizes), error, guards)) from error
         for name in wanted:
             if not _close(wanted[name], got[name]):
                 raise CaptureError(
                     f"the captured graph of '{spec.name}' answers differently from the module at {sizes} in output "
                     f"'{name}': a branch or a size was baked in"
                 )
+
+
+def _failing(name: str, sizes: dict[str, int], error: Exception, guards: list[str]) -> str:
+    said = f"the captured graph of '{name}' fails at {sizes}: {sentence(error)}{at(guards)}"
+    if "Guard failed" not in str(error):
+        return said
+    return (
+        f"{said}; its code takes another branch at this size: choose a range of the axis without it, or fix the axis "
+        "(minimum = maximum)"
+    )
 
 
 def _close(wanted: Array, got: Array) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgekit.artifact.fact import Code, Fact
@@ -61,6 +61,7 @@ class TargetOutcome:
         path: The artifact's folder.
         status: As in `TargetVerdict`.
         error: Why it failed or was skipped, in a sentence.
+        report: The whole traceback, where it failed in its own process.
         manifest: The artifact's; None where there is none.
         result: What was measured; None where there is none.
         reused: Whether nothing had to be done.
@@ -70,6 +71,7 @@ class TargetOutcome:
     path: Path
     status: str
     error: str = ""
+    report: str = field(default="", kw_only=True)
     manifest: Manifest | None = None
     result: Result | None = None
     reused: bool = False

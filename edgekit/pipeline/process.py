@@ -83,7 +83,8 @@ def main() -> None:
         result = getattr(importlib.import_module(module), function)(**arguments, progress=progress)
         _say(answer, {"result": result})
     except EdgekitError as error:
-        _say(answer, {"error": type(error).__name__, "message": str(error)})
+        report = "".join(traceback.format_exception(error))
+        _say(answer, {"error": type(error).__name__, "message": str(error), "report": report})
     except Exception:
         _say(answer, {"bug": traceback.format_exc()})
     answer.flush()
@@ -112,8 +113,9 @@ def _outcome(answer: dict[str, object], code: int, said: str, timeout: float | N
     if isinstance(answer.get("result"), dict):
         return answer["result"]  # type: ignore[return-value]  # checked on the line above
     if "error" in answer:
-        kind = getattr(errors, str(answer["error"]), ExportError)
-        raise kind(str(answer["message"]))
+        raised: EdgekitError = getattr(errors, str(answer["error"]), ExportError)(str(answer["message"]))
+        raised.report = str(answer.get("report", ""))
+        raise raised
     if "bug" in answer:
         raise ExportError(f"the worker met a bug:\n{answer['bug']}")
     if timeout is not None:

@@ -162,7 +162,7 @@ def _one(
         made, found, reused = made_and_evaluated(context, name, options)
         return _outcome(context, made, found, reused)
     except EdgekitError as error:
-        return TargetOutcome(name, folder, "failed", str(error))
+        return TargetOutcome(name, folder, "failed", str(error), report=error.report)
 
 
 def _outcome(context: RunContext, made: Manifest, found: Result, reused: bool = False) -> TargetOutcome:

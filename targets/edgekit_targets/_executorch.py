@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
+from edgekit.model import causes
 from edgekit.model.graph import Program, to_tensors
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
@@ -119,8 +120,7 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
             info = get_delegation_info(edge.exported_program().graph_module)
             data = bytes(edge.to_executorch().buffer)
         except Exception as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {first}") from error
+            raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {causes.why(error, exported)}") from error
     operators = {n: o for n, o in info.delegation_by_operator.items() if n not in NO_OPERATORS}
     return Lowered(
         data=data,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
+from edgekit.model import causes
 from edgekit.model.graph import Program
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
@@ -78,8 +79,8 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
                 custom_translation_table=attention.translations(),
             )
         except Exception as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {first}") from error
+            cause = causes.why(error, captured.exported)
+            raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {cause}") from error
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
     patch_embed.embed(translated.model, _multiples(spec))

@@ -56,6 +56,21 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert not list(tmp_path.iterdir())
 
 
+def test_verbose_prints_the_whole_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asked = ("export", "tests.modules:without_translation", "-t", "onnx", "-o", str(tmp_path))
+    for more, frames in (((), 0), (("--verbose",), 1)):
+        assert edgekit(monkeypatch, *asked, *more) == 2
+        said = capsys.readouterr()
+        assert "it has no operator 'aten._linalg_svd', used at" in said.out
+        assert said.err.count("DispatchError: No ONNX function found") >= frames
+        assert ("Traceback" in said.err) == bool(frames)
+        assert "\x1b" not in said.out + said.err
+    assert edgekit(monkeypatch, "export", "tests.models:raising", "--verbose") == 2
+    assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
+
+
 def test_a_port_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert edgekit(monkeypatch, "demo", "--port", "70000") == 2
     assert "less than or equal to 65535" in capsys.readouterr().err

@@ -133,4 +133,9 @@ def test_causes_are_told_where_every_target_failed(tmp_path: Path) -> None:
     net = modules.Formula(lambda linear, x: torch.linalg.svdvals(linear(x)))
     build = edgekit.export(net.eval(), example=torch.ones(2, 6), targets=["onnx"], output=tmp_path, progress="none")
     assert build["onnx"].status == "failed"
-    assert "cannot translate 'formula'" in build["onnx"].sentences[0]
+    said = build["onnx"].sentences[0]
+    assert "cannot translate 'formula': it has no operator 'aten._linalg_svd', used at " in said
+    assert "tests/modules.py:" in said
+    assert said.endswith("export to torchscript, which keeps PyTorch's own")
+    assert "\x1b" not in said
+    assert "DispatchError" in build["onnx"].report

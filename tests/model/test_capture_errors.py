@@ -54,6 +54,16 @@ def test_an_error_without_words_still_has_a_sentence() -> None:
     assert capture_errors.sentence(AssertionError()) == "AssertionError: no message"
 
 
+def test_a_line_that_only_announces_the_next_is_told_with_it() -> None:
+    said = capture_errors.sentence(ValueError("Found the following conflicts:\n\n  - `batch` is 1\nmore"))
+    assert said == "ValueError: Found the following conflicts: - `batch` is 1"
+
+
+def test_an_index_beyond_a_table_names_the_range() -> None:
+    said = capture_errors.capture_error("net", IndexError("index out of range in self"), [])
+    assert said.endswith("set Input(low=0, high=size of the table - 1)")
+
+
 def test_guards_are_read_from_torchs_log_and_the_log_is_left_as_it_was() -> None:
     logger = logging.getLogger(LOGGER)
     before = (logger.level, list(logger.handlers), logger.propagate)

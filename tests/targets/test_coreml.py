@@ -169,6 +169,19 @@ def test_an_operator_that_core_ml_lacks_is_a_sentence() -> None:
     assert "\n" not in str(caught.value)
 
 
+class Ones(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x.new_ones(3, 3)
+
+
+def test_new_ones_is_said_in_operators_that_core_ml_has(tmp_path: Path) -> None:
+    spec = ModelSpec("ones", Ones(), (Input("x", (3, 3)),), (Output("y"),))
+    inputs, right = asked(spec)
+    converted = convert(spec, torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),)), Wishes(half=False))
+    package.write_package(converted.get_spec(), None, tmp_path / "Ones.mlpackage")
+    near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
+
+
 class Tanh(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x, approximate="tanh")
