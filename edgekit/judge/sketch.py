@@ -7,8 +7,8 @@ in the units of the values.
 Detection bound: let two rows differ by d, of root mean square e = |d| / sqrt(D). For any d a projection differs by at
 least t e with a probability of at least (1 - t^2)^2 / 3 (Paley and Zygmund; E (s d)^4 <= 3 |d|^4). With P = 16 and
 t = 0.3 all of them miss with a probability of at most 0.724^16 = 0.006 for one row of one image, and of about 1e-10
-(0.236^16) where d has many entries, so that s d is nearly normal. A limit L on a sketch finds an error of e >= L / 0.3: a single
-wrong value among D must be sqrt(D) times larger than where all values are kept.
+(0.236^16) where d has many entries, so that s d is nearly normal. A limit L on a sketch finds an error of e >= L / 0.3:
+a single wrong value among D must be sqrt(D) times larger than where all values are kept.
 """
 
 from __future__ import annotations
