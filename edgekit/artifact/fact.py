@@ -124,6 +124,8 @@ def _place(told: Fact) -> str:
     """Which image and patch; a task metric's mean has none, and names the image that lost most."""
     if not told.image:
         return ""
+    if told.image.startswith("channel "):
+        return f" in {told.image}"
     image = f" in image '{told.image}'" if told.output else f", most in image '{told.image}'"
     return image + (f", patch {told.patch}" if told.patch >= 0 else "")
 

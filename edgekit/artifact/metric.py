@@ -21,9 +21,11 @@ class MetricInfo:
         name: As results hold it and tables print it.
         meaning: In a few words.
         better: Whether a lower or a higher value is better; a limit is the largest or the smallest allowed value.
-        unit: "score" (units of a score), "dB", "share" (of 1), "peak" (the reference's largest magnitude), "" (none).
+        unit: "score" (units of a score), "dB", "share" (of 1), "peak" (the reference's largest magnitude), "spread"
+            (the standard deviation of the reference's values), "degrees", "" (none).
         style: How a value is printed: "plain", or "share" for what is 1 at best and matters by its distance from 1.
         widened: Whether the reference's own noise can widen its limit.
+        mean: Whether its limit is on the mean over all rows, of which a single one may always be off.
         relative: Whether it says nothing where the difference lies within the reference's own noise.
     """
 
@@ -33,6 +35,7 @@ class MetricInfo:
     unit: str = ""
     style: Literal["plain", "share"] = "plain"
     widened: bool = False
+    mean: bool = False
     relative: bool = False
 
     @property
@@ -95,9 +98,30 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="agreement", meaning="overlap of the top K, ties ignored", better="higher", style="share"),
         MetricInfo(name="lost mass", meaning="share of the best sum of K scores that is lost", relative=True),
         MetricInfo(name="relative", meaning="largest difference over the peak", unit="peak", widened=True),
+        MetricInfo(name="deviation", meaning="largest difference in units of the spread", unit="spread"),
+        *_lines("", "of a row"),
+        *_lines("channel ", "of a channel"),
+        MetricInfo(name="argmax gap", meaning="what the largest class lost, in units of the classes' spread"),
+        MetricInfo(name="label gap", meaning="what the labelled class lost, in units of the classes' spread"),
+        MetricInfo(name="flips", meaning="share of answers with another largest class", unit="share", mean=True),
+        MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
+        MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
+        MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),
+        MetricInfo(name="iou", meaning="mean overlap of the boxes", better="higher", style="share"),
+        MetricInfo(name="mask iou", meaning="overlap of the masks", better="higher", style="share"),
+        MetricInfo(name="angle", meaning="angle between the embeddings", unit="degrees"),
         MetricInfo(name="matched", meaning="share of rows that both sides chose", better="higher", style="share"),
     )
     return {row.name: row for row in rows}
+
+
+def _lines(prefix: str, what: str) -> tuple[MetricInfo, ...]:
+    return (
+        MetricInfo(name=f"{prefix}error", meaning=f"root mean square difference {what}", unit="spread"),
+        MetricInfo(name=f"{prefix}gain", meaning=f"slope {what} over the reference, less 1, beyond chance"),
+        MetricInfo(name=f"{prefix}offset", meaning=f"difference of the means {what}, beyond chance", unit="spread"),
+        MetricInfo(name=f"{prefix}correlation", meaning=f"centred correlation {what}", better="higher", style="share"),
+    )
 
 
 METRICS = _table()

@@ -68,6 +68,7 @@ def measure(
     runs: int = RUNS,
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.perf_counter,
+    answered: Callable[[str, Mapping[str, Array]], None] = lambda name, answer: None,
 ) -> dict[str, Latency]:
     """Time runtimes on the same inputs, interleaved run by run.
 
@@ -78,15 +79,16 @@ def measure(
         runs: Timed runs of each, at least (1 to MOST_RUNS).
         seconds: Timed seconds of each, at least.
         clock: Gives seconds.
+        answered: Told every runtime's every answer, warm-ups included, while the clock stands.
 
     Raises:
         ValueError: If `runs` is not in its range.
     """
     if not 1 <= runs <= MOST_RUNS:
         raise ValueError(f"runs must be 1 to {MOST_RUNS}, not {runs}")
-    for runtime in runtimes.values():
+    for name, runtime in runtimes.items():
         for _ in range(warm_up):
-            runtime.run(inputs)
+            answered(name, runtime.run(inputs))
     taken: dict[str, list[float]] = {name: [] for name in runtimes}
     total = dict.fromkeys(runtimes, 0.0)
     names = list(runtimes)
@@ -95,9 +97,10 @@ def measure(
         names = [name for name in names if _short(taken[name], total[name], runs, PLENTY * seconds)]
         for name in names:
             start = clock()
-            runtimes[name].run(inputs)
+            answer = runtimes[name].run(inputs)
             total[name] += (spent := clock() - start)
             taken[name].append(spent)
+            answered(name, answer)
         names.append(names.pop(0))
     return {name: Latency(runtimes[name].device, tuple(1000.0 * s for s in taken[name])) for name in runtimes}
 

@@ -17,6 +17,8 @@ A measure is one float64 an image, computed in float64, and named as reports pri
 - agreement: share of the K patches that are right, a swap across no more than the score tolerance ignored.
 - lost mass: share of the best possible sum of K reference scores that the chosen patches lack.
 - relative: max abs over the reference's peak magnitude. Features are compared only where both sides chose the patch.
+- deviation, error, gain, offset, correlation, of rows and of channels: `deviation.py`; what a role is for: `roles.py`.
+Score units: of scores that spread less than those in 0 to 1 do (a softmax over many places), all floors shrink.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ import numpy as np
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.errors import ModelError
 from edgekit.judge.faults import BASES, Answers, faults_of
+from edgekit.judge.scaled import scaled_measures
+from edgekit.judge.spread import LEAST, Spreads, largest_scale
 from edgekit.model.spec import Array, Metric, Output
 
 RESOLUTION = 0.0015
@@ -42,7 +46,9 @@ ROW_FLOOR = 0.1
 SNR_CAP_DB = 200.0
 """Decibels. Stands for "identical", and its negative for "all error", so that no report has to hold an infinity."""
 
-_ROLES = ("scores", "tensor", "counts", "ranking", "features")  # the derived after what they are derived from
+RESOLVED, FLOORED, MASSED = 0.01, 0.5, 0.1
+"""Shares of the scores' spread: the most that RESOLUTION, SPREAD_FLOOR and MASS_FLOOR may be."""
+_DERIVED = ("labels", "counts", "ranking", "features")  # after what they are derived from
 _Sides = tuple[Array, Array]  # of the reference, of the artifact
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst patches [n]
 
@@ -58,6 +64,7 @@ class ImageValues:
         metric: The metric's name.
         values: One value an image, float64 [n].
         patches: Where each image is worst, int64 [n], row-major; -1 where that means nothing.
+        names: What the values are of, where that is not the images: channels.
         peak: The reference's largest magnitude, over all images; 1 where that is 0.
     """
 
@@ -68,6 +75,7 @@ class ImageValues:
     values: Array
     patches: Array
     peak: float
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +107,15 @@ def compare(
     names: Sequence[str],
     *,
     score_tolerance: float = 0.0,
+    scales: Spreads | None = None,
     metric: Metric | None = None,
     truth: Array | None = None,
 ) -> Comparison:
     """Compare the outputs, arrays [n, ...] by name, of n named images.
 
     The artifact's arrays have the declared dtypes; the reference's may be wider. Only "agreement" and "order faults"
-    depend on `score_tolerance`. The metric's `truth` is [n, ...].
+    depend on `score_tolerance`. `scales` are those of real inputs (`spread.spreads`), which a batch's own may exceed.
+    The metric's `truth` is [n, ...].
 
     Raises:
         ModelError: If the metric does not give one number an image.
@@ -115,13 +125,17 @@ def compare(
     found: dict[str, list[ImageValues]] = {}
     faults: list[Fact] = []
     answers = (reference, candidate)
-    for output in sorted(outputs, key=lambda o: _ROLES.index(o.role)):
+    for output in sorted(outputs, key=lambda o: _DERIVED.index(o.role) if o.role in _DERIVED else -1):
         base = next((o for o in outputs if o.name == output.of), None) if output.role in BASES else None
         if base is not None and base.name not in found:
             continue  # a fault of what it is derived from is one already
         wrong = faults_of(output, base, answers, names)
         if not wrong:
-            found[output.name] = list(_measures(output, base, answers, score_tolerance))
+            scored = base if base is not None and output.role == "ranking" else output
+            scale = largest_scale(scored, reference[scored.name], scales or {})
+            scale = scale if scales or scored.role != "scores" else np.full(1, np.inf)
+            found[output.name] = list(_measures(output, base, answers, score_tolerance, scale))
+            found[output.name] += _scaled(output, outputs, answers, scale)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
@@ -138,17 +152,21 @@ def failed(names: Sequence[str], fault: Fact) -> Comparison:
     return Comparison(tuple(names), faults=(fault,))
 
 
-def _measures(output: Output, base: Output | None, answers: Answers, tolerance: float) -> Iterator[ImageValues]:
+def _measures(
+    output: Output, base: Output | None, answers: Answers, tolerance: float, scale: Array
+) -> Iterator[ImageValues]:
     r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
     under = (answers[0][base.name], answers[1][base.name]) if base else None
     peak = float(np.abs(r).max()) or 1.0
     of = output.of if output.role in ("counts", "ranking") else base.of if base else ""
     if output.role == "scores":
-        rows, of = _scores(r, c), output.name
+        rows, of = _scores(r, c, float(scale.max())), output.name
     elif under and output.role == "counts":
         rows = _counts(r, c, under, output)
     elif under and output.role == "ranking":
-        rows = _ranking(r.astype(np.int64), c.astype(np.int64), under, tolerance)
+        rows = _ranking(r.astype(np.int64), c.astype(np.int64), under, tolerance, float(scale.max()))
+    elif answers[0][output.name].dtype.kind != "f":
+        return
     else:
         rows = _values(r, c, under, peak)
     for metric, values, patches in rows:
@@ -157,19 +175,27 @@ def _measures(output: Output, base: Output | None, answers: Answers, tolerance: 
         )
 
 
-def _scores(r: Array, c: Array) -> _Rows:
+def _scaled(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> Iterator[ImageValues]:
+    of = output.name if output.role == "scores" else ""
+    for metric, values, places in scaled_measures(output, outputs, answers, scale):
+        named = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
+        yield ImageValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named)
+
+
+def _scores(r: Array, c: Array, scale: float) -> _Rows:
+    resolution, floor = min(RESOLUTION, RESOLVED * scale), min(SPREAD_FLOOR, FLOORED * scale)
     patch = (off := np.abs(r - c)).argmax(1)
     yield "max abs", off.max(1), patch
     yield "mean abs", off.mean(1), patch
     error = (off * off).sum(1)
-    yield "unexplained", np.sqrt(error / r.shape[1]) / np.maximum(r.std(1), SPREAD_FLOOR), patch
-    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= RESOLUTION, 1.0, _cosine(r, c)), patch
+    yield "unexplained", np.sqrt(error / r.shape[1]) / np.maximum(r.std(1), floor), patch
+    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, _cosine(r, c)), patch
     yield "cosine whole", np.full(len(r), _cosine(r.ravel(), c.ravel())), patch
     with np.errstate(divide="ignore", over="ignore"):
         ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)
         yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), patch
-    for metric, resolution in (("spearman", RESOLUTION), ("spearman raw", 0.0)):
-        yield metric, np.array([_spearman(a, b, resolution) for a, b in zip(r, c, strict=True)]), patch
+    for metric, ignored in (("spearman", resolution), ("spearman raw", 0.0)):
+        yield metric, np.array([_spearman(a, b, ignored) for a, b in zip(r, c, strict=True)]), patch
 
 
 def _spearman(r: Array, c: Array, resolution: float) -> float:
@@ -210,14 +236,17 @@ def _excess(counts: Array, scores: Array, output: Output) -> Array:
     return np.asarray(np.maximum(np.maximum(short, over), 0.0))
 
 
-def _ranking(r: Array, c: Array, scores: _Sides, tolerance: float) -> _Rows:
-    found = [_ranked(*image, tolerance) for image in zip(r, c, *scores, strict=True)]
+def _ranking(r: Array, c: Array, scores: _Sides, tolerance: float, scale: float) -> _Rows:
+    floor = min(MASS_FLOOR, MASSED * scale)
+    found = [_ranked(*image, tolerance, floor) for image in zip(r, c, *scores, strict=True)]
     for metric in found[0]:
         values, patches = zip(*(image[metric] for image in found), strict=True)
         yield metric, np.array(values), np.array(patches)
 
 
-def _ranked(right: Array, chosen: Array, s: Array, own: Array, tolerance: float) -> dict[str, tuple[float, int]]:
+def _ranked(
+    right: Array, chosen: Array, s: Array, own: Array, tolerance: float, floor: float
+) -> dict[str, tuple[float, int]]:
     s, own, k = s.astype(np.float64), own.astype(np.float64), len(right)
     displaced, instead = np.setdiff1d(right, chosen), np.setdiff1d(chosen, right)
     instead = instead[np.argsort(-s[instead])]
@@ -234,7 +263,10 @@ def _ranked(right: Array, chosen: Array, s: Array, own: Array, tolerance: float)
         "swap gap": (float(gaps.max()), swapped),
         "order gap": (float(rises.max()), risen),
         "own gap": (max(0.0, float(own_gap), float(own_rises.max())), -1),
-        "lost mass": (max(0.0, float(best - np.sort(mass[chosen]).sum())) / max(float(best), k * MASS_FLOOR), swapped),
+        "lost mass": (
+            max(0.0, float(best - np.sort(mass[chosen]).sum())) / max(float(best), max(k * floor, LEAST)),
+            swapped,
+        ),
     }
 
 

@@ -51,6 +51,17 @@ def shape_of(rows: Array, axis: int | None) -> tuple[int | str, ...]:
     return tuple(shape if axis is None else [*shape[:axis], BATCH, *shape[axis:]])
 
 
+def matched(wanted: Array, chosen: Array) -> tuple[Array, Array]:
+    """Where one ranking [n, K] stands in another: places [n, K] in `chosen`, and whether it is there at all."""
+    places = (wanted[:, :, None] == chosen[:, None, :]).argmax(2)
+    return places, np.take_along_axis(chosen, places, 1) == wanted
+
+
+def taken(rows: Array, places: Array) -> Array:
+    """Rows [n, K, ...] in another order, places [n, K]."""
+    return np.take_along_axis(rows, places.reshape(*places.shape, *[1] * (rows.ndim - 2)), 1)
+
+
 def _declared(output: Output) -> int | None:
     return output.axes.index(BATCH) if BATCH in output.axes else None
 

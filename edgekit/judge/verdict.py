@@ -43,8 +43,9 @@ STRANGE_UNEXPLAINED = 0.5
 GROSS_ROW_COSINE = 0.8
 """Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
 
-STRESS = "stress"
+STRESS, PHOTOGRAPHS = "stress", "photographs"
 _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
+_SCALED = ("features", "tensor", "logits", "probabilities", "labels", "boxes", "mask", "embedding", "image", "state")
 _ROUNDING = {
     "swap gap": Code.TIES_AT_K,
     "order gap": Code.TIES_WITHIN_K,
@@ -139,6 +140,7 @@ def judge(
     evaluation: Sequence[Comparison] = (),
     stress: Sequence[Comparison] = (),
     grid: Sequence[tuple[Mapping[str, int], Comparison]] = (),
+    more: Mapping[str, Sequence[Comparison]] | None = None,
     metric_name: str = "task metric",
 ) -> Verdict:
     """Judge one artifact in one place.
@@ -149,6 +151,7 @@ def judge(
         evaluation: Real inputs, in one or more comparisons; empty where the model has none.
         stress: Random, constant and extreme inputs.
         grid: Sizes of each proved shape and what was found there.
+        more: Other inputs at default sizes by what they are: photographs, changed ones, any of these asked again.
         metric_name: What the task metric is called.
     """
     bad = [name for name, value in noise.items() if not 0 <= value < np.inf]
@@ -156,12 +159,12 @@ def judge(
         details: dict[str, str | int | float] = {"noise": str(noise[bad[0]])}
         return not_verified(Fact(code=Code.REFERENCE_NOISE, output=bad[0], details=details))
     shapes = {", ".join(f"{axis} {size}" for axis, size in sizes.items()): sizes for sizes, _ in grid}
-    batches = [(EVALUATION, evaluation), (STRESS, stress)]
+    batches = [(EVALUATION, evaluation), (STRESS, stress), *(more or {}).items()]
     batches += [(shape, [found for each, found in grid if each == sizes]) for shape, sizes in shapes.items()]
     checks = list(_task(tolerance, evaluation, metric_name))
     faults: list[Fact] = []
     for batch, comparisons in batches:
-        checks += _checks(batch, comparisons, _rules(tolerance, batch == EVALUATION), noise)
+        checks += _checks(batch, comparisons, _rules(tolerance, _is_real(batch, tolerance)), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     failed = [check for check in checks if not check.passed]
     beyond = [check.fact for check in failed if not check.within_noise]
@@ -177,6 +180,12 @@ def judge(
     return Verdict(status, reasons, tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
 
 
+def _is_real(batch: str, t: Tolerance) -> bool:
+    """Whether inputs are such as users have: then every limit holds, not the absolute ones alone."""
+    kind = batch.removesuffix(" again")
+    return kind == EVALUATION or (kind == PHOTOGRAPHS and t.exact_ranking)
+
+
 def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> list[Fact]:
     if not checks:
         return [fact(Code.NOTHING_COMPARED)]
@@ -188,10 +197,13 @@ def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Compari
 
 
 def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
-    rules = {("scores", "max abs"): t.max_abs, ("features", "relative"): t.relative, ("tensor", "relative"): t.relative}
+    rules: dict[tuple[str, str], float | None] = {("scores", "max abs"): t.max_abs}
+    rules |= {(role, "relative"): t.relative for role in _SCALED}
+    rules |= {("scores", "deviation"): t.deviation}
+    rules |= {(role, metric): limit for role in _SCALED for metric, limit in _scaled_rules(t, real).items()}
     rules |= {("counts", "own count excess"): OWN_TOLERANCE, ("ranking", "own gap"): OWN_TOLERANCE}
     if real:
-        rules |= {(role, "cosine"): t.cosine for role in ("scores", "features", "tensor")}
+        rules |= {(role, "cosine"): t.cosine for role in ("scores", *_SCALED)}
         rules |= {("scores", "snr"): t.snr_db, ("scores", "spearman"): t.spearman}
         rules |= {("ranking", "lost mass"): t.lost_mass}
     if t.exact_ranking:
@@ -202,6 +214,17 @@ def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
     else:
         rules |= {("scores", "unexplained"): STRANGE_UNEXPLAINED}
     return {key: limit for key, limit in rules.items() if limit is not None}
+
+
+def _scaled_rules(t: Tolerance, real: bool) -> dict[str, float | None]:
+    """Limits on outputs of any scale: of the largest difference everywhere, of all else on real inputs."""
+    anywhere = {"deviation": t.deviation, "unequal": 0.0, "wrong labels": t.flips or 0.0}
+    if not real:
+        return anywhere
+    lines = {"error": t.error, "gain": t.gain, "offset": t.offset, "correlation": t.correlation}
+    purposes = {"argmax gap": t.gap, "label gap": t.gap, "flips": t.flips, "total variation": t.variation}
+    purposes |= {"iou": t.iou, "mask iou": t.mask_iou, "angle": t.angle}
+    return {**anywhere, **lines, **{f"channel {name}": limit for name, limit in lines.items()}, **purposes}
 
 
 def _checks(
@@ -223,15 +246,17 @@ def _check(
     measure = found[0][1]
     values = np.concatenate([m.values for _, m in found])
     patches = np.concatenate([m.patches for _, m in found])
-    names = [name for comparison, _ in found for name in comparison.names]
+    names = [name for comparison, m in found for name in m.names or comparison.names]
     info = metric_info(measure.metric)
     sign = info.sign
     own = max(_own(m, noise) for _, m in found) if info.widened else None
     limit = None if table is None else _limit(table, own or 0.0)
     held = np.ones(len(values), bool)
     if limit is not None:
-        excused = [_excused(comparison, m, noise, batch == EVALUATION) for comparison, m in found]
+        excused = [_excused(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in found]
         held = (sign * values <= sign * limit) | np.concatenate(excused)
+        if info.mean:
+            held |= values.mean() <= max(limit, 1.0 / len(values) if limit else 0.0)
     pool = np.flatnonzero(~held) if not held.all() else np.arange(len(values))
     worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
     passed, value, mean = bool(held.all()), float(values[worst]), float(values.mean())
@@ -248,7 +273,9 @@ def _excused(comparison: Comparison, m: ImageValues, noise: Mapping[str, float],
     if metric_info(m.metric).relative:
         off = comparison.get(m.of, "max abs") if m.role in _OF_SCORES else comparison.get(m.output, "relative")
         excused |= np.asarray(off) <= min(_own(m, noise), NOISE_LIMIT)
-    if m.role == "features" and not real:  # of a flat map each side may choose other patches: no row is left to compare
+    if (
+        m.role == "features" and not real and not m.names
+    ):  # of a flat map each side may choose other patches: no row is left to compare
         excused |= np.asarray(comparison.get(m.output, "matched")) == 0
     return excused
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+
+import numpy as np
 
 from edgekit.model.spec import Axis
 
 BATCHES = (1, 2, 3, 8)
+LEAST_BETWEEN, MOST_BETWEEN = 12, 32
+"""Shapes between those of the grid. The axes of arr-coc have 27 sizes: each is met."""
+SEED = 2026
 
 
 def grid(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
@@ -48,3 +54,39 @@ def _example(axis: Axis, position: int) -> int:
     step = axis.multiple_of
     wanted = max(axis.default, 2) + position * step
     return min(wanted, axis.maximum // step * step)
+
+
+def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
+    """Seeded shapes that the grid leaves out: every size of an axis of up to MOST_BETWEEN sizes is met by one.
+
+    A Latin hypercube: as many shapes as the longest axis has sizes (at least LEAST_BETWEEN, at most MOST_BETWEEN), and
+    along each axis every size as often as any other. Large batches go with small sizes of the other axes, so that no
+    shape is much larger than those of the grid. An axis with few sizes gives fewer shapes than LEAST_BETWEEN.
+    """
+    sizes = {name: _all_sizes(axis) for name, axis in axes.items()}
+    count = min(max([LEAST_BETWEEN, *map(len, sizes.values())]), MOST_BETWEEN)
+    draw = np.random.Generator(np.random.PCG64(SEED))
+    columns = {name: _spread(found, count, draw) for name, found in sizes.items()}
+    others = [name for name in columns if name != "batch"]
+    rows = sorted(zip(*(columns[name] for name in others), strict=True), key=math.prod) if others else []
+    batches = sorted(columns["batch"], reverse=True) if "batch" in columns else []
+    shapes = []
+    for number in range(count):
+        shape = dict(zip(others, rows[number], strict=True)) if others else {}
+        shapes.append(({"batch": batches[number]} if batches else {}) | shape)
+    known = [tuple(sorted(shape.items())) for shape in grid(axes)]
+    found = {tuple(sorted(shape.items())): shape for shape in shapes}
+    return tuple({n: shape[n] for n in axes} for key, shape in found.items() if key not in known)
+
+
+def _all_sizes(axis: Axis) -> list[int]:
+    first = -(-axis.minimum // axis.multiple_of) * axis.multiple_of
+    return list(range(first, axis.maximum + 1, axis.multiple_of))
+
+
+def _spread(sizes: list[int], count: int, draw: np.random.Generator) -> list[int]:
+    """Sizes in seeded order, every one as often as any other, as far as so many can be."""
+    several = [sizes[i % len(sizes)] for i in range(count)] if len(sizes) <= count else []
+    places = np.floor((np.arange(count) + draw.random(count)) * len(sizes) / count).astype(int)
+    chosen = several or [sizes[place] for place in places]
+    return [chosen[place] for place in draw.permutation(count)]

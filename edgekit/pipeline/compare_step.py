@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
@@ -12,11 +12,21 @@ from edgekit.judge.faults import BASES
 from edgekit.judge.metrics import Comparison
 from edgekit.judge.rows import row_names
 from edgekit.judge.sketch import SUFFIX, sketch
+from edgekit.judge.spread import Spreads, spreads
 from edgekit.judge.verdict import Verdict
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
-from edgekit.reference.batches import STRESS, Batch, applicable_batches, arrays_of
+from edgekit.pipeline.repeats import AGAIN
+from edgekit.reference.batches import REAL, STRESS, Batch, applicable_batches, arrays_of
 from edgekit.reference.store import Reference
 from edgekit.target import Place
+
+
+@dataclass(frozen=True)
+class Units:
+    """What differences are measured by: the limit on scores, and the spread of each channel of every output."""
+
+    scores: float
+    scales: Spreads
 
 
 def judged(
@@ -26,6 +36,7 @@ def judged(
     place: Place,
     answers: Mapping[str, Array],
     failures: Mapping[str, str],
+    again: Mapping[str, Sequence[int]],
 ) -> Verdict:
     """Compare and judge.
 
@@ -36,23 +47,30 @@ def judged(
         place: Where it ran.
         answers: Arrays by `<batch>/<output>`.
         failures: What the runtime said of each batch that it could not answer.
+        again: Rows that were answered differently the second time, by "<batch> again".
     """
     real = spec.evaluation() if spec.evaluation is not None else None
-    limit = verdict.score_tolerance(place.tolerance, max(recorded.noise.values(), default=0.0))
+    scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
+    limit = verdict.score_tolerance(place.tolerance, max(scored, default=0.0))
     images = sample_of(made, place)
     batches = applicable_batches(recorded.batches, made.axes, images)
+    known = [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
+    units = Units(limit, spreads(spec.outputs, known, recorded.noise))
     found: dict[str, list[Comparison]] = {}
-    for batch in batches:
+    for batch in (*batches, *_again(batches, again, failures)):
         if batch.name in failures:
             found[batch.name] = [metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=failures[batch.name]))]
         else:
             task = real if batch.name == EVALUATION else None
-            found[batch.name] = _compared(spec.outputs, batch, arrays_of(batch.name, answers), limit, task)
+            found[batch.name] = _compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
     passed = verdict.judge(
         place.tolerance,
         recorded.noise,
         evaluation=found.get(EVALUATION, []),
         stress=found.get(STRESS, []),
+        more={
+            b: one for b, one in found.items() if b not in (EVALUATION, STRESS, *(b.name for b in batches if b.sizes))
+        },
         grid=[(batch.sizes, one) for batch in batches if batch.sizes for one in found[batch.name]],
         metric_name=real.metric_name if real is not None else "task metric",
     )
@@ -60,6 +78,16 @@ def judged(
     if _noise_without_fp64(recorded):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
     return replace(passed, notes=(*notes, *passed.notes))
+
+
+def _again(
+    batches: Sequence[Batch], again: Mapping[str, Sequence[int]], failures: Mapping[str, str]
+) -> Iterator[Batch]:
+    """The rows that were asked twice and answered differently, or that failed the second time."""
+    for batch in batches:
+        name = f"{batch.name} {AGAIN}"
+        if name in again or name in failures:
+            yield batch.chosen(again.get(name, range(len(batch.names))), name)
 
 
 def sample_of(made: Manifest, place: Place) -> int | None:
@@ -86,7 +114,7 @@ def _noise_without_fp64(recorded: Reference) -> bool:
 
 
 def _compared(
-    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], limit: float, task: Evaluation | None
+    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: Evaluation | None
 ) -> list[Comparison]:
     """All rows, of what is large their sketches; then the rows that were kept whole; then what is one thing."""
     rows = len(batch.names)
@@ -95,13 +123,14 @@ def _compared(
     large = {o.name for o in outputs if o.name + SUFFIX in batch.outputs}
     found = []
     if many or not outputs:
-        found.append(_one(*_sketched(many, batch, answers, large), limit, task))
+        found.append(_one(*_sketched(many, batch, answers, large), units, task))
     if large:
-        first = min(len(batch.outputs[name]) for name in large)
-        found.append(_one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, limit, None))
+        first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
+    if large and first:
+        found.append(_one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None))
     if single:
         whole = replace(batch, names=row_names(batch.names, 1))
-        found.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, limit, None))
+        found.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, units, None))
     return found
 
 
@@ -124,7 +153,7 @@ def _one(
     outputs: tuple[Output, ...],
     batch: Batch,
     answers: Mapping[str, Array],
-    limit: float,
+    units: Units,
     task: Evaluation | None,
 ) -> Comparison:
     rows = len(batch.names)
@@ -133,7 +162,8 @@ def _one(
         batch.outputs,
         answers,
         batch.names,
-        score_tolerance=limit,
+        score_tolerance=units.scores,
+        scales=units.scales,
         metric=task.metric if task is not None else None,
         truth=task.truth[:rows] if task is not None and task.truth is not None else None,
     )

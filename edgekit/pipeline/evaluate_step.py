@@ -74,7 +74,7 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
             died = Verdict("rejected", (fact(Code.RUNTIME_FAILED, text=str(error)),))
             return Finding(_result(place, died, NOT_RUN), {}, (), made_by)
         answers = _read(Path(out) / ANSWERS)
-    passed = judged(context.spec, context.recorded, made, place, answers, measured.failures)
+    passed = judged(context.spec, context.recorded, made, place, answers, measured.failures, measured.again)
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
     scores = {n: a for n, a in arrays_of(EVALUATION, answers).items() if n in named}
     return Finding(_result(place, passed, measured), scores, passed.proved, made_by)

@@ -22,6 +22,7 @@ from edgekit.judge.latency import Latency
 from edgekit.judge.rows import Axes, rows_of
 from edgekit.model.source import load_model
 from edgekit.model.spec import Array
+from edgekit.pipeline.repeats import Repeats
 from edgekit.reference.batches import EVALUATION, Batch, applicable_batches
 from edgekit.reference.store import Reference, read_reference
 from edgekit.runtime.eager import EagerRuntime
@@ -29,6 +30,8 @@ from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.target import Job
 
 ANSWERS = "answers.safetensors"
+REPEATED, REPEATED_SLOW = 32, 4
+"""Rows of each batch that are asked twice: everywhere, and where a place is slow."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
 
@@ -42,6 +45,10 @@ class Measured(BaseModel):
         timings: Latencies by the runtime's name.
         ratios: Speed against each baseline.
         notes: What a runtime that timed itself says.
+        repeated: Rows that were asked twice.
+        timed_answers: Runs of the timing whose answers were looked at.
+        again: Rows whose second answer was not the first one, bit for bit: by "<batch> again", their numbers in the
+            batch. Their second answers are judged as the first were.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -51,6 +58,9 @@ class Measured(BaseModel):
     timings: dict[str, Timing] = {}
     ratios: tuple[Ratio, ...] = ()
     notes: tuple[str, ...] = ()
+    repeated: int = 0
+    timed_answers: int = 0
+    again: dict[str, tuple[int, ...]] = {}
 
 
 def export_target(
@@ -124,12 +134,17 @@ def run_artifact(
                 answers |= {f"{batch.name}/{name}": rows for name, rows in _answer(runtime, batch, axes).items()}
             except Exception as error:
                 failures[batch.name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        _save(answers, Path(out) / ANSWERS)
-        found = Measured(device=runtime.device, failures=failures)
-        if where.timed and not failures:
+        second = Repeats(axes, answers, batches)
+        if not failures:
+            progress(0.75, "asking again, in another order")
+            second.ask(runtime, REPEATED if where.timed and images is None else REPEATED_SLOW)
+        found = Measured(device=runtime.device, failures={**failures, **second.failures})
+        if where.timed and not found.failures:
             progress(0.8, "measuring latency")
-            found = _timed(runtime, recorded, baseline, place, Path(model_folder))
-        return found.model_dump(mode="json")
+            found = _timed(runtime, recorded, baseline, place, Path(model_folder), second)
+        _save({**answers, **second.answers}, Path(out) / ANSWERS)
+        counts = {"repeated": second.repeated, "timed_answers": second.timed, "again": second.rows}
+        return found.model_copy(update=counts).model_dump(mode="json")
     finally:
         runtime.close()
 
@@ -153,7 +168,12 @@ def _seconds() -> float:
 
 
 def _timed(
-    runtime: Runtime, recorded: Reference, baseline: tuple[str, str] | None, place: str, model_folder: Path
+    runtime: Runtime,
+    recorded: Reference,
+    baseline: tuple[str, str] | None,
+    place: str,
+    model_folder: Path,
+    second: Repeats,
 ) -> Measured:
     """Time a runtime against its baselines, or let it time itself where a clock here would time the way there too."""
     if isinstance(runtime, SelfTimed):
@@ -166,7 +186,7 @@ def _timed(
         source = registry.find(name)
         runtimes[name] = source.load(Path(folder), source.place(place))
     runtimes[PYTORCH] = EagerRuntime(load_model(model_folder))
-    times = latency.measure(runtimes, _one_image(recorded), seconds=_seconds())
+    times = latency.measure(runtimes, _one_image(recorded), seconds=_seconds(), answered=second.timed_answer)
     for name, other in runtimes.items():
         if name != CANDIDATE:
             other.close()

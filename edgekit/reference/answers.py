@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.judge.rows import Axes, Run, row_axes, rows_of
+from edgekit.judge.rows import Axes, Run, matched, row_axes, rows_of, taken
 from edgekit.judge.sketch import PROJECTIONS, SUFFIX, sketch
 from edgekit.model.spec import Array, Output
 from edgekit.reference.batches import Batch
@@ -101,7 +101,5 @@ def aligned(outputs: Sequence[Output], one: Mapping[str, Array], other: Mapping[
 
 
 def _reordered(rows: Array, chosen: Array, wanted: Array) -> Array:
-    places = (wanted[:, :, None] == chosen[:, None, :]).argmax(2)
-    there = np.take_along_axis(chosen, places, 1) == wanted
-    picked = np.take_along_axis(rows, places.reshape(*places.shape, *[1] * (rows.ndim - 2)), 1)
-    return np.where(there.reshape(*there.shape, *[1] * (rows.ndim - 2)), picked, np.nan)
+    places, there = matched(wanted, chosen)
+    return np.where(there.reshape(*there.shape, *[1] * (rows.ndim - 2)), taken(rows, places), np.nan)

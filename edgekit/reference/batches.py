@@ -4,27 +4,37 @@ The best reference is a GPU's, recorded with `edgekit reference --device cuda` i
 algorithms, and shipped with the model; without one, the CPU's own answer is recorded. Every report says which it was.
 
 A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors. Arrays are named
-`<batch>/<tensor>`. The batches: `evaluation` (real inputs, one image at a time), `stress` (random, constant and extreme
-inputs, likewise) and `grid-NN` (one shape of the grid each, as one batch).
+`<batch>/<tensor>`. The batches, one row at a time: `evaluation` (real inputs), `photographs` (for models that take
+pictures), `changed` (both darkened, brightened, greyed ..., one input at its ends), `stress` (random, constant and
+extreme inputs); and one shape each, as one batch: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real
+inputs there), `between-NN` (real inputs, or random ones of a model that has none, at shapes between those of the grid).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from edgekit.artifact.manifest import AxisInfo
-from edgekit.model.shapes import grid
+from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.reference.variations import CONDITIONED, Row, batch_of, changed_rows, fits, photograph_rows, real_rows
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
+PHOTOGRAPHS, CHANGED, RESIZED, BETWEEN = "photographs", "changed", "real", "between"
+REAL = (EVALUATION, PHOTOGRAPHS)
+"""Batches of real inputs at default sizes."""
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
 RANDOM_ROWS = 4
+REAL_STEP = 37
+"""Prime: shapes take real inputs from all over the set, photographs among them."""
 SAMPLED_SHAPE = 1  # times the pixels of one image of default size
+SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, GRID: 100, RESIZED: 3, BETWEEN: 4}
+"""Where a place is slow: rows, or shapes, of each kind."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,16 @@ class Batch:
         outputs = {name: array[:rows] for name, array in self.outputs.items()}
         return replace(self, inputs=inputs, outputs=outputs, names=self.names[:rows])
 
+    def chosen(self, rows: Sequence[int], name: str) -> Batch:
+        """Some of its rows, under another name; what was kept of the first rows only is left to its sketches."""
+        count, places = len(self.names), np.asarray(rows, int)
+
+        def taken(arrays: Mapping[str, Array]) -> dict[str, Array]:
+            return {n: array[places] for n, array in arrays.items() if len(array) == count}
+
+        names = tuple(self.names[row] for row in rows)
+        return replace(self, name=name, inputs=taken(self.inputs), outputs=taken(self.outputs), names=names)
+
     def rows(self) -> Iterator[dict[str, Array]]:
         """The inputs of one run each."""
         if not self.single:
@@ -76,16 +96,32 @@ class Batch:
 
 def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
     """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
-    batches, shapes = [], grid(spec.axes)
-    if evaluation is not None:
-        batches.append(Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names))
+    own = real_rows(evaluation) if evaluation is not None else {}
+    pictures = photograph_rows(spec, list(own.values()))
+    some = dict([*list(own.items())[:CONDITIONED], *list(pictures.items())[:CONDITIONED]])
+    changed = changed_rows(spec, some or {"random": spec.random(0)})
+    batches = [Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names)] if evaluation is not None else []
+    batches += [_stacked(name, rows) for name, rows in ((PHOTOGRAPHS, pictures), (CHANGED, changed)) if rows]
     batches.append(stress_batch(spec))
+    shapes, real = grid(spec.axes), [*own.values(), *pictures.values()]
+    mixed = [real[k * REAL_STEP % len(real)] for k in range(len(real))] if fits(spec, real) else []
     for number, sizes in enumerate(shapes):
-        inputs = spec.random(1000 + number, sizes)
-        rows = len(next(iter(inputs.values()))) if sizes else 1
-        names = tuple(f"row {row}" for row in range(rows))
-        batches.append(Batch(f"{GRID}-{number:02d}", inputs, {}, sizes, names))
+        batches.append(_shaped(f"{GRID}-{number:02d}", spec.random(1000 + number, sizes), sizes))
+        if mixed:
+            batches.append(_shaped(f"{RESIZED}-{number:02d}", batch_of(spec, mixed, sizes, 8 * number), sizes))
+    for number, sizes in enumerate(between(spec.axes)):
+        drawn = batch_of(spec, mixed, sizes, 5 * number) if mixed else spec.random(2000 + number, sizes)
+        batches.append(_shaped(f"{BETWEEN}-{number:02d}", drawn, sizes))
     return tuple(batches)
+
+
+def _stacked(name: str, rows: Mapping[str, Row]) -> Batch:
+    inputs = {i: np.concatenate([row[i] for row in rows.values()]) for i in next(iter(rows.values()))}
+    return Batch(name, inputs, {}, {}, tuple(rows))
+
+
+def _shaped(name: str, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> Batch:
+    return Batch(name, inputs, {}, sizes, tuple(f"row {row}" for row in range(sizes.get("batch", 1))))
 
 
 def stress_batch(spec: ModelSpec) -> Batch:
@@ -111,7 +147,8 @@ def applicable_batches(
 ) -> tuple[Batch, ...]:
     """The batches whose sizes an artifact takes: a fixed axis takes its default only.
 
-    Where only so many evaluation images are asked for, shapes of more than SAMPLED_SHAPE images are left out too.
+    Where only so many evaluation images are asked for, as many of other kinds as SAMPLED says are asked for too, and no
+    shapes of more than SAMPLED_SHAPE images.
     """
     found = tuple(
         batch
@@ -121,8 +158,15 @@ def applicable_batches(
     if images is None:
         return found
     largest = SAMPLED_SHAPE * math.prod(axis.default for axis in axes.values())
-    small = (b for b in found if not b.sizes or math.prod(b.sizes.values()) <= largest)
-    return tuple(b.first(images) if b.name == EVALUATION else b for b in small)
+    few: dict[str, int] = {}
+    sample = []
+    for batch in found:
+        kind = batch.name.partition("-")[0]
+        if batch.sizes and (math.prod(batch.sizes.values()) > largest or few.get(kind, 0) >= SAMPLED[kind]):
+            continue
+        few[kind] = few.get(kind, 0) + 1
+        sample.append(batch.first(images) if kind == EVALUATION else batch.first(SAMPLED.get(kind, len(batch.names))))
+    return tuple(sample)
 
 
 def inputs_digest(batches: tuple[Batch, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 
 from edgekit.artifact.metric import METRICS, NOT_FINITE, metric_info, plain, share
 from edgekit.judge import verdict
-from edgekit.judge.metrics import compare
+from edgekit.judge.metrics import Comparison, compare
 from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8
+from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS, answer
 
 HIGHER = {
     "cosine", "cosine whole", "row cosine", "snr", "spearman", "spearman raw", "equal", "jaccard", "agreement",
-    "matched",
+    "matched", "correlation", "channel correlation", "iou", "mask iou",
 }  # fmt: skip
 
 
@@ -30,9 +32,33 @@ def measured() -> dict[str, list[float]]:
     found = compare(OUTPUTS, right, wrong, [f"image {number}" for number in range(4)])
     assert not found.faults
     values: dict[str, list[float]] = {}
-    for measure in found.measures:
+    for measure in (*found.measures, *roles(right, wrong).measures):
         values.setdefault(measure.metric, []).extend(measure.values.tolist())
     return values
+
+
+ROLES = (
+    Output("distribution", role="probabilities"),
+    Output("named", role="labels", of="distribution", dtype="int64"),
+    Output("labels", role="labels", dtype="int64"),
+    Output("boxes", role="boxes"),
+    Output("mask", role="mask"),
+    Output("embedding", role="embedding"),
+    Output("integers", dtype="int64"),
+)
+
+
+def roles(right: Mapping[str, Array], wrong: Mapping[str, Array]) -> Comparison:
+    """The same answers as outputs of all other roles, the last of each with its labels moved."""
+    sides: list[dict[str, Array]] = []
+    for side in (right, wrong):
+        made = side["logits"]
+        corners = np.abs(made[:, None, :2])
+        boxes = np.concatenate([corners, corners + 1], -1)
+        named = side["relevance"].argmax(1)
+        floats = {"distribution": side["relevance"], "boxes": boxes, "mask": side["relevance"], "embedding": made}
+        sides.append({**floats, "named": named, "labels": named, "integers": side["indices"]})
+    return compare(ROLES, sides[0], sides[1], [f"image {number}" for number in range(4)])
 
 
 def test_every_metric_that_the_judge_measures_is_in_the_table_and_no_other() -> None:
@@ -52,9 +78,9 @@ def test_the_direction_is_that_of_the_numbers() -> None:
     """A perfect answer is at least as good as a wrong one in every metric, by the table's direction."""
     scores = np.random.default_rng(3).random((4, 20)).astype(np.float32)
     made = answer(scores, 6, 5)
-    perfect = compare(OUTPUTS, made, made, ["a", "b", "c", "d"])
+    perfect = compare(OUTPUTS, made, made, ["a", "b", "c", "d"]).measures + roles(made, made).measures
     wrong = measured()
-    for measure in perfect.measures:
+    for measure in perfect:
         sign = metric_info(measure.metric).sign
         assert sign * measure.values.max() <= sign * min(wrong[measure.metric], key=lambda v: sign * v) + 1e-9
     assert {name for name, info in METRICS.items() if info.better == "higher"} == HIGHER

@@ -8,6 +8,7 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, Source
 from edgekit.model.spec import Array
 from edgekit.pipeline import worker
 from edgekit.pipeline.compare_step import sample_of, sampled
+from edgekit.pipeline.repeats import Repeats
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
 from edgekit.reference.info import ReferenceInfo
 from edgekit.reference.store import Reference
@@ -83,7 +84,7 @@ class Clock:
 def test_a_runtime_that_times_itself_is_asked() -> None:
     clock = Clock()
     assert isinstance(clock, SelfTimed)
-    found = worker._timed(clock, recorded(), None, "cpu", Path())
+    found = worker._timed(clock, recorded(), None, "cpu", Path(), Repeats({}, {}, ()))
     assert found.notes == ("1 image",)
     timing = found.timings["candidate"]
     assert (timing.device, timing.runs, timing.p50) == ("a phone", 2, 2.0)

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.manifest import AxisInfo
-from edgekit.model.shapes import grid
+from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import (
+    BETWEEN,
+    CHANGED,
     EVALUATION,
+    GRID,
+    PHOTOGRAPHS,
+    RESIZED,
     STRESS,
     Batch,
     applicable_batches,
@@ -19,6 +24,7 @@ from edgekit.reference.batches import (
     same_inputs,
     stress_batch,
 )
+from edgekit.reference.pictures import resized
 
 
 def spec() -> ModelSpec:
@@ -27,7 +33,10 @@ def spec() -> ModelSpec:
     return ModelSpec(
         name="net",
         module=torch.nn.Identity(),
-        inputs=(Input("images", ("batch", 3, "height", 4), low=-1.0, high=3.0), Input("n", ("batch",), dtype="int64")),
+        inputs=(
+            Input("images", ("batch", 3, "height", 4), low=-1.0, high=3.0, kind="image"),
+            Input("n", ("batch",), dtype="int64"),
+        ),
         outputs=(Output("y"),),
         axes={"batch": Axis(1, 1, 3), "height": Axis(8, 4, 16, 4)},
     )
@@ -42,16 +51,47 @@ def axes(batch: bool = True, height: bool = True) -> dict[str, AxisInfo]:
     return {n: AxisInfo.of_axis(a, {"batch": batch, "height": height}[n]) for n, a in spec().axes.items()}
 
 
-def test_a_model_is_asked_real_inputs_strange_inputs_and_the_grid() -> None:
+def test_a_model_is_asked_real_inputs_strange_inputs_the_grid_and_what_lies_between() -> None:
     asked = batches_for(spec(), evaluation())
-    shapes = grid(spec().axes)
-    assert [b.name for b in asked] == [EVALUATION, STRESS, *(f"grid-{i:02d}" for i in range(len(shapes)))]
-    assert [b.sizes for b in asked] == [{}, {}, *shapes]
-    for batch in asked[2:]:
+    shapes, others = grid(spec().axes), between(spec().axes)
+    single = [b for b in asked if b.single]
+    assert [b.name for b in single] == [EVALUATION, PHOTOGRAPHS, CHANGED, STRESS]
+    kinds = {name: [b for b in asked if b.name.startswith(f"{name}-")] for name in (GRID, RESIZED, BETWEEN)}
+    assert [b.sizes for b in kinds[GRID]] == [b.sizes for b in kinds[RESIZED]] == list(shapes)
+    assert [b.sizes for b in kinds[BETWEEN]] == list(others)
+    for batch in asked[len(single) :]:
         assert batch.inputs["images"].shape == (batch.sizes["batch"], 3, batch.sizes["height"], 4)
+        assert batch.inputs["n"].shape == (batch.sizes["batch"],)
         assert len(batch.names) == batch.sizes["batch"]
     assert [b.name for b in batches_for(spec(), None)] == [b.name for b in asked[1:]]
     assert same_inputs(asked, batches_for(spec(), evaluation()))
+
+
+def test_real_inputs_are_resized_not_drawn_and_other_inputs_stay_theirs() -> None:
+    real = evaluation()
+    whole = next(b for b in batches_for(spec(), real) if b.name.startswith(RESIZED) and b.sizes["height"] == 8)
+    assert any(np.array_equal(whole.inputs["images"][0], image) for image in real.inputs["images"])
+    tall = resized(np.arange(8, dtype=np.float32).reshape(1, 8, 1).repeat(4, 2), 16, 4)
+    assert np.all(np.diff(tall[0, :, 0]) >= 0)
+    assert np.allclose(resized(np.full((1, 9, 5), 0.3, np.float32), 4, 7), 0.3)
+
+
+def test_changed_inputs_are_dark_bright_grey_flat_and_have_one_input_at_its_ends() -> None:
+    batch = next(b for b in batches_for(spec(), evaluation()) if b.name == CHANGED)
+    rows = dict(zip(batch.names, batch.inputs["images"], strict=True))
+    first = {name.partition(", ")[2]: row for name, row in rows.items() if name.startswith("photograph aitzgorri")}
+    assert first["darkened to 0.05"].max() <= -1 + 0.05 * 4 + 1e-6
+    assert first["brightened to 0.05"].min() >= 3 - 0.05 * 4 - 1e-6
+    assert np.ptp(first["contrast 0.05"]) <= 0.05 * 4 + 1e-6
+    assert np.ptp(first["grey"], axis=0).max() == 0 < np.ptp(first["grey"])
+    assert np.ptp(first["flat"], axis=(1, 2)).max() == 0 < np.ptp(first["flat"])
+    assert {name.partition(", ")[2] for name in rows if "all" in name} == {
+        "'images' all 0",
+        "'images' all -1",
+        "'images' all 3",
+        "'n' all 0",
+        "'n' all 1",
+    }
 
 
 def test_stress_holds_both_ends_the_middle_and_chance_and_nothing_beyond() -> None:
@@ -69,7 +109,9 @@ def test_stress_holds_both_ends_the_middle_and_chance_and_nothing_beyond() -> No
 
 
 def test_rows_are_run_one_at_a_time_but_a_shape_of_the_grid_at_once() -> None:
-    real, *_, shape = batches_for(spec(), evaluation())
+    real, *_, shape = (
+        b for b in batches_for(spec(), evaluation()) if b.name.partition("-")[0] in (EVALUATION, RESIZED)
+    )
     assert real.single
     assert not shape.single
     assert [row["n"].tolist() for row in real.rows()] == [[0], [1], [2], [3], [4]]
@@ -87,9 +129,10 @@ def test_the_first_rows_keep_their_names_and_answers() -> None:
 @pytest.mark.parametrize(("batch", "height"), [(True, True), (False, True), (True, False), (False, False)])
 def test_a_fixed_axis_is_asked_its_default_only(batch: bool, height: bool) -> None:
     found = [b.sizes for b in applicable_batches(batches_for(spec(), evaluation()), axes(batch, height)) if b.sizes]
-    wanted = [s for s in grid(spec().axes) if (batch or s["batch"] == 1) and (height or s["height"] == 8)]
+    shapes = [b.sizes for b in batches_for(spec(), evaluation()) if b.sizes]
+    wanted = [s for s in shapes if (batch or s["batch"] == 1) and (height or s["height"] == 8)]
     assert found == wanted
-    assert len(wanted) < len(grid(spec().axes)) or (batch and height)
+    assert len(wanted) < len(shapes) or (batch and height)
 
 
 def test_a_sample_takes_the_first_images_and_no_large_shape() -> None:

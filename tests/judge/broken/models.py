@@ -42,6 +42,38 @@ def network(name: str, head: Callable[[Tensor], tuple[Tensor, ...]], *outputs: O
     return ModelSpec(name, Network(head).eval(), inputs, outputs, dict(BATCH), evaluation=real)
 
 
+class Looking(nn.Module):
+    """Pictures of any size and a query -> a score for each patch of 8 x 8 pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 12, 8, 8)
+        self.query = nn.Linear(6, 12)
+        generator = torch.Generator().manual_seed(12)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                fan = max(parameter[0].numel(), 1) if parameter.dim() > 1 else 16
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * (2.0 / fan**0.5))
+
+    def forward(self, images: Tensor, query: Tensor) -> Tensor:
+        seen = torch.tanh(self.patches(images)).flatten(2)
+        return torch.sigmoid((seen * self.query(query).unsqueeze(-1)).sum(1) / 3)
+
+
+def looking() -> ModelSpec:
+    """Pictures and a query, with dynamic sizes, and no evaluation set: photographs are what is real."""
+    return ModelSpec(
+        name="looking",
+        module=Looking().eval(),
+        inputs=(
+            Input("images", ("batch", 3, "height", "width"), kind="image"),
+            Input("query", ("batch", 6), low=-1.0, kind="query"),
+        ),
+        outputs=(Output("relevance", role="scores"),),
+        axes={"batch": Axis(1, 1, 8), "height": Axis(64, 32, 96, 8), "width": Axis(64, 32, 96, 8)},
+    )
+
+
 def axes() -> ModelSpec:
     """Outputs whose batch axis is second, last, or nowhere."""
 
@@ -68,3 +100,49 @@ def chosen() -> ModelSpec:
         Output("places", role="ranking", of="scores", dtype="int64"),
         Output("features", role="features", of="places"),
     )
+
+
+def classifier() -> ModelSpec:
+    """Logits, what they are worth as probabilities, and the class."""
+
+    def head(y: Tensor) -> tuple[Tensor, ...]:
+        return y, torch.softmax(y, 1), y.argmax(1)
+
+    return network(
+        "classifier",
+        head,
+        Output("logits", role="logits"),
+        Output("shares", role="probabilities"),
+        Output("label", role="labels", of="logits", dtype="int64"),
+    )
+
+
+def detector() -> ModelSpec:
+    """Six boxes of some hundred pixels with a confidence in 0 to 1, channels first as YOLO has them."""
+
+    def head(y: Tensor) -> tuple[Tensor, ...]:
+        y = y.reshape(-1, 4, 6)
+        corner = 200 + 60 * y[:, :2]
+        return torch.cat([corner, corner + 40 + 20 * y[:, 2:].abs(), torch.sigmoid(y[:, :1])], 1), y[:, 0] > 0
+
+    boxes = Output("boxes", axes=("batch", "channels", "anchors"))
+    return network("detector", head, boxes, Output("kept", dtype="bool"))
+
+
+def embedding() -> ModelSpec:
+    """An embedding of which one channel is large and constant, and a depth map."""
+
+    def head(y: Tensor) -> tuple[Tensor, ...]:
+        return torch.cat([y * 0.3, 60 + 0 * y[:, :1]], 1), torch.exp(y.reshape(-1, 1, 4, 6) / 3)
+
+    return network("embedding", head, Output("embedding", role="embedding"), Output("depth", role="image"))
+
+
+def attention() -> ModelSpec:
+    """A softmax over many places, as scores: none is above a thousandth; and a mask."""
+
+    def head(y: Tensor) -> tuple[Tensor, ...]:
+        many = torch.softmax((y.unsqueeze(-1) * torch.linspace(-0.1, 0.1, 200)).flatten(1), 1)
+        return many, torch.sigmoid(y.reshape(-1, 4, 6))
+
+    return network("attention", head, Output("scores", role="scores"), Output("mask", role="mask"))

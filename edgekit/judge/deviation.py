@@ -1,0 +1,74 @@
+"""How far values of any scale are from the reference's: per row and per channel, in units of the channel's spread.
+
+Let z be the reference's values and y the artifact's, both divided by the spread of their channel (`spread.py`).
+
+- deviation: the largest |y - z| of a row; error: the root mean square of y - z.
+- gain: |slope - 1| of the line through y over z; offset: |mean of y - z|. Both less CHANCE standard errors: few values
+  with independent errors have a slope and a mean by chance.
+- correlation: of y and z, each less its own mean: a constant part, however large, is no agreement.
+
+A row is judged over all its values, a channel over all its rows and positions. What hardly moves (less than MOVING of
+its channels' spread) or has fewer than FEWEST values has no slope and no correlation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.model.spec import Array
+
+CHANCE = 4.0
+"""Standard errors: one in 16,000 independent channels is further off by chance (normal distribution)."""
+MOVING = 0.3
+"""Share of the spread."""
+FEWEST = 8
+"""Values."""
+_Rows = Iterator[tuple[str, Array, Array]]  # metric, values, worst positions
+
+
+def row_deviations(z: Array, y: Array, there: Array) -> _Rows:
+    """Measures of each row, values [n].
+
+    Args:
+        z: Of the reference, [n, positions, channels], in units of the spread.
+        y: Of the artifact, likewise.
+        there: Bool [n, positions]: which positions are compared; a row without any deviates by nothing here.
+    """
+    mask = np.broadcast_to(there[:, :, None], z.shape).reshape(len(z), -1)
+    off = np.where(there[:, :, None], np.abs(y - z), 0.0)
+    place = off.max(2).argmax(1) if off.shape[1] else np.zeros(len(z), np.int64)
+    yield "deviation", off.reshape(len(z), -1).max(1, initial=0.0), place
+    for metric, values in _lines(z.reshape(len(z), -1), y.reshape(len(z), -1), mask):
+        yield metric, values, place
+
+
+def channel_deviations(z: Array, y: Array, there: Array) -> _Rows:
+    """Measures of each channel, values [channels], named "channel ..."; arguments as of `row_deviations`."""
+    mask = np.broadcast_to(there[:, :, None], z.shape)
+    z, y, mask = (np.moveaxis(a, 2, 0).reshape(a.shape[2], -1) for a in (z, y, mask))
+    for metric, values in _lines(z, y, mask):
+        yield f"channel {metric}", values, np.full(len(values), -1)
+
+
+def _lines(z: Array, y: Array, mask: Array) -> Iterator[tuple[str, Array]]:
+    """Of each line of values [lines, m]: error, gain, offset and correlation, over what is in the mask."""
+    count = np.maximum(mask.sum(1), 1)
+    z, y = np.where(mask, z, 0.0), np.where(mask, y, 0.0)
+    means = [a.sum(1) / count for a in (z, y)]
+    off = y - z
+    yield "error", np.sqrt((off * off).sum(1) / count)
+    zc, yc = (np.where(mask, a - mean[:, None], 0.0) for a, mean in zip((z, y), means, strict=True))
+    zz, yy, zy = (zc * zc).sum(1), (yc * yc).sum(1), (zc * yc).sum(1)
+    moving = (zz / count >= MOVING**2) & (count >= FEWEST)
+    slope = zy / np.where(moving, zz, 1.0)
+    left = np.maximum(yy - slope * zy, 0.0) / np.maximum(count - 2, 1)  # variance of what the line does not explain
+    by_chance = np.sqrt(left / np.where(moving, zz, 1.0))
+    yield "gain", np.where(moving, np.maximum(np.abs(slope - 1.0) - CHANCE * by_chance, 0.0), 0.0)
+    spread = np.sqrt(np.maximum((off * off).sum(1) / count - (means[1] - means[0]) ** 2, 0.0) / count)
+    offset = np.maximum(np.abs(means[1] - means[0]) - CHANCE * spread, 0.0)
+    yield "offset", np.where(count >= FEWEST, offset, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = np.where(yy > 0, zy / np.sqrt(zz * yy), 0.0)
+    yield "correlation", np.where(moving, np.clip(np.nan_to_num(correlation), -1.0, 1.0), 1.0)

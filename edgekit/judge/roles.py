@@ -1,0 +1,112 @@
+"""What an output is for: the largest of logits, overlaps of boxes and masks, angles of embeddings. One value a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from edgekit.model.spec import Array, Output
+
+CENTRED = 4
+"""Rows. With fewer, embeddings are not centred: their mean would be themselves."""
+DIRECTED = 0.1
+"""Share of the mean length. The direction of a shorter embedding is mostly rounding and is not asked for."""
+LEAST = 1e-30
+"""Keeps a division by zero finite."""
+_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst positions [n]
+
+
+def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array] | None) -> _Rows:
+    """Measures of an output's role; none for a role that has no purpose of its own.
+
+    Args:
+        output: Which.
+        r: Of the reference, float64 [n, ...].
+        c: Of the artifact.
+        base: For labels the logits or probabilities that they are the largest of, with the reference's values.
+    """
+    if np.dtype(output.dtype).kind in "iub":
+        yield from _labels(output, r, c, base)
+    elif output.role in _MEASURES:
+        yield from _MEASURES[output.role](output, r, c)
+
+
+def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array] | None) -> _Rows:
+    wrong = (r != c).reshape(len(r), -1)
+    place = wrong.argmax(1)
+    if output.role != "labels":
+        yield "unequal", wrong.mean(1), place
+        return
+    if base is None:
+        yield "wrong labels", wrong.mean(1), place
+        return
+    classes, values = base
+    values = values.reshape(len(r), -1, values.shape[-1]) if classes.role != "mask" else _classes_last(values)
+    given = c.reshape(len(c), -1).astype(np.int64)
+    known = (given >= 0) & (given < values.shape[-1])
+    picked = np.take_along_axis(values, np.where(known, given, 0)[..., None], -1)[..., 0]
+    gap = np.where(known, values.max(-1) - picked, np.inf) / _size(values)
+    yield "label gap", gap.max(1), gap.argmax(1)
+    yield "flips", wrong.mean(1), place
+
+
+def _classes(output: Output, r: Array, c: Array) -> _Rows:
+    r, c = (a.reshape(len(a), -1, a.shape[-1]) for a in (r, c))
+    chosen = c.argmax(-1)
+    gap = (r.max(-1) - np.take_along_axis(r, chosen[..., None], -1)[..., 0]) / _size(r)
+    yield "argmax gap", gap.max(1), gap.argmax(1)
+    yield "flips", (gap > 0).mean(1), gap.argmax(1)
+    if output.role == "probabilities":
+        moved = np.abs(r - c).sum(-1) / 2.0
+        yield "total variation", moved.max(1), moved.argmax(1)
+
+
+def _size(values: Array) -> float:
+    """How far the classes of one row lie apart: the mean standard deviation over the classes."""
+    return max(float(values.std(-1).mean()), LEAST)
+
+
+def _boxes(output: Output, r: Array, c: Array) -> _Rows:
+    r, c = (a.reshape(len(a), -1, a.shape[-1])[..., :4] for a in (r, c))
+    if r.shape[-1] < 4:
+        return
+    inner = np.minimum(r[..., 2:], c[..., 2:]) - np.maximum(r[..., :2], c[..., :2])
+    shared = np.maximum(inner, 0.0).prod(-1)
+    areas = [np.maximum(a[..., 2:] - a[..., :2], 0.0).prod(-1) for a in (r, c)]
+    real = areas[0] > 0
+    iou = np.where(real, shared / np.maximum(areas[0] + areas[1] - shared, LEAST), 1.0)
+    yield "iou", iou.mean(1), iou.argmin(1)
+
+
+def _mask(output: Output, r: Array, c: Array) -> _Rows:
+    middle = (output.low + output.high) / 2.0
+    inside, other = ((a > middle).reshape(len(a), -1) for a in (r, c))
+    either = (inside | other).sum(1)
+    iou = np.where(either > 0, (inside & other).sum(1) / np.maximum(either, 1), 1.0)
+    yield "mask iou", iou, (inside != other).argmax(1)
+
+
+def _embedding(output: Output, r: Array, c: Array) -> _Rows:
+    r, c = (a.reshape(len(a), -1) for a in (r, c))
+    middle = r.mean(0) if len(r) >= CENTRED else 0.0
+    r, c = r - middle, c - middle
+    lengths = np.linalg.norm(r, axis=1, keepdims=True)
+    # The arc cosine loses half the digits near 1; the chord between unit vectors does not.
+    units = [a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), LEAST) for a in (r, c)]
+    angle = 2.0 * np.arcsin(np.minimum(np.linalg.norm(units[0] - units[1], axis=1) / 2.0, 1.0))
+    asked = lengths[:, 0] >= DIRECTED * lengths.mean()
+    yield "angle", np.where(asked, np.degrees(angle), 0.0), np.full(len(r), -1)
+
+
+def _classes_last(values: Array) -> Array:
+    return np.moveaxis(values, 1, -1).reshape(len(values), -1, values.shape[1])
+
+
+_MEASURES: Mapping[str, Callable[[Output, Array, Array], _Rows]] = {
+    "logits": _classes,
+    "probabilities": _classes,
+    "boxes": _boxes,
+    "mask": _mask,
+    "embedding": _embedding,
+}

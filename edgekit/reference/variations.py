@@ -1,0 +1,114 @@
+"""Real inputs as users have them: photographs, darkened, brightened, greyed, of other sizes, with one input at an end.
+
+Rows are a mapping of arrays [1, ...] by input, as one run takes them at default sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
+from edgekit.reference.pictures import photographs, resized
+
+CONDITIONED = 2
+"""Real inputs of each sort that are changed."""
+STRENGTHS = (0.05, 0.25)
+"""Of what a darkened, brightened or flattened input keeps of its own contrast."""
+BATCH = "batch"
+Row = Mapping[str, Array]
+Change = Callable[[Input, Array], Array]
+
+
+def real_rows(evaluation: Evaluation) -> dict[str, Row]:
+    """The rows of an evaluation set, by name: what one run takes of each input."""
+    steps = {i: len(array) // len(evaluation.names) for i, array in evaluation.inputs.items()}
+    return {
+        name: {i: array[row * steps[i] : (row + 1) * steps[i]] for i, array in evaluation.inputs.items()}
+        for row, name in enumerate(evaluation.names)
+    }
+
+
+def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
+    """A row for each photograph that ships, where an input is a picture; other inputs are of real rows in turn."""
+    pictures = [i for i in spec.inputs if i.kind == "image"]
+    if not pictures or any(len(i.shape) != 4 or i.shape[1] != 3 for i in pictures):
+        return {}
+    one = {BATCH: 1} if BATCH in spec.axes else {}
+    rows: dict[str, Row] = {}
+    for number, (name, picture) in enumerate(photographs().items()):
+        row = dict(real[number % len(real)]) if real else spec.random(number, one)
+        for i in pictures:
+            height, width = spec.shape(i.name)[2:]
+            row[i.name] = (i.low + (i.high - i.low) * resized(picture, height, width)[None]).astype(i.dtype)
+        rows[f"photograph {name}"] = row
+    return rows
+
+
+def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Real rows in other conditions, all floating inputs alike; then one input at a time at zero and at its ends."""
+    found: dict[str, Row] = {}
+    for name, row in rows.items():
+        for change, values in _conditions(spec, row):
+            found[f"{name}, {change}"] = values
+    for name, row in list(rows.items())[:1]:
+        for i in spec.inputs:
+            for value in dict.fromkeys((float(np.clip(0.0, i.low, i.high)), i.low, i.high)):
+                constant = np.full_like(row[i.name], value)
+                found[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: constant}
+    return found
+
+
+def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
+    pictures = tuple(i for i in spec.inputs if i.kind == "image")
+    floats = tuple(i for i in spec.inputs if np.dtype(i.dtype).kind == "f")
+
+    def made(change: Change, inputs: Sequence[Input]) -> Row:
+        return {**row, **{i.name: change(i, row[i.name]).astype(i.dtype) for i in inputs}}
+
+    for share in STRENGTHS if floats else ():
+        yield f"darkened to {share:g}", made(_towards(0.0, share), floats)
+        yield f"brightened to {share:g}", made(_towards(1.0, share), floats)
+        yield f"contrast {share:g}", made(_towards(0.5, share), floats)
+    if pictures:
+        yield "grey", made(lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape), pictures)
+        yield "flat", made(lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape), pictures)
+
+
+def _towards(place: float, share: float) -> Change:
+    """Keeps a share of the distance to a place between an input's low and high."""
+
+    def change(i: Input, x: Array) -> Array:
+        goal = i.low + place * (i.high - i.low)
+        return goal + share * (x - goal)
+
+    return change
+
+
+def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], first: int) -> dict[str, Array]:
+    """Real rows from a place on as one batch of other sizes: pictures resized, all else cropped or repeated."""
+    count = sizes.get(BATCH, 1)
+    made: dict[str, Array] = {}
+    for i in spec.inputs:
+        shape = spec.shape(i.name, sizes)
+        taken = [rows[(first + k) % len(rows)][i.name] for k in range(count if i.shape[:1] == (BATCH,) else 1)]
+        made[i.name] = np.concatenate([_fitted(i, array, shape[1:]) for array in taken])
+    return made
+
+
+def _fitted(i: Input, array: Array, shape: tuple[int, ...]) -> Array:
+    if i.kind == "image" and len(shape) == 3:
+        return resized(array, shape[1], shape[2]).astype(i.dtype)
+    for axis, size in enumerate(shape, 1):
+        if array.shape[axis] != size:
+            array = np.take(array, np.arange(size) % array.shape[axis], axis)
+    return array
+
+
+def fits(spec: ModelSpec, rows: Sequence[Row]) -> bool:
+    """Whether real rows can be put together: each input has its batch first, or none and a first axis of 1."""
+    return bool(rows) and all(
+        (not i.shape or i.shape[0] in (BATCH, 1)) and BATCH not in i.shape[1:] and rows[0][i.name].ndim == len(i.shape)
+        for i in spec.inputs
+    )
