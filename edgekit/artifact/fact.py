@@ -31,6 +31,7 @@ class Code(StrEnum):
     NO_ANSWER = "no answer"
     TASK_METRIC_NOT_FINITE = "task metric not finite"
     REFERENCE_NOISE = "reference noise"
+    REFERENCE_TOO_NOISY = "reference too noisy"
     NOTHING_COMPARED = "nothing compared"
     REAL_INPUTS_NEEDED = "real inputs needed"
     NO_LIMIT_APPLIES = "no limit applies"
@@ -156,6 +157,8 @@ _SENTENCES = {
     Code.NO_ANSWER: "the artifact gave no answer: {error_text}",
     Code.TASK_METRIC_NOT_FINITE: "the task metric is not finite",
     Code.REFERENCE_NOISE: "the reference's own noise of '{output}' is '{noise}': record the reference again",
+    Code.REFERENCE_TOO_NOISY: "the reference of '{output}' differs from itself by {error}, and {multiple:g} "
+    "times that is more than {allowed}: it judges nothing",
     Code.NOTHING_COMPARED: "nothing was compared",
     Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set",
     Code.NO_LIMIT_APPLIES: "no limit of '{tolerance_name}' applies to output '{output}'",

@@ -146,8 +146,8 @@ def applicable_batches(
 ) -> tuple[Batch, ...]:
     """The batches whose sizes an artifact takes: a fixed axis takes its default only.
 
-    Where only so many evaluation images are asked for, of other kinds as many as SAMPLED says are, and no shapes of more
-    than SAMPLED_SHAPE images.
+    Where only so many evaluation images are asked for, of other kinds so many as SAMPLED says are asked, and no shapes
+    of more than SAMPLED_SHAPE images.
     """
     found = tuple(
         batch
