@@ -44,8 +44,10 @@ class Code(StrEnum):
     LIMIT_WIDENED = "limit widened"
     NO_EVALUATION_SET = "no evaluation set"
     NO_TASK_METRIC = "no task metric"
+    ASKED = "asked"
     SAMPLED = "sampled"
     SLOWER = "slower"
+    SPEED_UNKNOWN = "speed unknown"
     VARIANT_REPLACED = "variant replaced"
     TEXT = "text"
 
@@ -172,11 +174,13 @@ _SENTENCES = {
     "{tolerance})",
     Code.LIMIT_WIDENED: "the limit on {metric} of '{output}' is {limit} instead of {table}: {multiple:g} times the "
     "reference's own noise",
-    Code.NO_EVALUATION_SET: "judged on random and extreme inputs only: the model has no evaluation set",
+    Code.NO_EVALUATION_SET: "the model has no evaluation set: nothing is known of the inputs that it was made for",
     Code.NO_TASK_METRIC: "no task metric was judged: the evaluation set has no metric or no truth",
+    Code.ASKED: "{text}",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
     "shapes: `-O {target}.images=all` judges on all",
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
+    Code.SPEED_UNKNOWN: "too noisy to say how fast it is beside {baseline}: {low:.2f} to {high:.2f} times",
     Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",
     Code.TEXT: "{text}",
 }

@@ -43,7 +43,7 @@ def show_build(build: Build) -> None:
     """Print what became of each target, why, and where the report is."""
     rows = []
     for outcome in build.outcomes:
-        state = f"{outcome.status} (unchanged)" if outcome.reused else outcome.status
+        state = f"{outcome.told} (unchanged)" if outcome.reused else outcome.told
         told = outcome.sentences
         first = 0 if outcome.status == "verified" else 1  # beside "verified" stands nothing else
         rows.append((outcome.target, state, str(outcome.path), *(told[:first] or ("",))))

@@ -102,3 +102,33 @@ def test_a_noisy_reference_judges_nothing(shell: Shell, output: str) -> None:
     reason = verified(shell, build)
     assert (reason["code"], reason["output"]) == ("reference too noisy", output)
     assert "it judges nothing" in reason["sentence"]
+
+
+def test_a_verdict_says_what_it_rests_on_and_that_there_was_no_evaluation_set(shell: Shell) -> None:
+    """In the manifest as fields, in the report as words."""
+    build = copied(shell, "looking")
+    code, found = shell.run("verify", str(build))
+    assert code == 0
+    told = next(note["sentence"] for note in found["artifacts"][0]["notes"] if note["code"] == "asked")
+    assert told.startswith("asked: no evaluation set, 8 photographs, ")
+    assert "inputs twice in ONNX Runtime" in told
+    assert "not asked" not in told
+    evidence = json.loads((build / "onnx" / "manifest.json").read_text())["verdicts"][0]["evidence"]
+    assert evidence["inputs"]["photographs"] == 8
+    assert evidence["between"] >= 12
+    assert evidence["place"].startswith("ONNX Runtime")
+    assert sum(evidence["answered_by"].values()) == sum(evidence["inputs"].values())
+    assert "verified (no evaluation set)" in (build / "report.md").read_text()
+    assert "no evaluation set" in (build / "report.html").read_text()
+    assert "asked: no evaluation set" in (build / "report.csv").read_text()
+    other = copied(shell, "chosen")
+    shell.run("verify", str(other))
+    assert "no evaluation set" not in (other / "report.md").read_text()
+
+
+def test_every_advertised_axis_was_proved_from_end_to_end(shell: Shell) -> None:
+    manifest = json.loads((shell.built("looking") / "onnx" / "manifest.json").read_text())
+    for name, axis in manifest["axes"].items():
+        sizes = {shape[name] for shape in manifest["proof"]}
+        assert axis["dynamic"]
+        assert sizes == set(range(axis["minimum"], axis["maximum"] + 1, axis["multiple_of"]))
