@@ -22,8 +22,9 @@ import numpy as np
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.model.source import recorded_weights
 from edgekit.model.spec import Array
-from edgekit.reference.store import read_reference
+from edgekit.reference.store import reference_of
 from edgekit.runtime import ort
 from edgekit.storage.files import write_text
 
@@ -102,7 +103,8 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
     import onnx
 
     right, other = onnx.load(source / ENTRY), onnx.load(folder / ENTRY)
-    batch = read_reference(folder.resolve().parent / "reference").batches[0]
+    build = folder.resolve().parent
+    batch = reference_of(build / "reference", recorded_weights(build / "model")).batches[0]
     rows = [row for row, _ in zip(batch.rows(), range(images), strict=False)]
     return Attribution(made.target, len(rows), attribute(right, other, rows))
 

@@ -10,11 +10,11 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import read_result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, ExportError
-from edgekit.model.source import load_model
+from edgekit.model.source import load_model, recorded_weights
 from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.reference import golden
 from edgekit.reference.batches import EVALUATION
-from edgekit.reference.store import read_reference
+from edgekit.reference.store import reference_of
 from edgekit.storage.files import digest_text, dump_json
 
 INDEX = "bundle.json"
@@ -32,7 +32,7 @@ def plan(build: Path, platform: Platform, targets: tuple[str, ...]) -> Bundle:
         ArtifactError: An artifact that was asked for is missing, damaged, rejected or never judged, or none is left.
     """
     chosen, notes = _chosen(build, platform, targets)
-    recorded = read_reference(build / REFERENCE)
+    recorded = reference_of(build / REFERENCE, recorded_weights(build / MODEL))
     files: dict[str, Content] = {}
     models = []
     for manifest, folder in chosen:

@@ -31,6 +31,7 @@ class Code(StrEnum):
     NO_ANSWER = "no answer"
     TASK_METRIC_NOT_FINITE = "task metric not finite"
     REFERENCE_NOISE = "reference noise"
+    REFERENCE_TOO_NOISY = "reference too noisy"
     NOTHING_COMPARED = "nothing compared"
     REAL_INPUTS_NEEDED = "real inputs needed"
     NO_LIMIT_APPLIES = "no limit applies"
@@ -44,8 +45,10 @@ class Code(StrEnum):
     NO_EVALUATION_SET = "no evaluation set"
     NO_TASK_METRIC = "no task metric"
     NOISE_WITHOUT_FP64 = "noise without fp64"
+    ASKED = "asked"
     SAMPLED = "sampled"
     SLOWER = "slower"
+    SPEED_UNKNOWN = "speed unknown"
     VARIANT_REPLACED = "variant replaced"
     TEXT = "text"
 
@@ -157,6 +160,8 @@ _SENTENCES = {
     Code.NO_ANSWER: "the artifact gave no answer: {error_text}",
     Code.TASK_METRIC_NOT_FINITE: "the task metric is not finite",
     Code.REFERENCE_NOISE: "the reference's own noise of '{output}' is '{noise}': record the reference again",
+    Code.REFERENCE_TOO_NOISY: "the reference of '{output}' differs from itself by {error}, and {multiple:g} "
+    "times that is more than {allowed}: it judges nothing",
     Code.NOTHING_COMPARED: "nothing was compared",
     Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set",
     Code.NO_LIMIT_APPLIES: "no limit of '{tolerance_name}' applies to output '{output}'",
@@ -170,13 +175,15 @@ _SENTENCES = {
     "{tolerance})",
     Code.LIMIT_WIDENED: "the limit on {metric} of '{output}' is {limit} instead of {table}: {multiple:g} times the "
     "reference's own noise",
-    Code.NO_EVALUATION_SET: "judged on random and extreme inputs only: the model has no evaluation set",
+    Code.NO_EVALUATION_SET: "the model has no evaluation set: nothing is known of the inputs that it was made for",
     Code.NO_TASK_METRIC: "no task metric was judged: the evaluation set has no metric or no truth",
     Code.NOISE_WITHOUT_FP64: "the reference's own noise was measured without float64, in which the module does not "
     "run: it makes float32 tensors of its own",
+    Code.ASKED: "{text}",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
     "shapes: `-O {target}.images=all` judges on all",
     Code.SLOWER: "Warning: {ratio:.2f}x the speed of {baseline}",
+    Code.SPEED_UNKNOWN: "too noisy to say how fast it is beside {baseline}: {low:.2f} to {high:.2f} times",
     Code.VARIANT_REPLACED: "'{variant}' was rejected here and left out: {why}",
     Code.TEXT: "{text}",
 }

@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from edgekit.artifact.evidence import Evidence
 from edgekit.model.spec import Axis, Input, Output
 
 
@@ -107,11 +108,12 @@ class Variant(_Record):
 
 
 class VerdictInfo(_Record):
-    """The verdict in one place (for example cpu, wasm, interpreter)."""
+    """The verdict in one place (for example cpu, wasm, interpreter), and what was asked there."""
 
     place: str
     status: Literal["verified", "rejected", "not verified here"]
     reason: str = ""
+    evidence: Evidence | None = None
 
 
 class Manifest(_Record):

@@ -12,12 +12,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.fact import Fact
 from edgekit.errors import ArtifactError
 from edgekit.storage.files import dump_json, write_text
 
 RESULT = "result.json"
 CANDIDATE = "candidate"  # name of an artifact's own timing
+WIDEST = 2.0
+"""Times its lower end, the upper end of a ratio's interval: of a wider one not even the first digit is known."""
 Status = Literal["verified", "rejected", "not verified here"]
 
 
@@ -54,7 +57,12 @@ class Measure(_Record):
 
 
 class Timing(_Record):
-    """Latency of one runtime in milliseconds, by the protocol of `latency.py`."""
+    """Latency of one runtime in milliseconds, by the protocol of `latency.py`.
+
+    Attributes:
+        warm_ups: Runs before the first timed one; None where whoever measured did not say.
+        load: Of the host when the timing began: processes that wanted to run, on average over a minute; likewise.
+    """
 
     device: str
     runs: int
@@ -64,6 +72,8 @@ class Timing(_Record):
     p99: float
     mean: float
     std: float
+    warm_ups: int | None = None
+    load: float | None = None
 
 
 class Ratio(_Record):
@@ -73,6 +83,11 @@ class Ratio(_Record):
     value: float
     low: float
     high: float
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the interval is too wide for the ratio to be told."""
+        return not self.high <= WIDEST * self.low
 
     @property
     def slower(self) -> bool:
@@ -93,6 +108,8 @@ class PlaceResult(_Record):
         measures: The numbers.
         timings: By name: CANDIDATE, and the baselines that ran interleaved with it.
         ratios: Candidate against each baseline.
+        evidence: What was asked; None where whoever measured did not say.
+        timed_answers: Answers of the timed runs that were compared too.
     """
 
     place: str
@@ -104,6 +121,13 @@ class PlaceResult(_Record):
     measures: tuple[Measure, ...] = ()
     timings: dict[str, Timing] = {}
     ratios: tuple[Ratio, ...] = ()
+    evidence: Evidence | None = None
+    timed_answers: int = 0
+
+    @property
+    def qualifier(self) -> str:
+        """What stands beside the word verified: that there was no evaluation set."""
+        return self.evidence.qualifier if self.evidence is not None and self.status == "verified" else ""
 
 
 class Result(_Record):

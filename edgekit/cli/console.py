@@ -60,7 +60,7 @@ def _fields(outcome: TargetOutcome) -> list[tuple[str, ...]]:
 
 
 def _state(outcome: TargetOutcome) -> str:
-    return f"{outcome.status} (unchanged)" if outcome.reused else outcome.status
+    return f"{outcome.told} (unchanged)" if outcome.reused else outcome.told
 
 
 def _size(outcome: TargetOutcome) -> str:

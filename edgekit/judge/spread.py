@@ -21,7 +21,7 @@ PEAK_FLOOR = 0.01
 """Share of a channel's peak magnitude. A channel that hardly moves (a constant one) is measured by this."""
 NOISE_FLOOR = 4000.0
 """Times the reference's own noise: a smaller spread cannot be judged at 1e-3, the limit of fp32, without judging noise
-(four times the noise is the most that a difference may be due to it, as `verdict.NOISE_MULTIPLE` says)."""
+(four times the noise is the most that a difference may be due to it, as `noise.NOISE_MULTIPLE` says)."""
 LEAST = 1e-30
 """Units of the output: keeps a division by the spread of zeros finite."""
 _LAST = {"features", "boxes", "logits", "probabilities", "embedding"}

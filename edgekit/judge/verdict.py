@@ -24,28 +24,12 @@ from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import Status
 from edgekit.judge.metrics import Comparison, ImageValues
+from edgekit.judge.noise import NOISE_LIMIT, NOISE_MULTIPLE, widened
+from edgekit.judge.rules import STRESS, is_real, rules_of
 from edgekit.judge.tolerance import Tolerance
 from edgekit.model.spec import Array
 
-NOISE_MULTIPLE = 4.0
-"""Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it."""
-NOISE_CAP = 10.0
-"""Times the table's limit: a reference that is noisier proves nothing, and must not excuse anything."""
-NOISE_LIMIT = 0.01
-"""Score units, or share of a peak. Differences above this are judged by every measure, whatever the noise."""
-OWN_TOLERANCE = 1e-3
-"""Score units. Ranking and counts follow from the artifact's own scores; counts up to 400 in fp16 are off by 7.4e-4."""
-GROSS_UNEXPLAINED = 0.3
-"""Share of a map's spread, on real inputs where the table asks for ranks only: scores scaled by 0.7 rank the same and
-are wrong (0.33). Dynamic and static INT8 of the trained arr-coc-tiny had 0.05 to 0.17 on their worst photograph."""
-STRANGE_UNEXPLAINED = 0.5
-"""The same on other inputs, which nobody calibrated for: up to 0.29 for those graphs, 0.57 to 1 where batches mix."""
-GROSS_ROW_COSINE = 0.8
-"""Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
-
-STRESS, PHOTOGRAPHS = "stress", "photographs"
 _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
-_SCALED = ("features", "tensor", "logits", "probabilities", "labels", "boxes", "mask", "embedding", "image", "state")
 _ROUNDING = {
     "swap gap": Code.TIES_AT_K,
     "order gap": Code.TIES_WITHIN_K,
@@ -128,11 +112,6 @@ def not_verified(reason: Fact) -> Verdict:
     return Verdict("not verified here", (reason,))
 
 
-def score_tolerance(tolerance: Tolerance, noise: float) -> float:
-    """The limit on scores that `judge` uses, in score units, given the noise of that output: for `compare`."""
-    return _limit(tolerance.max_abs or 0.0, NOISE_MULTIPLE * noise)
-
-
 def judge(
     tolerance: Tolerance,
     noise: Mapping[str, float],
@@ -164,7 +143,7 @@ def judge(
     checks = list(_task(tolerance, evaluation, metric_name))
     faults: list[Fact] = []
     for batch, comparisons in batches:
-        checks += _checks(batch, comparisons, _rules(tolerance, _is_real(batch, tolerance)), noise)
+        checks += _checks(batch, comparisons, rules_of(tolerance, is_real(batch, tolerance)), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     failed = [check for check in checks if not check.passed]
     beyond = [check.fact for check in failed if not check.within_noise]
@@ -172,18 +151,14 @@ def judge(
     unproved = {reason.batch for reason in reasons}
     proved = tuple(sizes for shape, sizes in shapes.items() if shape not in unproved)
     status: Status = "verified"
-    if faults or beyond:
+    if unusable := [fault for fault in faults if fault.details.get("side") == "reference"]:
+        status, reasons = "not verified here", tuple(unusable)
+    elif faults or beyond:
         status = "rejected"
     elif reasons or (missing := _missing(tolerance, checks, evaluation)):
         status = "not verified here"
         reasons = reasons or tuple(missing)
     return Verdict(status, reasons, tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
-
-
-def _is_real(batch: str, t: Tolerance) -> bool:
-    """Whether inputs are such as users have: then every limit holds, not the absolute ones alone."""
-    kind = batch.removesuffix(" again")
-    return kind == EVALUATION or (kind == PHOTOGRAPHS and t.exact_ranking)
 
 
 def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> list[Fact]:
@@ -194,37 +169,6 @@ def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Compari
     limited = {check.output for check in checks if check.limit is not None}
     free = [check.output for check in checks if check.output and check.output not in limited]
     return [Fact(code=Code.NO_LIMIT_APPLIES, output=free[0], details={"tolerance_name": t.name})] if free else []
-
-
-def _rules(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
-    rules: dict[tuple[str, str], float | None] = {("scores", "max abs"): t.max_abs}
-    rules |= {(role, "relative"): t.relative for role in _SCALED}
-    rules |= {("scores", "deviation"): t.deviation}
-    rules |= {(role, metric): limit for role in _SCALED for metric, limit in _scaled_rules(t, real).items()}
-    rules |= {("counts", "own count excess"): OWN_TOLERANCE, ("ranking", "own gap"): OWN_TOLERANCE}
-    if real:
-        rules |= {(role, "cosine"): t.cosine for role in ("scores", *_SCALED)}
-        rules |= {("scores", "snr"): t.snr_db, ("scores", "spearman"): t.spearman}
-        rules |= {("ranking", "lost mass"): t.lost_mass}
-    if t.exact_ranking:
-        exact = (("counts", "count excess"), ("ranking", "swap gap"), ("ranking", "order gap"))
-        rules |= dict.fromkeys(exact, t.max_abs or 0.0)
-    elif real:
-        rules |= {("scores", "unexplained"): GROSS_UNEXPLAINED, ("features", "row cosine"): GROSS_ROW_COSINE}
-    else:
-        rules |= {("scores", "unexplained"): STRANGE_UNEXPLAINED}
-    return {key: limit for key, limit in rules.items() if limit is not None}
-
-
-def _scaled_rules(t: Tolerance, real: bool) -> dict[str, float | None]:
-    """Limits on outputs of any scale: of the largest difference everywhere, of all else on real inputs."""
-    anywhere = {"deviation": t.deviation, "unequal": 0.0, "wrong labels": t.flips or 0.0}
-    if not real:
-        return anywhere
-    lines = {"error": t.error, "gain": t.gain, "offset": t.offset, "correlation": t.correlation}
-    purposes = {"argmax gap": t.gap, "label gap": t.gap, "flips": t.flips, "total variation": t.variation}
-    purposes |= {"iou": t.iou, "mask iou": t.mask_iou, "angle": t.angle}
-    return {**anywhere, **lines, **{f"channel {name}": limit for name, limit in lines.items()}, **purposes}
 
 
 def _checks(
@@ -250,7 +194,7 @@ def _check(
     info = metric_info(measure.metric)
     sign = info.sign
     own = max(_own(m, noise) for _, m in found) if info.widened else None
-    limit = None if table is None else _limit(table, own or 0.0)
+    limit = None if table is None else widened(table, own or 0.0)
     held = np.ones(len(values), bool)
     if limit is not None:
         excused = [_excused(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in found]
@@ -278,10 +222,6 @@ def _excused(comparison: Comparison, m: ImageValues, noise: Mapping[str, float],
     ):  # of a flat map each side may choose other patches: no row is left to compare
         excused |= np.asarray(comparison.get(m.output, "matched")) == 0
     return excused
-
-
-def _limit(table: float, own: float) -> float:
-    return max(table, min(own, NOISE_CAP * table))
 
 
 def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator[Check]:

@@ -166,6 +166,14 @@ def model_digest(folder: Path) -> str:
     return digest_file(folder / CONFIG)
 
 
+def recorded_weights(folder: Path) -> str:
+    """`weights_digest` of the module that a model folder was written from, as config.json says; empty if unknown."""
+    try:
+        return str(json.loads((folder / CONFIG).read_text())["weights_sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
 def weights_digest(spec: ModelSpec) -> str:
     """sha256 of a module's weights, whatever file they came from: what a recorded reference belongs to."""
     hashed = hashlib.sha256()
@@ -182,6 +190,7 @@ def _config(spec: ModelSpec) -> dict[str, object]:
         "name": spec.name,
         "factory": spec.factory,
         "code_sha256": _code_sha256(spec),
+        "weights_sha256": weights_digest(spec),
         "inputs": [asdict(i) for i in spec.inputs],
         "outputs": [asdict(o) for o in spec.outputs],
         "axes": {name: asdict(axis) for name, axis in spec.axes.items()},

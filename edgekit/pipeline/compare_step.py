@@ -10,6 +10,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.judge import metrics, verdict
 from edgekit.judge.faults import BASES
 from edgekit.judge.metrics import Comparison
+from edgekit.judge.noise import score_tolerance, too_noisy
 from edgekit.judge.rows import row_names
 from edgekit.judge.sketch import SUFFIX, sketch
 from edgekit.judge.spread import Spreads, spreads
@@ -51,10 +52,13 @@ def judged(
     """
     real = spec.evaluation() if spec.evaluation is not None else None
     scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
-    limit = verdict.score_tolerance(place.tolerance, max(scored, default=0.0))
+    limit = score_tolerance(place.tolerance, max(scored, default=0.0))
     images = sample_of(made, place)
     batches = applicable_batches(recorded.batches, made.axes, images)
     known = [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
+    scales = spreads(spec.outputs, known, {})
+    if noisy := too_noisy(place.tolerance, spec.outputs, recorded.noise, scales):
+        return verdict.not_verified(noisy)
     units = Units(limit, spreads(spec.outputs, known, recorded.noise))
     found: dict[str, list[Comparison]] = {}
     for batch in (*batches, *_again(batches, again, failures)):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest, VerdictInfo
 from edgekit.artifact.result import Measure, PlaceResult, Ratio, Result, read_result, write_result
@@ -21,6 +22,7 @@ from edgekit.model.spec import Array
 from edgekit.pipeline import process, worker
 from edgekit.pipeline.compare_step import judged, sample_of
 from edgekit.pipeline.context import MODEL, REFERENCE, WORKER_TIMEOUT, RunContext
+from edgekit.pipeline.evidence import evidence_of
 from edgekit.pipeline.worker import ANSWERS, PYTORCH, Measured
 from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
@@ -77,7 +79,8 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     passed = judged(context.spec, context.recorded, made, place, answers, measured.failures, measured.again)
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
     scores = {n: a for n, a in arrays_of(EVALUATION, answers).items() if n in named}
-    return Finding(_result(place, passed, measured), scores, passed.proved, made_by)
+    evidence = evidence_of(context.recorded, made, place, measured)
+    return Finding(_result(place, passed, measured, evidence), scores, passed.proved, made_by)
 
 
 def variant_target(made: Manifest, place: Place) -> str:
@@ -125,7 +128,7 @@ def _info(made: Manifest, finding: Finding) -> VerdictInfo:
     place, reason = finding.place, "; ".join(str(reason) for reason in finding.place.reasons)
     if finding.variant_target in made.left_out:
         return VerdictInfo(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
-    return VerdictInfo(place=place.place, status=place.status, reason=reason)
+    return VerdictInfo(place=place.place, status=place.status, reason=reason, evidence=place.evidence)
 
 
 def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out: str) -> dict[str, object]:
@@ -144,27 +147,30 @@ def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out
     }
 
 
-def _result(place: Place, passed: Verdict, measured: Measured) -> PlaceResult:
+def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidence | None = None) -> PlaceResult:
     ratios = measured.ratios
     # Eager PyTorch is shown, not held against an artifact: only what it was made from counts.
-    slower = [_slower(ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
+    slower = [_speed(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
+    slower += [_speed(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
     said = [fact(Code.TEXT, text=text) for text in measured.notes]
+    asked = [fact(Code.ASKED, text=str(evidence))] if evidence is not None else []
     return PlaceResult(
         place=place.name,
         device=measured.device,
         status=passed.status,
         variant=place.variant,
         reasons=passed.reasons,
-        notes=(*passed.notes, *said, *slower),
+        notes=(*asked, *passed.notes, *said, *slower),
         measures=tuple(_measure(check) for check in passed.checks),
         timings=measured.timings,
         ratios=ratios,
+        evidence=evidence,
+        timed_answers=measured.timed_answers,
     )
 
 
-def _slower(ratio: Ratio) -> Fact:
-    interval = {"low": ratio.low, "high": ratio.high}
-    return fact(Code.SLOWER, baseline=ratio.baseline, ratio=ratio.value, **interval)
+def _speed(code: Code, ratio: Ratio) -> Fact:
+    return fact(code, baseline=ratio.baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
 
 
 def _measure(check: Check) -> Measure:

@@ -90,6 +90,12 @@ class TargetOutcome:
         return self.result is not None and not self.reused
 
     @property
+    def told(self) -> str:
+        """The status as people are told it: with what must stand beside the word verified."""
+        beside = next((place.qualifier for place in self.places if place.qualifier), "")
+        return f"{self.status} ({beside})" if beside and self.status == "verified" else self.status
+
+    @property
     def places(self) -> tuple[PlaceResult, ...]:
         """What was found in each place."""
         return self.result.places if self.result is not None else ()
@@ -214,7 +220,7 @@ class Build(Mapping[str, TargetOutcome]):
             p50 = next((f"{timing.p50:.2f} ms" for timing in outcome.latency.values()), "")
             size = f"{outcome.size / 1e6:.2f} MB" if outcome.size is not None else ""
             why = next(iter(outcome.sentences), "") if outcome.status != "verified" else ""
-            cells = (outcome.target, outcome.status, size, p50, why)
+            cells = (outcome.target, outcome.told, size, p50, why)
             lines.append("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells))
         caption = f"<caption>reference: {html.escape(self.reference)}</caption>"
         return f"<table>{caption}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

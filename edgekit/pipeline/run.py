@@ -17,7 +17,7 @@ from edgekit.artifact.result import Result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.program import Capture, program_matches, save_program
-from edgekit.model.source import load_model, model_digest, save_model, weights_digest
+from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
@@ -122,7 +122,7 @@ def verify(root: Path, listener: Listener) -> Build:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         spec = load_model(root / MODEL)
-        recorded = reference_of(root / REFERENCE, weights_digest(spec))
+        recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         context = RunContext(spec, root, targets, recorded, listener, fresh=True)
         order = tuple(name for name in registry.ordered(there, targets) if name in there)
         listener.started(order, {})

@@ -178,7 +178,11 @@ def _timed(
     """Time a runtime against its baselines, or let it time itself where a clock here would time the way there too."""
     if isinstance(runtime, SelfTimed):
         own = runtime.clock(_one_image(recorded), _seconds())
-        timed = {CANDIDATE: _timing(Latency(runtime.device, own.milliseconds))} if own.milliseconds else {}
+        timed = (
+            {CANDIDATE: Timing.model_validate(Latency(runtime.device, own.milliseconds).as_record())}
+            if own.milliseconds
+            else {}
+        )
         return Measured(device=runtime.device, timings=timed, notes=own.notes)
     runtimes: dict[str, Runtime] = {CANDIDATE: runtime}
     if baseline is not None:
@@ -186,16 +190,21 @@ def _timed(
         source = registry.find(name)
         runtimes[name] = source.load(Path(folder), source.place(place))
     runtimes[PYTORCH] = EagerRuntime(load_model(model_folder))
+    load = _load()
     times = latency.measure(runtimes, _one_image(recorded), seconds=_seconds(), answered=second.timed_answer)
     for name, other in runtimes.items():
         if name != CANDIDATE:
             other.close()
     return Measured(
         device=runtime.device,
-        timings={name: _timing(one) for name, one in times.items()},
+        timings={name: _timing(one, load) for name, one in times.items()},
         ratios=tuple(latency.ratio(times, name) for name in times if name != CANDIDATE),
     )
 
 
-def _timing(taken: Latency) -> Timing:
-    return Timing.model_validate(taken.as_record())
+def _timing(taken: Latency, load: float | None = None) -> Timing:
+    return Timing.model_validate({**taken.as_record(), "warm_ups": latency.WARM_UP, "load": load})
+
+
+def _load() -> float | None:
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None

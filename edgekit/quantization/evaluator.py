@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.judge import metrics, verdict
+from edgekit.judge.noise import score_tolerance
 from edgekit.judge.tolerance import INT8, Tolerance
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.quantization.calibration import Samples
@@ -80,7 +81,7 @@ class Evaluator:
     def judge(self, graph: onnx.ModelProto) -> Quality:
         """Run all samples through a graph and compare."""
         answers = self._answers(self.opened(graph, "candidate"))
-        tolerance = verdict.score_tolerance(INT8, 0.0)
+        tolerance = score_tolerance(INT8, 0.0)
         found, *extremes = (
             metrics.compare(self._spec.outputs, right, got, asked.names, score_tolerance=tolerance)
             for asked, right, got in zip(self._asked, self._truth, answers, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edgekit.artifact.metric import NOT_FINITE, metric_info, plain, share
-from edgekit.artifact.result import Measure, Ratio
+from edgekit.artifact.result import Measure, Ratio, Timing
 
 __all__ = [
     "NONE",
@@ -15,8 +15,10 @@ __all__ = [
     "measured",
     "milliseconds",
     "plain",
+    "protocol",
     "share",
     "size",
+    "speed",
     "table_limit",
     "times",
 ]
@@ -66,6 +68,22 @@ def milliseconds(value: float | None) -> str:
 def times(value: float) -> str:
     """How many times faster."""
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×"
+
+
+TOO_NOISY = "too noisy to say"
+
+
+def speed(ratio: Ratio) -> str:
+    """How many times faster, or that the interval is too wide to tell."""
+    return TOO_NOISY if ratio.noisy else times(ratio.value)
+
+
+def protocol(timing: Timing, processor: str) -> str:
+    """How a latency was measured, and its percentiles."""
+    points = ", ".join(f"{name} {milliseconds(getattr(timing, name))}" for name in ("p50", "p90", "p95", "p99"))
+    warm = f"{timing.warm_ups} warm-ups, " if timing.warm_ups is not None else ""
+    load = f", load of the host {timing.load:g}" if timing.load is not None else ""
+    return f"{points}; {warm}{timing.runs} runs{f' on {processor}' if processor else ''}{load}"
 
 
 def interval(ratio: Ratio) -> str:

@@ -41,6 +41,7 @@ class ReportRow:
         found: Everything that was found there.
         size: Bytes of the entry file; None where unknown.
         origin: Folder of an imported result; empty for this host's own.
+        processor: Of the host that judged, with its threads; empty where unknown.
         scores: Outputs with the role "scores" over the evaluation images, [n, N] each, where they were kept.
     """
 
@@ -52,6 +53,7 @@ class ReportRow:
     found: PlaceResult | None = None
     size: int | None = None
     origin: str = ""
+    processor: str = ""
     scores: Mapping[str, Array] = field(default_factory=dict)
 
     @property
@@ -63,6 +65,11 @@ class ReportRow:
     def device(self) -> str:
         """What ran it, in words."""
         return self.found.device if self.found else ""
+
+    @property
+    def qualifier(self) -> str:
+        """What must stand beside the word verified; empty where the model has an evaluation set."""
+        return self.found.qualifier if self.found else ""
 
     @property
     def notes(self) -> tuple[Fact, ...]:
@@ -206,8 +213,10 @@ def _row(manifest: Manifest | None, found: Result, place: PlaceResult, home: Pat
     outputs = [o.name for o in manifest.outputs if o.role == "scores"] if manifest else []
     safe = place.place.replace("/", "-").replace("\0", "-")
     scores = tensors(home / f"scores-{safe}.safetensors", {name: name for name in outputs})
+    threads = found.host.get("threads", "")
+    processor = found.host.get("processor", "") + (f", {threads} threads" if threads else "")
     return ReportRow(
-        found.target, precision, place.place, place.status, place.reasons, place, found.size, origin, scores=scores
+        found.target, precision, place.place, place.status, place.reasons, place, found.size, origin, processor, scores
     )
 
 

@@ -14,7 +14,7 @@ SCHEMA_VERSION = 2
 COLUMNS = (
     "model", "target", "precision", "place", "origin", "verdict", "reason", "device", "size_bytes", "max_abs",
     "spearman", "agreement", "task_drop", "worst_image", "p50_ms", "p95_ms", "baseline", "ratio", "ratio_low",
-    "ratio_high", "slower",
+    "ratio_high", "slower", "too_noisy", "p90_ms", "p99_ms", "runs", "warm_ups", "load", "processor", "evidence",
 )  # fmt: skip
 MARKS = {"verified": "✅", "rejected": "❌", "not verified here": "⚪", "not judged yet": "⚪", "unreadable": "⚠️"}
 
@@ -64,6 +64,9 @@ def to_markdown(study: Study) -> str:
         "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [_summary(row) for row in study.rows]
+    timed = [(row, formats.protocol(row.timing, row.processor)) for row in study.rows if row.timing]
+    if timed:
+        lines += ["", "## Latency", "", *(f"- **{_text(row.label)}**: {_text(told)}" for row, told in timed)]
     sentences = [(row, text) for row in study.rows for text in (*map(str, row.reasons), *map(str, row.notes))]
     if sentences:
         lines += ["", "## What to know", ""]
@@ -102,6 +105,10 @@ def _row(row: ReportRow) -> dict[str, Any]:
         "size": row.size,
         **{name: measure.value if measure else None for name, measure in (measures | {"task_drop": row.drop}).items()},
         "p50_ms": row.timing.p50 if row.timing else None,
+        "timing_ms": row.timing.model_dump(mode="json") if row.timing else None,
+        "processor": row.processor,
+        "ratios": [{**ratio.model_dump(mode="json"), "too_noisy": ratio.noisy} for ratio in row.ratios],
+        "evidence": row.found.evidence.model_dump(mode="json") if row.found and row.found.evidence else None,
         "slower": row.slower,
     }
 
@@ -115,7 +122,20 @@ def _line(study: Study, row: ReportRow) -> list[object]:
     worst = row.failed[0].image if row.failed else row.error.image if row.error else ""
     facts: list[object] = [study.name, row.target, row.precision, row.place, row.origin, row.status]
     facts += ["; ".join(map(str, row.reasons)), row.device, row.size if row.size is not None else ""]
-    return [*facts, *values, worst, *times, *ratio, "yes" if row.slower else ""]
+    slower, noisy = "yes" if row.slower else "", "yes" if first and first.noisy else ""
+    return [*facts, *values, worst, *times, *ratio, slower, noisy, *_timing(row), row.processor, _evidence(row)]
+
+
+def _timing(row: ReportRow) -> list[object]:
+    timing = row.timing
+    if timing is None:
+        return [""] * 5
+    optional = ["" if value is None else repr(value) for value in (timing.warm_ups, timing.load)]
+    return [repr(timing.p90), repr(timing.p99), timing.runs, *optional]
+
+
+def _evidence(row: ReportRow) -> str:
+    return str(row.found.evidence) if row.found and row.found.evidence else ""
 
 
 def _cell(value: object) -> str:
@@ -134,9 +154,9 @@ def _is_number(text: str) -> bool:
 
 def _summary(row: ReportRow) -> str:
     measures = (row.error, row.worst("spearman"), row.worst("agreement"), row.drop)
-    against = f"{formats.times(row.ratios[0].value)} {_text(row.ratios[0].baseline)}" if row.ratios else formats.NONE
+    against = f"{formats.speed(row.ratios[0])} {_text(row.ratios[0].baseline)}" if row.ratios else formats.NONE
     cells = [
-        f"{MARKS[row.status]} {row.status}",
+        f"{MARKS[row.status]} {row.status}{f' ({row.qualifier})' if row.qualifier else ''}",
         _text(row.target),
         _text(row.precision),
         _text(" ".join(part for part in (row.place, row.origin) if part)),

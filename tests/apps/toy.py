@@ -10,7 +10,7 @@ import numpy as np
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, VerdictInfo
 from edgekit.artifact.store import amend
 from edgekit.artifact.store import commit as commit_artifact
-from edgekit.model.source import model_digest, save_model
+from edgekit.model.source import model_digest, recorded_weights, save_model
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import batches_for
 from edgekit.reference.store import write_reference
@@ -74,7 +74,11 @@ def build(folder: Path, shift: float = 0.0, name: str = "toy") -> Path:
     save_model(made, folder / "model")
     runtime = EagerRuntime(spec(shift))
     batches = tuple(replace(batch, outputs=runtime.run(batch.inputs)) for batch in batches_for(made, evaluation())[:2])
-    info: dict[str, object] = {"device": 'NVIDIA H200 "$1"', "noise": {}}
+    info: dict[str, object] = {
+        "device": 'NVIDIA H200 "$1"',
+        "noise": {},
+        "weights_sha256": recorded_weights(folder / "model"),
+    }
     write_reference(folder / "reference", batches, info, with_inputs=True)
     for target, files in FILES.items():
         commit(folder / target, target, {n: data + f"{shift}".encode() for n, data in files.items()}, name=name)

@@ -57,6 +57,21 @@ FACTS: dict[Code, tuple[Fact, str]] = {
         Fact(code=Code.BASE_MISSING, output="indices", details={"base": "relevanse", "role": "scores"}),
         "output 'indices' is derived from 'relevanse', which is not an output with the role 'scores'",
     ),
+    Code.REFERENCE_TOO_NOISY: (
+        Fact(
+            code=Code.REFERENCE_TOO_NOISY,
+            output="tokens",
+            value=0.012,
+            details={"multiple": 4.0, "allowed": "0.010"},
+        ),
+        "the reference of 'tokens' differs from itself by 0.012, and 4 times that is more than 0.010: it judges "
+        "nothing",
+    ),
+    Code.ASKED: (fact(Code.ASKED, text="asked: 3 photographs"), "asked: 3 photographs"),
+    Code.SPEED_UNKNOWN: (
+        fact(Code.SPEED_UNKNOWN, baseline="onnx", ratio=789.0, low=79.0, high=1091.0),
+        "too noisy to say how fast it is beside onnx: 79.00 to 1091.00 times",
+    ),
     Code.NO_ANSWER: (
         Fact(code=Code.NO_ANSWER, batch=SHAPE, details={"error_text": "Fail: invalid dimensions"}),
         f"the artifact gave no answer: Fail: invalid dimensions ({SHAPE})",
@@ -103,7 +118,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     ),
     Code.NO_EVALUATION_SET: (
         fact(Code.NO_EVALUATION_SET),
-        "judged on random and extreme inputs only: the model has no evaluation set",
+        "the model has no evaluation set: nothing is known of the inputs that it was made for",
     ),
     Code.NO_TASK_METRIC: (
         fact(Code.NO_TASK_METRIC),

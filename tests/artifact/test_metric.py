@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from edgekit.artifact.metric import METRICS, NOT_FINITE, metric_info, plain, share
 from edgekit.judge import verdict
 from edgekit.judge.metrics import Comparison, compare
+from edgekit.judge.rules import rules_of
 from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8
 from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS, answer
@@ -68,7 +69,7 @@ def test_every_metric_that_the_judge_measures_is_in_the_table_and_no_other() -> 
 def test_every_limit_is_on_a_metric_of_the_table() -> None:
     limited = {
         metric for tolerance in (FP32, FP32_DELEGATED, FP16, INT8) for real in (True, False)
-        for _, metric in verdict._rules(tolerance, real)
+        for _, metric in rules_of(tolerance, real)
     }  # fmt: skip
     assert limited <= set(METRICS)
     assert set(verdict._ROUNDING) <= set(METRICS)

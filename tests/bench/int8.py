@@ -26,6 +26,7 @@ from edgekit.arrcoc import presets
 from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
 from edgekit.judge import latency, metrics, verdict
+from edgekit.judge.noise import score_tolerance
 from edgekit.judge.tolerance import INT8
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
@@ -152,7 +153,7 @@ def _judged(spec: ModelSpec, runtime: OrtRuntime, recorded: Path) -> tuple[str, 
         right,
         got,
         batch.names,
-        score_tolerance=verdict.score_tolerance(INT8, 0.0),
+        score_tolerance=score_tolerance(INT8, 0.0),
         metric=real.metric if real is not None else None,
         truth=real.truth if real is not None else None,
     )

@@ -79,7 +79,7 @@ def test_real_inputs_are_resized_not_drawn_and_other_inputs_stay_theirs() -> Non
 def test_changed_inputs_are_dark_bright_grey_flat_and_have_one_input_at_its_ends() -> None:
     batch = next(b for b in batches_for(spec(), evaluation()) if b.name == CHANGED)
     rows = dict(zip(batch.names, batch.inputs["images"], strict=True))
-    first = {name.partition(", ")[2]: row for name, row in rows.items() if name.startswith("photograph aitzgorri")}
+    first = {name.partition(", ")[2]: row for name, row in rows.items() if name.startswith("photograph picture-0b")}
     assert first["darkened to 0.05"].max() <= -1 + 0.05 * 4 + 1e-6
     assert first["brightened to 0.05"].min() >= 3 - 0.05 * 4 - 1e-6
     assert np.ptp(first["contrast 0.05"]) <= 0.05 * 4 + 1e-6

@@ -18,6 +18,7 @@ from edgekit.artifact.manifest import Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.result import Measure, PlaceResult, Ratio, Result, Timing, write_result
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.model.spec import Array
+from edgekit.reference.info import SEAL, seal_of
 from edgekit.storage.files import digest_file
 
 SIDE, GRID = 224, 14
@@ -65,9 +66,8 @@ class Builder:
             "captions": [query for _, _, query in made],
             "metric": {"name": "coverage@32", "mean": 0.9931, "values": list(random.uniform(0.95, 1, self.n))},
         }
-        (folder / "reference.json").write_text(
-            json.dumps({k: v for k, v in (facts | changes).items() if v is not None})
-        )
+        told = {k: v for k, v in (facts | changes).items() if v is not None}
+        (folder / "reference.json").write_text(json.dumps(told | {SEAL: seal_of(told)}))
 
     def recorded(self) -> str:
         path = self.folder / "reference" / "reference.json"
@@ -193,7 +193,9 @@ def judged(metric: str, value: float, limit: float | None, where: Mapping[str, A
 
 def timing(p50: float, device: str = ORT) -> Timing:
     shares = {"p90": 1.1, "p95": 1.16, "p99": 1.4, "mean": 1.02, "std": 0.06}
-    return Timing(device=device, runs=400, p50=p50, **{name: p50 * share for name, share in shares.items()})
+    return Timing.model_validate(
+        {"device": device, "runs": 400, "p50": p50} | {name: p50 * share for name, share in shares.items()}
+    )
 
 
 def ratio(baseline: str, value: float) -> Ratio:

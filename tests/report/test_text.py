@@ -5,8 +5,8 @@ import io
 import json
 from typing import Any
 
-from edgekit.artifact.result import Measure, PlaceResult
-from edgekit.report import text
+from edgekit.artifact.result import Measure, PlaceResult, Ratio, Timing
+from edgekit.report import formats, text
 from edgekit.report.rows import read_study
 
 
@@ -73,3 +73,15 @@ def test_markdown_has_a_table_and_escapes_what_is_markup(builder: Any) -> None:
 def test_texts_are_the_same_every_time(filled: Any) -> None:
     for write in (text.to_json, text.to_csv, text.to_markdown):
         assert write(read_study(filled.folder)) == write(read_study(filled.folder))
+
+
+def test_a_ratio_that_is_too_noisy_is_not_told_as_a_number() -> None:
+    assert formats.speed(Ratio(baseline="pytorch", value=789.0, low=79.0, high=1091.0)) == "too noisy to say"
+    assert formats.speed(Ratio(baseline="pytorch", value=2.0, low=1.9, high=2.1)) == "2.00×"
+    assert Ratio(baseline="pytorch", value=1.0, low=0.0, high=1.0).noisy
+    timing = Timing(device="d", runs=100, p50=1, p90=2, p95=3, p99=4, mean=1, std=0, warm_ups=10, load=1.5)
+    told = formats.protocol(timing, "Example CPU, 2 threads")
+    assert told == (
+        "p50 1.00 ms, p90 2.00 ms, p95 3.00 ms, p99 4.00 ms; 10 warm-ups, 100 runs on Example CPU, 2 threads, load of "
+        "the host 1.5"
+    )

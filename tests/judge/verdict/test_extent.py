@@ -11,8 +11,9 @@ import pytest
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import Measure
 from edgekit.judge.metrics import SPREAD_FLOOR, compare, failed
+from edgekit.judge.rules import GROSS_UNEXPLAINED, STRANGE_UNEXPLAINED
 from edgekit.judge.tolerance import FP16, FP32, INT8, Tolerance
-from edgekit.judge.verdict import GROSS_UNEXPLAINED, STRANGE_UNEXPLAINED, judge, not_verified
+from edgekit.judge.verdict import judge, not_verified
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
 

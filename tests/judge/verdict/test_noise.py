@@ -7,8 +7,9 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.judge.metrics import compare
+from edgekit.judge.noise import NOISE_CAP, NOISE_MULTIPLE, score_tolerance
 from edgekit.judge.tolerance import FP32, INT8
-from edgekit.judge.verdict import NOISE_CAP, NOISE_MULTIPLE, judge, score_tolerance
+from edgekit.judge.verdict import judge
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, N, answer, at, metrics, moved, on, scored
 

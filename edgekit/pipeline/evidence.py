@@ -1,0 +1,52 @@
+"""What was asked of an artifact in one place, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from edgekit.artifact.evidence import Evidence
+from edgekit.artifact.manifest import Manifest
+from edgekit.pipeline.compare_step import sample_of
+from edgekit.pipeline.worker import Measured
+from edgekit.reference.batches import BETWEEN, PHOTOGRAPHS, Batch, applicable_batches
+from edgekit.reference.store import Reference
+from edgekit.target import Place
+
+
+def evidence_of(recorded: Reference, made: Manifest, place: Place, measured: Measured) -> Evidence:
+    """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
+    images = sample_of(made, place)
+    asked = [b for b in applicable_batches(recorded.batches, made.axes, images) if b.name not in measured.failures]
+    inputs: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    for batch in asked:
+        inputs[_kind(batch)] += len(batch.names)
+        answered[batch.answered_by or recorded.device] += len(batch.names)
+    shapes = {tuple(sorted(batch.sizes.items())): _kind(batch) for batch in reversed(asked) if batch.sizes}
+    return Evidence(
+        inputs=dict(inputs),
+        shapes=len(shapes),
+        between=sum(kind == BETWEEN for kind in shapes.values()),
+        repeated=measured.repeated,
+        place=measured.device,
+        settings=dict(place.settings),
+        answered_by=dict(answered),
+        not_asked=tuple(_not_asked(recorded, made, asked, images, measured)),
+    )
+
+
+def _kind(batch: Batch) -> str:
+    return batch.name.partition("-")[0] if batch.sizes else batch.name
+
+
+def _not_asked(
+    recorded: Reference, made: Manifest, asked: list[Batch], images: int | None, measured: Measured
+) -> list[str]:
+    whole = applicable_batches(recorded.batches, made.axes)
+    left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in asked)
+    found = [f"{left} of {sum(len(b.names) for b in whole)} rows, since it is slow here"] if images is not None else []
+    fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
+    found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
+    found += [] if any(b.name == PHOTOGRAPHS for b in whole) else ["photographs: it takes no pictures"]
+    found += [] if measured.timed_answers else ["answers of timed runs"]
+    return found
