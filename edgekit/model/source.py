@@ -7,10 +7,8 @@ further files. Whatever exports or judges reads the model from there, in this pr
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -26,6 +24,7 @@ from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.contract import checked
 from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
+from edgekit.model.weights import as_their_own
 from edgekit.storage.files import digest_file, digest_text, dump_json, staging, write_text
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ def resolve_model(model: str) -> ModelSpec:
     path = Path(model)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
         found = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
-        return _as_their_own(_checked(found, FROM_CHECKPOINT), path)
+        spec = _checked(found, FROM_CHECKPOINT)
+        return as_their_own(spec, path, _made(spec.factory))
     if ":" in model:
         return _made(model)
     raise UsageError(f"no model '{model}': {_hint(model)}")
@@ -74,15 +74,6 @@ def _hint(model: str) -> str:
     else:
         hint = ""
     return f"{hint}possible are {', '.join(PRESETS)}, a checkpoint's path, or package.module:factory"
-
-
-def _as_their_own(spec: ModelSpec, path: Path) -> ModelSpec:
-    """A checkpoint's model under its file's name and nobody's licence, unless its weights are the preset's own."""
-    if weights_digest(spec) == weights_digest(_made(spec.factory)):
-        return spec
-    file = re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.")
-    name = file if file.startswith(spec.name) else f"{spec.name}-{file or 'weights'}"
-    return replace(spec, name=name, author="", licence="")
 
 
 def factory_of(factory: Callable[[], object]) -> ModelSpec:
@@ -161,16 +152,6 @@ def _buffers(module: torch.nn.Module) -> frozenset[str]:
 def model_digest(folder: Path) -> str:
     """sha256 of a model folder: of its config.json, which names the hashes of the weights and of the code."""
     return digest_file(folder / CONFIG)
-
-
-def weights_digest(spec: ModelSpec) -> str:
-    """sha256 of a module's weights, whatever file they came from: what a recorded reference belongs to."""
-    hashed = hashlib.sha256()
-    for name, tensor in sorted(spec.module.state_dict().items()):
-        array = tensor.detach().cpu().contiguous().numpy()
-        hashed.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        hashed.update(array.tobytes())
-    return hashed.hexdigest()
 
 
 def _config(spec: ModelSpec) -> dict[str, object]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from edgekit.model.source import weights_digest
 from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.weights import weights_digest
 from edgekit.reference.batches import Batch, batches_for
 from edgekit.runtime.protocol import Runtime
 
