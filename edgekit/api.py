@@ -62,10 +62,12 @@ def export(
     """Export a model, prove each artifact against the reference, and write the report.
 
     Args:
-        model: A preset's name, a checkpoint's path, `package.module:factory`, a factory, a `ModelSpec`, or a module. A
-            module defined in a notebook or in `__main__` is captured here and travels as its program.
+        model: A preset's name, the path of a checkpoint or of an ONNX file, `package.module:factory`, a factory, a
+            `ModelSpec`, or a module. A module defined in a notebook or in `__main__` is captured here and travels as
+            its program.
         example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name.
-        axes: For a module: which dimensions vary, by input; None lets the first dimension of each be the batch.
+        axes: For a module: which dimensions vary, by input; None lets the first dimension of each be the batch. For an
+            ONNX file: the ranges of its open dimensions.
         targets: Names and groups; empty means every target whose libraries are installed.
         evaluation: Real inputs to judge on, or a function that makes them; in place of the model's own.
         calibration: A function that makes n samples for INT8; in place of the model's own.
@@ -250,7 +252,7 @@ def _given(model: Model, example: Any, axes: Axes | None, weights: str | Path | 
 
 def _declared(model: Model, example: Any, axes: Axes | None) -> ModelSpec:
     if isinstance(model, str | Path):
-        return resolve_model(str(model))
+        return resolve_model(str(model), axes)
     if isinstance(model, ModelSpec):
         return checked(model)
     import torch

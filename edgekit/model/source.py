@@ -22,6 +22,7 @@ from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
 from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.contract import checked
+from edgekit.model.onnx_file import Ranges, spec_of_onnx
 from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
 from edgekit.model.weights import as_their_own
@@ -40,8 +41,12 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 
-def resolve_model(model: str) -> ModelSpec:
-    """The model that a user named: a preset, a checkpoint's path, or `package.module:factory`.
+def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
+    """The model that a user named: a preset, a checkpoint's or an ONNX file's path, or `package.module:factory`.
+
+    Args:
+        model: The name.
+        axes: For an ONNX file: the ranges of its open sizes.
 
     Raises:
         UsageError: If it is none of these.
@@ -51,6 +56,8 @@ def resolve_model(model: str) -> ModelSpec:
     if model in PRESETS:
         return _made(PRESETS[model])
     path = Path(model)
+    if path.suffix == ".onnx" and path.is_file():
+        return spec_of_onnx(path, axes)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
         found = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
         spec = _checked(found, FROM_CHECKPOINT)
@@ -73,7 +80,7 @@ def _hint(model: str) -> str:
         )
     else:
         hint = ""
-    return f"{hint}possible are {', '.join(PRESETS)}, a checkpoint's path, or package.module:factory"
+    return f"{hint}possible are {', '.join(PRESETS)}, a checkpoint's or an ONNX file's path, or package.module:factory"
 
 
 def factory_of(factory: Callable[[], object]) -> ModelSpec:

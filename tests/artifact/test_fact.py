@@ -66,6 +66,10 @@ FACTS: dict[Code, tuple[Fact, str]] = {
         Fact(code=Code.REFERENCE_NOISE, output="relevance", details={"noise": "nan"}),
         "the reference's own noise of 'relevance' is 'nan': record the reference again",
     ),
+    Code.NOISE_WITHOUT_FP64: (
+        fact(Code.NOISE_WITHOUT_FP64),
+        "the reference's own noise was measured without float64, in which the model does not run",
+    ),
     Code.NOTHING_COMPARED: (fact(Code.NOTHING_COMPARED), "nothing was compared"),
     Code.REAL_INPUTS_NEEDED: (
         fact(Code.REAL_INPUTS_NEEDED, tolerance_name="int8"),
