@@ -23,6 +23,7 @@ from edgekit.model.contract import check_name, checked
 from edgekit.model.module import Axes, spec_of_module
 from edgekit.model.source import factory_of, resolve_model
 from edgekit.model.spec import Evaluation, ModelSpec
+from edgekit.model.weights import with_weights
 from edgekit.pipeline import run
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
@@ -52,24 +53,32 @@ def export(
     output: str | Path = BUILDS,
     options: Mapping[str, Mapping[str, object]] | None = None,
     reference: str | Path | None = None,
+    weights: str | Path | None = None,
     name: str | None = None,
+    author: str | None = None,
+    licence: str | None = None,
     fresh: bool = False,
     progress: Style = "auto",
 ) -> Build:
     """Export a model, prove each artifact against the reference, and write the report.
 
     Args:
-        model: A preset's name, a checkpoint's path, `package.module:factory`, a factory, a `ModelSpec`, or a module. A
-            module defined in a notebook or in `__main__` is captured here and travels as its program.
+        model: A preset's name, the path of a checkpoint or of an ONNX file, `package.module:factory`, a factory, a
+            `ModelSpec`, or a module. A module defined in a notebook or in `__main__` is captured here and travels as
+            its program.
         example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name.
-        axes: For a module: which dimensions vary, by input; None lets the first dimension of each be the batch.
+        axes: For a module: which dimensions vary, by input; None lets the first dimension of each be the batch. For an
+            ONNX file: the ranges of its open dimensions.
         targets: Names and groups; empty means every target whose libraries are installed.
         evaluation: Real inputs to judge on, or a function that makes them; in place of the model's own.
         calibration: A function that makes n samples for INT8; in place of the model's own.
         output: The folder of builds; the build lies in it under the model's name.
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
         reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
+        weights: A file of weights to load into the model, which then has a name of its own and nobody's licence.
         name: Of the model, in place of its own.
+        author: Of the weights, in place of the model's own.
+        licence: SPDX name of the weights' licence, in place of the model's own.
         fresh: Whether to export and judge again although nothing changed.
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
 
@@ -79,7 +88,8 @@ def export(
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
-    spec = _spec(model, example, axes, evaluation, calibration, reference, name)
+    spec = _spec(_given(model, example, axes, weights), evaluation, calibration, reference)
+    spec = _signed(spec, name, author, licence)
     with shown(progress) as listener:
         return run.export(spec, _names(targets), Path(output) / spec.name, options or {}, listener, fresh)
 
@@ -147,7 +157,7 @@ def record(
     """
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
-    spec = _spec(model, example, None, None, None, None, None)
+    spec = _given(model, example, None, None)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(
@@ -215,34 +225,44 @@ def _names(targets: Iterable[str]) -> tuple[str, ...]:
 
 
 def _spec(
-    model: Model,
-    example: Any,
-    axes: Axes | None,
+    spec: ModelSpec,
     evaluation: Evaluation | Callable[[], Evaluation] | None,
     calibration: Callable[[int], Evaluation] | None,
     reference: str | Path | None,
-    name: str | None,
 ) -> ModelSpec:
-    """The model that was given, in whatever form, with what was given beside it."""
-    spec = _given(model, example, axes)
+    """The model with what was given beside it."""
     if evaluation is not None:
         if not callable(evaluation) and not isinstance(evaluation, Evaluation):
             raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
         spec = replace(spec, evaluation=evaluation if callable(evaluation) else lambda: evaluation)
     if calibration is not None:
         spec = replace(spec, calibration=calibration)
-    if reference is not None:
-        spec = replace(spec, reference=given_reference(spec, Path(reference)))
+    return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
+
+
+def _signed(spec: ModelSpec, name: str | None, author: str | None, licence: str | None) -> ModelSpec:
     if name is not None:
         check_name(name)
-        spec = replace(spec, name=name)
-    return spec
+    return replace(
+        spec,
+        name=spec.name if name is None else name,
+        author=spec.author if author is None else author,
+        licence=spec.licence if licence is None else licence,
+    )
 
 
-def _given(model: Any, example: Any, axes: Axes | None) -> ModelSpec:
-    if isinstance(model, str | Path | ModelSpec):
+def _given(model: Any, example: Any, axes: Axes | None, weights: str | Path | None) -> ModelSpec:
+    spec = _declared(model, example, axes)
+    return spec if weights is None else with_weights(spec, Path(weights))
+
+
+def _declared(model: Any, example: Any, axes: Axes | None) -> ModelSpec:
+    if isinstance(model, str | Path):
+        _refuse_beside(example, None if str(model).endswith(".onnx") else axes)
+        return resolve_model(str(model), axes)
+    if isinstance(model, ModelSpec):
         _refuse_beside(example, axes)
-        return resolve_model(str(model)) if isinstance(model, str | Path) else checked(model)
+        return checked(model)
     import torch
 
     if not isinstance(model, torch.nn.Module):

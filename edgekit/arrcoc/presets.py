@@ -105,7 +105,7 @@ def from_checkpoint(tensors: Mapping[str, Tensor]) -> ModelSpec:
     raise CheckpointError(
         "the checkpoint is of no known family: it has neither 'texture.patch.weight' (arr-coc-tiny, arr-coc-base) nor "
         f"'participatory_scorer.*' (ARR-COC 0.1); its first names are {first}. A model of your own is named by its "
-        "code: a function that loads the weights and returns a ModelSpec, as package.module:factory"
+        "code, a function that returns its ModelSpec: package.module:factory --weights FILE"
     )
 
 

@@ -177,8 +177,7 @@ _SENTENCES = {
     "reference's own noise",
     Code.NO_EVALUATION_SET: "the model has no evaluation set: nothing is known of the inputs that it was made for",
     Code.NO_TASK_METRIC: "no task metric was judged: the evaluation set has no metric or no truth",
-    Code.NOISE_WITHOUT_FP64: "the reference's own noise was measured without float64, in which the module does not "
-    "run: it makes float32 tensors of its own",
+    Code.NOISE_WITHOUT_FP64: "the reference's own noise was measured without float64, in which the model does not run",
     Code.ASKED: "{text}",
     Code.SAMPLED: "slow here, so judged on {images} of {all_images} evaluation images and {shapes} of {all_shapes} "
     "shapes: `-O {target}.images=all` judges on all",

@@ -30,5 +30,8 @@ VERBOSE = "--verbose"
 Verbose = Annotated[bool, typer.Option(VERBOSE, help="Print the whole report of what failed, beside its sentence.")]
 BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
 ModelName = Annotated[
-    str, typer.Argument(help="Preset, checkpoint path, or package.module:factory.", autocompletion=model_names)
+    str,
+    typer.Argument(
+        help="Preset, path of a checkpoint or an ONNX file, or package.module:factory.", autocompletion=model_names
+    ),
 ]

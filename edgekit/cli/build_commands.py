@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @app.command(
     epilog="Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
+    "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
     "`edgekit export -t onnx -O onnx.opset=21`"
 )
 def export(
@@ -44,6 +45,12 @@ def export(
             autocompletion=option_values,
         ),
     ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", help="File of weights to load into package.module:factory.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the model and of its build folder.")] = None,
+    author: Annotated[str | None, typer.Option("--author", help="Who made the weights.")] = None,
+    licence: Annotated[str | None, typer.Option("--licence", help="SPDX name of the weights' licence.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -56,6 +63,10 @@ def export(
         targets=target or (),
         output=output,
         options=_options(option or []),
+        weights=weights,
+        name=name,
+        author=author,
+        licence=licence,
         fresh=fresh,
         progress=_progress(as_json),
     )

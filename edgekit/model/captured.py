@@ -1,5 +1,7 @@
 """A model without a factory (a module from a notebook or from `__main__`) travels as its captured program.
 
+An ONNX file travels as it is.
+
 No worker could import such a module. So its model folder holds `module/`, the graph captured in the process that has
 the module, and the evaluation and calibration inputs as arrays; a worker opens these instead. The task metric is a
 function and does not travel: it is computed where the module is.
@@ -7,16 +9,18 @@ function and does not travel: it is computed where the module is.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.model import onnx_file
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.program import Capture, load_program, save_program
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
-from edgekit.storage.files import digest_text
+from edgekit.storage.files import digest_file, digest_text
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +38,14 @@ def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
     Raises:
         CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
     """
-    program, spec = captured.program(), captured.spec
-    save_program(program, folder / GRAPH, "")
+    spec = captured.spec
+    if (file := onnx_file.file_of(spec.module)) is not None:
+        shutil.copyfile(file, folder / onnx_file.FILE)
+        identity = digest_file(file)
+    else:
+        program = captured.program()
+        save_program(program, folder / GRAPH, "")
+        identity = digest_text(program.exported.graph_module.print_readable(print_output=False))
     sets = {
         "evaluation": evaluation_of(spec),
         "calibration": spec.calibration(CALIBRATION) if spec.calibration is not None else None,
@@ -44,7 +54,7 @@ def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
         if found is not None:
             _write_set(found, folder / SETS[name])
     return {
-        "graph_sha256": digest_text(program.exported.graph_module.print_readable(print_output=False)),
+        "graph_sha256": identity,
         "sets": {name: _described(found) for name, found in sets.items() if found is not None},
     }
 
@@ -68,6 +78,8 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
 
 
 def _module(folder: Path) -> torch.nn.Module:
+    if (folder / onnx_file.FILE).is_file():
+        return onnx_file.module_of(folder / onnx_file.FILE)
     module = load_program(folder / GRAPH).exported.module()
     for part in module.modules():
         part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import CaptureError, EdgekitError, ModelError
+from edgekit.model import onnx_file
 from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
 from edgekit.model.determinism import refuse_changes
 from edgekit.model.shapes import example_sizes, grid
@@ -53,6 +54,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     """
     import torch
 
+    onnx_file.refuse(spec)
     axes = tuple(spec.axes) if dynamic else ()
     proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)
     sizes = example_sizes(spec.axes) if dynamic else {}

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+from edgekit.errors import CaptureError
 from edgekit.model.graph import Program, capture, quiet
+from edgekit.model.onnx_file import FROM_HERE
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, dump_json, staging, write_text
 
@@ -64,9 +66,15 @@ def program_matches(folder: Path, model_sha256: str) -> bool:
 
 
 def load_program(folder: Path) -> Program:
-    """Read a program's folder, as the pipeline wrote it."""
+    """Read a program's folder, as the pipeline wrote it.
+
+    Raises:
+        CaptureError: If the model has no program, since it is an ONNX file.
+    """
     import torch
 
+    if not (folder / INFO).is_file():
+        raise CaptureError(f"the model is an ONNX file, without PyTorch's code: possible are {FROM_HERE}")
     info = json.loads((folder / INFO).read_text())
     with quiet():
         exported = torch.export.load(folder / PROGRAM)

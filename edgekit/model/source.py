@@ -7,10 +7,8 @@ further files. Whatever exports or judges reads the model from there, in this pr
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -24,8 +22,10 @@ from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
 from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.contract import checked
+from edgekit.model.onnx_file import Ranges, spec_of_onnx
 from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
+from edgekit.model.weights import as_their_own, weights_digest
 from edgekit.storage.files import digest_file, digest_text, dump_json, staging, write_text
 
 if TYPE_CHECKING:
@@ -41,8 +41,12 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 
-def resolve_model(model: str) -> ModelSpec:
-    """The model that a user named: a preset, a checkpoint's path, or `package.module:factory`.
+def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
+    """The model that a user named: a preset, a checkpoint's or an ONNX file's path, or `package.module:factory`.
+
+    Args:
+        model: The name.
+        axes: For an ONNX file: the ranges of its open sizes.
 
     Raises:
         UsageError: If it is none of these.
@@ -54,9 +58,12 @@ def resolve_model(model: str) -> ModelSpec:
     if not model:
         raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
     path = Path(model)
+    if path.suffix == ".onnx" and path.is_file():
+        return spec_of_onnx(path, axes)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
         found = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
-        return _as_their_own(_checked(found, FROM_CHECKPOINT), path)
+        spec = _checked(found, FROM_CHECKPOINT)
+        return as_their_own(spec, path, _made(spec.factory))
     if ":" in model:
         return _made(model)
     raise UsageError(f"no model '{model}': {_hint(model)}")
@@ -75,16 +82,7 @@ def _hint(model: str) -> str:
         )
     else:
         hint = ""
-    return f"{hint}possible are {', '.join(PRESETS)}, a checkpoint's path, or package.module:factory"
-
-
-def _as_their_own(spec: ModelSpec, path: Path) -> ModelSpec:
-    """A checkpoint's model under its file's name and nobody's licence, unless its weights are the preset's own."""
-    if weights_digest(spec) == weights_digest(_made(spec.factory)):
-        return spec
-    file = re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.")
-    name = file if file.startswith(spec.name) else f"{spec.name}-{file or 'weights'}"
-    return replace(spec, name=name, author="", licence="")
+    return f"{hint}possible are {', '.join(PRESETS)}, a checkpoint's or an ONNX file's path, or package.module:factory"
 
 
 def factory_of(factory: Callable[[], object]) -> ModelSpec:
@@ -172,16 +170,6 @@ def recorded_weights(folder: Path) -> str:
         return str(json.loads((folder / CONFIG).read_text())["weights_sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def weights_digest(spec: ModelSpec) -> str:
-    """sha256 of a module's weights, whatever file they came from: what a recorded reference belongs to."""
-    hashed = hashlib.sha256()
-    for name, tensor in sorted(spec.module.state_dict().items()):
-        array = tensor.detach().cpu().contiguous().numpy()
-        hashed.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        hashed.update(array.tobytes())
-    return hashed.hexdigest()
 
 
 def _config(spec: ModelSpec) -> dict[str, object]:

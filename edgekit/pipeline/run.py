@@ -16,6 +16,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.model import onnx_file
 from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
 from edgekit.model.spec import ModelSpec
@@ -31,6 +32,7 @@ from edgekit.storage.files import sweep
 from edgekit.storage.lock import locked
 from edgekit.target import Target
 
+ONNX = "onnx"
 Options = Mapping[str, Mapping[str, object]]
 """Options as a user gave them, by target and name."""
 
@@ -53,14 +55,15 @@ def export(
             concerns one target becomes its outcome.
     """
     targets, _ = registry.loadable()
-    order, chosen = planned(targets, wanted, options)
+    from_onnx = onnx_file.file_of(spec.module) is not None
+    order, chosen = planned(_made_from_onnx(targets) if from_onnx and not wanted else targets, wanted, options)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         sweep(root)
         listener.progress(MODEL, 0.5, "writing the model")
         captured = Capture(spec)
         save_model(spec, root / MODEL, captured)
         listener.done(MODEL)
-        if any(targets[target].source == PROGRAM for target in order):
+        if any(targets[target].source == PROGRAM for target in order) and not from_onnx:
             _save_program(captured, root, listener)
         recorded = obtain(spec, root / REFERENCE, lambda done, text: listener.progress(REFERENCE, done, text))
         listener.done(REFERENCE)
@@ -136,6 +139,15 @@ def verify(root: Path, listener: Listener) -> Build:
             listener.finished(outcomes[-1])
         report.write_report(root)
         return Build(tuple(outcomes), root, recorded.device)
+
+
+def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
+    """The targets that an ONNX file can become: `onnx`, and all that is made from it."""
+    found: dict[str, Target] = {}
+    for name in registry.ordered(tuple(targets), targets):
+        if name == ONNX or targets[name].source in found:
+            found[name] = targets[name]
+    return found
 
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.model.graph import capture, named_outputs, to_tensors
-from edgekit.model.source import load_model, weights_digest
+from edgekit.model.source import load_model
 from edgekit.model.spec import Input, ModelSpec
+from edgekit.model.weights import weights_digest
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.contract import Derived, entries
 from edgekit.runtime.coreml.runtime import CORE_ML, INTERPRETER, open_package

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model import causes
+from edgekit.model import causes, onnx_file
 from edgekit.model.graph import Program
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
-from edgekit.onnxgraph import attention, gemm, patch_embed, save, split_qkv
+from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -39,18 +39,22 @@ _FX_NAMES = re.compile(r"[^\w.]+")
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
-    """Captured program -> model.onnx."""
+    """Captured program, or an ONNX file that is the model -> model.onnx."""
     spec = load_model(job.model)
-    captured = load_program(source)
+    file = onnx_file.file_of(spec.module)
     job.progress(0.2, "translating the graph to ONNX")
-    graph = _translate(spec, captured, job.get(OPSET))
+    if file is None:
+        graph = _translate(spec, load_program(source), job.get(OPSET))
+        _name_axes(graph, spec)
+        _name_nodes(graph)
+    else:
+        names = ([i.name for i in spec.inputs], [o.name for o in spec.outputs])
+        graph = foreign.adopted(onnx_file.read_graph(file), *names)
     job.progress(0.8, "checking the graph")
-    _name_axes(graph, spec)
-    _name_nodes(graph)
     _strip(graph)
     _describe(graph, spec)
     save.save_graph(graph, out / ENTRY)
-    return Exported(precision="fp32", entry=ENTRY, dynamic=captured.dynamic)
+    return Exported(precision="fp32", entry=ENTRY, dynamic=tuple(spec.axes))
 
 
 def load(artifact: Path, place: Place) -> Runtime:

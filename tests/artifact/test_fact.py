@@ -83,8 +83,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     ),
     Code.NOISE_WITHOUT_FP64: (
         fact(Code.NOISE_WITHOUT_FP64),
-        "the reference's own noise was measured without float64, in which the module does not run: it makes float32 "
-        "tensors of its own",
+        "the reference's own noise was measured without float64, in which the model does not run",
     ),
     Code.NOTHING_COMPARED: (fact(Code.NOTHING_COMPARED), "nothing was compared"),
     Code.REAL_INPUTS_NEEDED: (

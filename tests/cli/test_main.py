@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from edgekit.cli import build_commands, main
+from edgekit.model.checkpoint import write_checkpoint
 from edgekit.testing import SMALL
+from tests import modules
 
 HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
 
@@ -69,6 +72,21 @@ def test_verbose_prints_the_whole_report(
         assert "\x1b" not in said.out + said.err
     assert edgekit(monkeypatch, "export", "tests.models:raising", "--verbose") == 2
     assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
+
+
+def test_weights_name_author_and_licence_are_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    weights = tmp_path / "mine.safetensors"
+    write_checkpoint(weights, {name: tensor + 0.01 for name, tensor in modules.video().module.state_dict().items()})
+    signed = ("--name", "mine", "--author", "Me", "--licence", "MIT")
+    asked = ("export", "tests.modules:video", "--weights", str(weights), *signed, "-t", "onnx", "-o", str(tmp_path))
+    assert edgekit(monkeypatch, *asked) == 0, capsys.readouterr()
+    graph = onnx.load(tmp_path / "mine" / "onnx" / "model.onnx")
+    facts = {entry.key: entry.value for entry in graph.metadata_props}
+    assert (facts["name"], facts["author"], facts["licence"]) == ("mine", "Me", "MIT")
+    assert edgekit(monkeypatch, "export", SMALL, "--name", "a/b", "-t", "onnx", "-o", str(tmp_path)) == 2
+    assert "'a/b' is no name for a model" in capsys.readouterr().err
 
 
 def test_a_port_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,9 @@ import edgekit
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.graph import capture, named_outputs, to_tensors
 from edgekit.model.module import spec_of_module
-from edgekit.model.source import load_model, resolve_model, save_model, weights_digest
+from edgekit.model.source import load_model, resolve_model, save_model
 from edgekit.model.spec import ModelSpec
+from edgekit.model.weights import weights_digest
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference
 from tests import modules

@@ -6,8 +6,10 @@ import torch
 
 from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
-from edgekit.model.source import CONFIG, WEIGHTS, load_model, resolve_model, save_model, weights_digest
+from edgekit.model.source import CONFIG, WEIGHTS, load_model, resolve_model, save_model
+from edgekit.model.weights import weights_digest, with_weights
 from edgekit.testing import SMALL
+from tests import modules
 
 
 @pytest.mark.parametrize(
@@ -71,8 +73,29 @@ def test_a_checkpoint_becomes_the_preset_it_belongs_to(tmp_path: Path) -> None:
     assert spec.name == "arr-coc-tiny"
     assert weights_digest(spec) == weights_digest(tiny)
     torch.save({"other.weight": torch.zeros(2)}, path)
-    with pytest.raises(CheckpointError, match=re.escape("returns a ModelSpec, as package.module:factory")):
+    with pytest.raises(CheckpointError, match=re.escape("package.module:factory --weights FILE")):
         resolve_model(str(path))
+
+
+@pytest.mark.parametrize("prefix", ["", "model.", "module.net."])
+@pytest.mark.parametrize("factory", ["recurrent", "dictionary"])
+def test_a_file_of_weights_fills_a_factory_and_names_it(factory: str, prefix: str, tmp_path: Path) -> None:
+    spec = resolve_model(f"tests.modules:{factory}")
+    theirs = getattr(modules, factory)().module.state_dict()
+    path = tmp_path / "Best U-Net.pt"
+    torch.save({f"{prefix}{name}": tensor + 1 for name, tensor in theirs.items()}, path)
+    made = with_weights(spec, path)
+    assert (made.name, made.author, made.licence, made.reference) == ("theirs-best-u-net", "", "", None)
+    filled = list(made.module.state_dict().values())
+    assert all(torch.equal(own, other + 1) for own, other in zip(filled, theirs.values(), strict=True))
+    save_model(made, tmp_path / "model")
+    assert weights_digest(load_model(tmp_path / "model")) == weights_digest(made)
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    torch.save({"other.weight": torch.zeros(2)}, tmp_path / "other.pt")
+    with pytest.raises(CheckpointError, match=r"read as 'theirs', is of another model \(missing"):
+        with_weights(resolve_model("tests.modules:recurrent"), tmp_path / "other.pt")
 
 
 def test_fine_tuned_weights_have_a_name_and_an_author_of_their_own(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import CaptureError, EdgekitError, ExportError
+from edgekit.model import onnx_file
 from edgekit.model.graph import to_tensors
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, ModelSpec
@@ -91,6 +92,7 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
             "captured program: put it into a file, with a function that returns its ModelSpec, and export "
             "'package.module:function'"
         )
+    onnx_file.refuse(spec)
     determinism.check_deterministic(spec)
     proof = Proof(spec)
     scripted, why = _scripted(spec, finish, proof)

@@ -1,0 +1,158 @@
+"""An ONNX file as a model: its own fp32 run is the reference, its graph is what the other ONNX targets are made from.
+
+There is no PyTorch program in it, so targets that need one say so. The first size of the inputs is the batch where it
+is open; another open size needs a range, which the file does not tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import CaptureError, ModelError, UsageError
+from edgekit.model.contract import checked
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.weights import slug
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+FILE = "model.onnx"
+BATCH, BATCHES = "batch", Axis(1, 1, 8)
+COLOURS = 3
+FROM_HERE = "onnx and what is made from it (onnx-fp16, onnx-int8-static, onnx-int8-dynamic, web)"
+Ranges = Mapping[str, Mapping[int, str | tuple[str, Axis]]]
+"""For each input by name, dimension -> the name of its axis, with its range."""
+
+
+def spec_of_onnx(path: Path, axes: Ranges | None = None) -> ModelSpec:
+    """Describe an ONNX file by its inputs and outputs; it is named after the file.
+
+    Raises:
+        ModelError: If it cannot be read, keeps its weights elsewhere, or has an open size without a range.
+    """
+    graph = read_graph(path)
+    held = {i.name for i in graph.graph.initializer}
+    given = [value for value in graph.graph.input if value.name not in held]
+    ranges: dict[str, Axis] = {}
+    inputs = tuple(_input(value, (axes or {}).get(tensor_name(value.name), {}), ranges) for value in given)
+    outputs = tuple(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
+    name = slug(path.stem) or "model"
+    return checked(ModelSpec(name=name, module=module_of(path), inputs=inputs, outputs=outputs, axes=ranges))
+
+
+def read_graph(path: Path) -> onnx.ModelProto:
+    """The graph of a file, checked by its structure.
+
+    Raises:
+        ModelError: If it cannot be read, or keeps its weights in another file.
+    """
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    try:
+        graph = onnx.load(path, load_external_data=False)
+        if not graph.graph.node:
+            raise ValueError("it has no nodes")
+    except Exception as error:
+        raise ModelError(f"'{path}' is no ONNX file ({str(error).strip().splitlines()[0]}): export it again") from error
+    if any(uses_external_data(i) for i in graph.graph.initializer):
+        raise ModelError(f"'{path}' keeps its weights in another file: save it as one, with onnx.save(onnx.load(path))")
+    return graph
+
+
+def tensor_name(name: str) -> str:
+    """A tensor's name as every target takes it: a number or a path becomes a word."""
+    word = re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("_.")
+    return word if word[:1].isalpha() else f"tensor_{word}"
+
+
+def file_of(module: torch.nn.Module) -> Path | None:
+    """The ONNX file that a module runs; None for a module of PyTorch."""
+    found = getattr(module, "onnx_file", None)
+    return found if isinstance(found, Path) else None
+
+
+def refuse(spec: ModelSpec) -> None:
+    """Refuse a model that is an ONNX file where PyTorch's code is needed.
+
+    Raises:
+        CaptureError: Naming what is possible.
+    """
+    if file_of(spec.module) is not None:
+        raise CaptureError(f"'{spec.name}' is an ONNX file, without PyTorch's code: possible are {FROM_HERE}")
+
+
+def module_of(path: Path) -> torch.nn.Module:
+    """A module that answers by ONNX Runtime; its one buffer is the file's sha256, which tells it from others."""
+    import torch
+
+    class OnnxFile(torch.nn.Module):
+        edgekit_adapter = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.onnx_file = path
+            digest = bytearray(hashlib.sha256(path.read_bytes()).digest())
+            self.register_buffer("sha256", torch.frombuffer(digest, dtype=torch.uint8).clone())
+            self._session: Any = None
+
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            if any(t.dtype is torch.float64 for t in tensors):
+                raise TypeError("an ONNX file of float32 does not run in float64")
+            self._session = self._session or _session(path)
+            names = [i.name for i in self._session.get_inputs()]
+            feed = {name: tensor.detach().cpu().numpy() for name, tensor in zip(names, tensors, strict=True)}
+            return tuple(torch.from_numpy(a) for a in self._session.run(None, feed))
+
+        def __deepcopy__(self, memo: object) -> torch.nn.Module:
+            return module_of(path)
+
+    return OnnxFile().eval()
+
+
+def _session(path: Path) -> object:
+    import onnxruntime
+    import torch
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(f"ONNX Runtime refuses '{path}': {str(error).splitlines()[0]}") from error
+
+
+def _input(value: onnx.ValueInfoProto, given: Mapping[int, str | tuple[str, Axis]], ranges: dict[str, Axis]) -> Input:
+    name, shape = tensor_name(value.name), list[int | str]()
+    for place, size in enumerate(value.type.tensor_type.shape.dim):
+        if size.HasField("dim_value"):
+            shape.append(int(size.dim_value))
+            continue
+        known = given.get(place, (BATCH, BATCHES) if place == 0 else "")
+        axis, span = known if isinstance(known, tuple) else (known, ranges.get(known))
+        if span is None:
+            raise UsageError(
+                f"dimension {place} of the input '{name}' is open ('{size.dim_param}') and its range is not told: give "
+                f'axes={{"{name}": {{{place}: ("{tensor_name(size.dim_param)}", edgekit.Axis(default, minimum, '
+                "maximum))}} to edgekit.export"
+            )
+        ranges[axis] = span
+        shape.append(axis)
+    dtype = _dtype(value)
+    image = dtype == "float32" and len(shape) == 4 and shape[1] == COLOURS
+    return Input(name, tuple(shape), dtype=dtype, kind="image" if image else "tensor")
+
+
+def _dtype(value: onnx.ValueInfoProto) -> str:
+    from onnx import helper
+
+    kind = value.type.tensor_type.elem_type
+    if not kind:
+        raise ModelError(f"'{value.name}' of the ONNX file is a sequence, a map or optional: only tensors are taken")
+    return str(helper.tensor_dtype_to_np_dtype(kind))

@@ -1,0 +1,79 @@
+"""A graph that another exporter wrote, in the form of edgekit's own: names, constants, folded batch norms.
+
+Constant -> value; Conv -> BatchNormalization
+initializer; Conv with the batch norm's scale and shift in its weights
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ExportError
+
+if TYPE_CHECKING:
+    import onnx
+
+OLDEST = 13
+"""Opset: the first whose DequantizeLinear has a scale for each channel."""
+
+
+def adopted(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+    """The graph with these names of inputs and outputs, in order, weights as initializers and a name for each node.
+
+    Raises:
+        ExportError: If its opset is too old to be brought to OLDEST.
+    """
+    import onnx_ir as ir
+    import onnx_ir.passes.common as passes
+    from onnxscript import rewriter
+
+    made_by = {tensor: node.name for node in graph.graph.node for tensor in node.output}
+    model = ir.from_proto(_recent(graph))
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True)(model)
+    passes.RemoveInitializersFromInputsPass()(model)
+    model = rewriter.rewrite(model)
+    passes.RemoveUnusedNodesPass()(model)
+    made: onnx.ModelProto = ir.to_proto(model)
+    _name_nodes(made, made_by)
+    _rename(made, inputs, outputs)
+    return made
+
+
+def _recent(graph: onnx.ModelProto) -> onnx.ModelProto:
+    from onnx import version_converter
+
+    opset = next((o.version for o in graph.opset_import if o.domain in ("", "ai.onnx")), OLDEST)
+    if opset >= OLDEST:
+        return graph
+    try:
+        return version_converter.convert_version(graph, OLDEST)
+    except Exception as error:
+        said = f"opset {opset} cannot be brought to {OLDEST}: export the model again, with opset 17"
+        raise ExportError(said) from error
+
+
+def _rename(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    wanted = zip((*graph.graph.input, *graph.graph.output), (*inputs, *outputs), strict=True)
+    names = {value.name: name for value, name in wanted if value.name != name}
+    for value in (*graph.graph.input, *graph.graph.output):
+        value.name = names.get(value.name, value.name)
+    for node in graph.graph.node:
+        for tensors in (node.input, node.output):
+            for place, name in enumerate(tensors):
+                tensors[place] = names.get(name, name)
+
+
+def _name_nodes(graph: onnx.ModelProto, made_by: Mapping[str, str]) -> None:
+    """module.path/OpType, numbered: "/layer1/conv1/Conv" of PyTorch's older exporter says the path in another way.
+
+    A node that a rewrite put in has the path of the node that gave its output before.
+    """
+    seen: Counter[str] = Counter()
+    for node in graph.graph.node:
+        name = node.name or made_by.get(node.output[0], "")
+        path = [part for part in name.split("/") if part][:-1] if "/" in name else []
+        base = f"{'.'.join(path)}/{node.op_type}" if path else node.op_type
+        seen[base] += 1
+        node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"

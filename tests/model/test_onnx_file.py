@@ -1,0 +1,133 @@
+"""An ONNX file as a model: what it declares, what is refused, and that ONNX targets follow from it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+import edgekit
+from edgekit.errors import CaptureError, EdgekitError, ModelError, UsageError
+from edgekit.model import onnx_file
+from edgekit.model.graph import capture
+from edgekit.model.source import load_model, resolve_model, save_model
+from edgekit.model.spec import Axis, Evaluation
+from edgekit.model.weights import weights_digest
+from tests.onnxgraph.graphs import answers, model, rounded
+from tests.onnxgraph.test_foreign import theirs
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "My Net.onnx"
+    file.write_bytes(theirs().SerializeToString())
+    return file
+
+
+def test_it_declares_what_the_file_says(path: Path) -> None:
+    spec = resolve_model(str(path))
+    (image,), (answer,) = spec.inputs, spec.outputs
+    assert (spec.name, spec.author, spec.licence) == ("my-net", "", "")
+    assert (image.name, image.shape, image.dtype, image.kind) == ("input.1", ("batch", 3, 12, 12), "float32", "image")
+    assert (answer.name, answer.dtype) == ("tensor_495", "float32")
+    assert spec.axes == {"batch": Axis(1, 1, 8)}
+    x = rounded(2, 3, 12, 12)
+    got = copy.deepcopy(spec.module)(torch.from_numpy(x))[0].numpy()
+    np.testing.assert_allclose(got, answers(theirs(), **{"input.1": x})["495"], atol=1e-5)
+
+
+def test_its_folder_holds_the_file_and_tells_it_from_others(path: Path, tmp_path: Path) -> None:
+    spec = resolve_model(str(path))
+    save_model(spec, tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert (tmp_path / "model" / onnx_file.FILE).read_bytes() == path.read_bytes()
+    assert weights_digest(again) == weights_digest(spec)
+    graph = theirs()
+    graph.doc_string = "another"
+    path.write_bytes(graph.SerializeToString())
+    assert weights_digest(resolve_model(str(path))) != weights_digest(spec)
+
+
+def test_targets_that_need_pytorch_say_what_is_possible(path: Path) -> None:
+    with pytest.raises(CaptureError, match="is an ONNX file, without PyTorch's code: possible are onnx and what is"):
+        capture(resolve_model(str(path)))
+
+
+def write_open(path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    path.write_bytes(model([node], {"x": ("n", "tokens")}, {"y": ("n", "tokens")}, {}).SerializeToString())
+
+
+def write_external(path: Path) -> None:
+    onnx.save(theirs(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+
+
+def write_sequence(path: Path) -> None:
+    node = helper.make_node("SequenceConstruct", ["x"], ["y"])
+    graph = model([node], {"x": (1, 2)}, {"y": (1, 2)}, {})
+    del graph.graph.output[:]
+    graph.graph.output.append(helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, [1, 2]))
+    path.write_bytes(graph.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("write", "kind", "sentence"),
+    [
+        (lambda path: path.write_bytes(b"not onnx"), ModelError, "is no ONNX file ("),
+        (lambda path: path.write_bytes(b""), ModelError, "it has no nodes"),
+        (
+            write_open,
+            UsageError,
+            "dimension 1 of the input 'x' is open ('tokens') and its range is not told: give axes",
+        ),
+        (write_external, ModelError, "keeps its weights in another file"),
+        (write_sequence, ModelError, "'y' of the ONNX file is a sequence"),
+    ],
+)
+def test_what_cannot_be_taken_is_a_sentence(
+    write: object, kind: type[EdgekitError], sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "theirs.onnx"
+    assert callable(write)
+    write(path)
+    with pytest.raises(kind, match=re.escape(sentence)) as caught:
+        resolve_model(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_open_size_takes_the_range_that_is_given(tmp_path: Path) -> None:
+    write_open(tmp_path / "theirs.onnx")
+    spec = resolve_model(str(tmp_path / "theirs.onnx"), {"x": {1: ("tokens", Axis(6, 2, 12))}})
+    assert spec.inputs[0].shape == ("batch", "tokens")
+    assert spec.axes["tokens"] == Axis(6, 2, 12)
+
+
+def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0).random((6, 3, 12, 12)).astype(np.float32)
+
+    def samples(count: int) -> Evaluation:
+        images = np.resize(draw, (count, 3, 12, 12)) * np.linspace(0.5, 1, count, dtype=np.float32)[:, None, None, None]
+        return Evaluation({"input.1": images}, tuple(map(str, range(count))))
+
+    build = edgekit.export(
+        path,
+        evaluation=samples(6),
+        calibration=samples,
+        targets=["onnx-fp16", "onnx-int8-static", "torchscript"],
+        options={"onnx-int8-static": {"search": "none"}},
+        output=tmp_path,
+        progress="none",
+    )
+    assert {o.target: o.status for o in build.outcomes} == {
+        "onnx": "verified",
+        "onnx-fp16": "verified",
+        "onnx-int8-static": "verified",
+        "torchscript": "failed",
+    }, [o.sentences for o in build.outcomes]
+    assert "is an ONNX file, without PyTorch's code" in build["torchscript"].error
