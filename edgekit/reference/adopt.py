@@ -116,7 +116,7 @@ def _completed(
             outputs, by = own[batch.name].outputs, runtime.device
         elif batch.name in own:
             outputs = _filled(subject.outputs, there[batch.name], own[batch.name].outputs)
-            by = f"{info.device}; what it did not keep of the features: {runtime.device}"
+            by = f"{info.device} (features that it did not keep: {runtime.device})"
         else:
             outputs, by = there[batch.name], info.device
         batches.append(replace(batch, outputs=kept(outputs), answered_by=by))

@@ -103,15 +103,17 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     batches = [Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names)] if evaluation is not None else []
     batches += [_stacked(name, rows) for name, rows in ((PHOTOGRAPHS, pictures), (CHANGED, changed)) if rows]
     batches.append(stress_batch(spec))
-    shapes, real = grid(spec.axes), [*own.values(), *pictures.values()]
-    mixed = [real[k * REAL_STEP % len(real)] for k in range(len(real))] if fits(spec, real) else []
+    shapes, real = grid(spec.axes), own | pictures
+    order = [list(real)[k * REAL_STEP % len(real)] for k in range(len(real))] if fits(spec, list(real.values())) else []
+    mixed = {name: real[name] for name in order}
     for number, sizes in enumerate(shapes):
         batches.append(_shaped(f"{GRID}-{number:02d}", spec.random(1000 + number, sizes), sizes))
         if mixed:
-            batches.append(_shaped(f"{RESIZED}-{number:02d}", batch_of(spec, mixed, sizes, 8 * number), sizes))
+            batches.append(_resized(f"{RESIZED}-{number:02d}", spec, mixed, sizes, 8 * number))
     for number, sizes in enumerate(between(spec.axes)):
-        drawn = batch_of(spec, mixed, sizes, 5 * number) if mixed else spec.random(2000 + number, sizes)
-        batches.append(_shaped(f"{BETWEEN}-{number:02d}", drawn, sizes))
+        name = f"{BETWEEN}-{number:02d}"
+        drawn = _shaped(name, spec.random(2000 + number, sizes), sizes) if not mixed else None
+        batches.append(drawn or _resized(name, spec, mixed, sizes, 5 * number))
     return tuple(batches)
 
 
@@ -122,6 +124,12 @@ def _stacked(name: str, rows: Mapping[str, Row]) -> Batch:
 
 def _shaped(name: str, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> Batch:
     return Batch(name, inputs, {}, sizes, tuple(f"row {row}" for row in range(sizes.get("batch", 1))))
+
+
+def _resized(name: str, spec: ModelSpec, rows: Mapping[str, Row], sizes: Mapping[str, int], first: int) -> Batch:
+    names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get("batch", 1))]
+    whole = batch_of(spec, list(rows.values()), sizes, first)
+    return Batch(name, whole, {}, sizes, tuple(f"{number}: {row}" for number, row in enumerate(names)))
 
 
 def stress_batch(spec: ModelSpec) -> Batch:

@@ -115,7 +115,7 @@ def test_what_a_shipped_reference_did_not_record_is_answered_by_the_cpu_and_said
     batches = {b.name: b for b in found.batches}
     assert batches["stress"].answered_by.startswith("PyTorch")
     assert batches["grid-00"].answered_by == "a GPU"
-    assert batches["evaluation"].answered_by.startswith("a GPU; what it did not keep of the features: PyTorch")
+    assert batches["evaluation"].answered_by.startswith("a GPU (features that it did not keep: PyTorch")
     for before, after in zip(whole.batches, found.batches, strict=True):
         assert before.outputs.keys() == after.outputs.keys()
         for name, array in before.outputs.items():
