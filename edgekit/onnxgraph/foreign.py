@@ -72,7 +72,7 @@ def _name_nodes(graph: onnx.ModelProto, made_by: Mapping[str, str]) -> None:
     """
     seen: Counter[str] = Counter()
     for node in graph.graph.node:
-        name = node.name or made_by.get(node.output[0], "")
+        name = made_by.get(node.output[0]) or node.name
         path = [part for part in name.split("/") if part][:-1] if "/" in name else []
         base = f"{'.'.join(path)}/{node.op_type}" if path else node.op_type
         seen[base] += 1
