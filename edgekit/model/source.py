@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
-from edgekit.model import checkpoint
+from edgekit.model import checkpoint, transformers_folder
 from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.contract import checked
 from edgekit.model.onnx_file import Ranges, spec_of_onnx
@@ -42,10 +42,10 @@ WEIGHTS = "model.safetensors"
 
 
 def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
-    """The model that a user named: a preset, a checkpoint's or an ONNX file's path, or `package.module:factory`.
+    """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
 
     Args:
-        model: The name.
+        model: The name; a folder as `transformers:FOLDER`, a factory as `package.module:factory`.
         axes: For an ONNX file: the ranges of its open sizes.
 
     Raises:
@@ -57,6 +57,8 @@ def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
         return _made(PRESETS[model])
     if not model:
         raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
+    if model.startswith(transformers_folder.PREFIX):
+        return checked(transformers_folder.spec_of_folder(Path(model.removeprefix(transformers_folder.PREFIX))))
     path = Path(model)
     if path.suffix == ".onnx" and path.is_file():
         return spec_of_onnx(path, axes)
@@ -77,12 +79,13 @@ def _hint(model: str) -> str:
         hint = "there is no such file; "
     elif "/" in model:
         hint = (
-            "nothing is downloaded: load it in a function of your own that returns its ModelSpec, and name that as "
-            "package.module:factory; "
+            "nothing is downloaded: a model of transformers is taken from a folder, as transformers:FOLDER; any other "
+            "is loaded in a function of your own that returns its ModelSpec, named as package.module:factory; "
         )
     else:
         hint = ""
-    return f"{hint}possible are {', '.join(PRESETS)}, a checkpoint's or an ONNX file's path, or package.module:factory"
+    others = "a checkpoint's or an ONNX file's path, transformers:FOLDER, or package.module:factory"
+    return f"{hint}possible are {', '.join(PRESETS)}, {others}"
 
 
 def factory_of(factory: Callable[[], object]) -> ModelSpec:
@@ -146,12 +149,18 @@ def load_model(folder: Path) -> ModelSpec:
         raise ModelError(f"the model in '{folder}' was changed after it was written: run `edgekit export` again")
     if not factory:
         return read_captured(config, folder)
-    spec = _made(factory)
+    spec = _again(factory, {name: folder / name for name in files})
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}
     told = {name: config[name] for name in ("name", "licence", "author", "description")}
     return replace(spec, files=here, **told)
+
+
+def _again(factory: str, files: Mapping[str, Path]) -> ModelSpec:
+    if factory.startswith(transformers_folder.PREFIX):
+        return checked(transformers_folder.spec_of_files(files))
+    return _made(factory)
 
 
 def _buffers(module: torch.nn.Module) -> frozenset[str]:

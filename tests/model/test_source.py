@@ -17,8 +17,8 @@ from tests import modules
     [
         ("arr-coc-tny", UsageError, "no model 'arr-coc-tny': did you mean 'arr-coc-tiny'"),
         ("nonsense", UsageError, "possible are arr-coc-tiny"),
-        ("microsoft/swin-tiny", UsageError, "nothing is downloaded: load it in a function of your own"),
-        ("timm/resnet18", UsageError, "name that as package.module:factory"),
+        ("microsoft/swin-tiny", UsageError, "nothing is downloaded: a model of transformers is taken from a folder"),
+        ("timm/resnet18", UsageError, "named as package.module:factory"),
         ("gone.onnx", UsageError, "there is no such file"),
         ("gone.safetensors", CheckpointError, "gone.safetensors"),
         ("no.such.module:factory", ModelError, "cannot import 'no.such.module'"),

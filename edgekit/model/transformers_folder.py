@@ -1,0 +1,148 @@
+"""A folder that transformers' `save_pretrained` wrote -> ModelSpec: `transformers:FOLDER`; nothing is downloaded.
+
+The task stands in the folder's config.json, and with it what goes in and out. Pictures are taken as [0, 1]: mean and
+deviation of preprocessor_config.json are part of the model, so that whoever feeds it cannot get them wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import DependencyError, ModelError
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.weights import slug
+
+if TYPE_CHECKING:
+    import torch
+
+PREFIX = "transformers:"
+CONFIG, PREPROCESSING = "config.json", "preprocessor_config.json"
+KEPT = {CONFIG: "transformers.json", PREPROCESSING: "transformers-preprocessing.json"}
+"""The folder's files, and their names in a model folder."""
+OUTPUTS = {
+    "ForImageClassification": ("logits",),
+    "ForSemanticSegmentation": ("logits",),
+    "ForObjectDetection": ("logits", "pred_boxes"),
+    "ForSequenceClassification": ("logits",),
+    "ForTokenClassification": ("logits",),
+    "Model": ("last_hidden_state",),
+}
+"""By the end of the architecture's name."""
+PIXELS, COLOURS = 224, 3
+BATCHES = Axis(1, 1, 4)
+TOKENS = 16, 2, 64
+"""Default, smallest and largest number of tokens, where the model takes as many."""
+
+
+def spec_of_folder(folder: Path) -> ModelSpec:
+    """Describe the model of a folder, with its weights.
+
+    Raises:
+        DependencyError: If transformers is not installed.
+        ModelError: If there is no such folder, it holds no weights as safetensors, or its task is not known.
+    """
+    if not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"there is no '{folder / CONFIG}': '{PREFIX}FOLDER' takes a folder that save_pretrained wrote, and nothing "
+            f"is downloaded; fetch one with `hf download {folder} --local-dir FOLDER`"
+        )
+    files = {kept: folder / name for name, kept in KEPT.items() if (folder / name).is_file()}
+    architecture = _architecture(_read(folder / CONFIG), folder)
+    try:
+        module = _class(architecture).from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    except OSError as error:
+        raise ModelError(f"'{folder}' cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+    return _spec(slug(folder.resolve().name) or "model", architecture, module, files)
+
+
+def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
+    """Make the model of a model folder again from its kept files, with weights that are to be put in."""
+    import transformers
+
+    architecture = _architecture(_read(files[KEPT[CONFIG]]), files[KEPT[CONFIG]].parent)
+    config = transformers.AutoConfig.for_model(**_read(files[KEPT[CONFIG]]))
+    return _spec("model", architecture, _class(architecture)(config), dict(files))
+
+
+def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) -> ModelSpec:
+    config = module.config
+    config.use_cache = False
+    outputs = next(names for end, names in OUTPUTS.items() if architecture.endswith(end))
+    axes = {"batch": BATCHES}
+    if module.main_input_name == "pixel_values":
+        preprocessing = files.get(KEPT[PREPROCESSING])
+        said = _read(preprocessing) if preprocessing is not None else {}
+        high, wide = _size(config)
+        module = _pictures(module.eval(), said)
+        inputs: tuple[Input, ...] = (Input("images", ("batch", COLOURS, high, wide), kind="image"),)
+    else:
+        most = int(getattr(config, "max_position_embeddings", TOKENS[2]))
+        axes["tokens"] = Axis(min(TOKENS[0], most), TOKENS[1], min(TOKENS[2], most))
+        inputs = (
+            Input("input_ids", ("batch", "tokens"), dtype="int64", low=0, high=config.vocab_size - 1),
+            Input("attention_mask", ("batch", "tokens"), dtype="int64", low=1, high=1),
+        )
+    return ModelSpec(
+        name=name,
+        module=module.eval(),
+        inputs=inputs,
+        outputs=tuple(Output(output) for output in outputs),
+        axes=axes,
+        factory=f"{PREFIX}{architecture}",
+        files=files,
+    )
+
+
+def _pictures(inner: torch.nn.Module, said: Mapping[str, Any]) -> torch.nn.Module:
+    """The model with pictures of [0, 1] as input: less the mean, divided by the deviation of each channel."""
+    import torch
+
+    normal = said.get("do_normalize", bool(said))
+    mean, deviation = (said.get(key) if normal else None for key in ("image_mean", "image_std"))
+
+    class Pictures(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = inner
+            self.register_buffer("mean", torch.tensor(mean or [0.0] * COLOURS).reshape(1, -1, 1, 1))
+            self.register_buffer("deviation", torch.tensor(deviation or [1.0] * COLOURS).reshape(1, -1, 1, 1))
+
+        def forward(self, images: torch.Tensor) -> Any:
+            return self.model(pixel_values=(images - self.get_buffer("mean")) / self.get_buffer("deviation"))
+
+    return Pictures()
+
+
+def _size(config: Any) -> tuple[int, int]:
+    size = getattr(config, "image_size", None) or PIXELS
+    return (int(size[0]), int(size[1])) if isinstance(size, list | tuple) else (int(size), int(size))
+
+
+def _architecture(config: Mapping[str, Any], folder: Path) -> str:
+    found = (config.get("architectures") or [""])[0]
+    if not any(found.endswith(end) for end in OUTPUTS):
+        known = ", ".join(end for end in OUTPUTS)
+        raise ModelError(
+            f"the task of '{folder}', '{found}', is not known: possible are {known}; for another one write a function "
+            "that returns its ModelSpec, and name it as package.module:factory"
+        )
+    return str(found)
+
+
+def _class(architecture: str) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise DependencyError(f"'{PREFIX}FOLDER' needs transformers: pip install transformers") from error
+    return getattr(transformers, architecture)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"'{path}' cannot be read ({error}): save the model again with save_pretrained") from error
+    return found
