@@ -19,7 +19,7 @@ __all__ = ["app", "build_commands", "main", "use_commands"]
 
 def main() -> None:
     """Entry point: turn what a user can fix into one sentence and exit code 2, and say what an interruption leaves."""
-    signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except EdgekitError as error:
@@ -34,6 +34,8 @@ def main() -> None:
         if code in (INTERRUPTED, TERMINATED):
             print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)
         sys.exit(code)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
