@@ -191,6 +191,7 @@ class Target:
         places: Where it is run and judged.
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
+        takes_onnx: Whether it can be made of a model that is an ONNX file, for which there is no program.
         optional_sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
         needs: Libraries that must be importable.
         unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
@@ -205,6 +206,7 @@ class Target:
     load: Load
     places: tuple[Place, ...]
     source: str = "model"
+    takes_onnx: bool = False
     optional_sources: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     unavailable_reason: Callable[[], str] = str

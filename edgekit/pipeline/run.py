@@ -32,7 +32,6 @@ from edgekit.storage.files import sweep
 from edgekit.storage.lock import locked
 from edgekit.target import Target
 
-ONNX = "onnx"
 Options = Mapping[str, Mapping[str, object]]
 """Options as a user gave them, by target and name."""
 
@@ -142,10 +141,10 @@ def verify(root: Path, listener: Listener) -> Build:
 
 
 def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
-    """The targets that an ONNX file can become: `onnx`, and all that is made from it."""
+    """The targets that an ONNX file can become: those that take one, and all that is made from these."""
     found: dict[str, Target] = {}
     for name in registry.ordered(tuple(targets), targets):
-        if name == ONNX or targets[name].source in found:
+        if targets[name].takes_onnx or targets[name].source in found:
             found[name] = targets[name]
     return found
 

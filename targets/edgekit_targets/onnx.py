@@ -149,6 +149,7 @@ def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
 TARGET = Target(
     summary="ONNX, fp32, dynamic batch and size",
     source="program",
+    takes_onnx=True,
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),
