@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.artifact.fact import Code
 from edgekit.artifact.option import as_text
 
 if TYPE_CHECKING:
@@ -34,14 +35,15 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def show_build(build: Build) -> None:
     """Print what became of each target, why, and where the artifacts and the report are.
 
-    A terminal gets a table that fits into 60 columns, with the sentences and the paths on lines of their own; a pipe
-    gets the fields target, verdict, path and sentence.
+    A terminal gets a table that fits into 60 columns, with the sentences and the paths on lines of their own; what was
+    asked stands in the report. A pipe gets the fields target, verdict, path and sentence.
     """
     if sys.stdout.isatty():
         heads = ("target", "verdict", "size", "p50")
         print_table(heads, [(o.target, _state(o), _size(o), _p50(o)) for o in build.outcomes])
         for outcome in build.outcomes:
-            for sentence in outcome.sentences:
+            asked = {str(note) for note in outcome.verdict.notes if note.fact.code is Code.ASKED}
+            for sentence in (sentence for sentence in outcome.sentences if sentence not in asked):
                 print(f"{outcome.target}: {sentence}")
         print(f"artifacts: {build.path / '<target>'}")
     else:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from edgekit.cli.console import print_table
+from edgekit.artifact.fact import Code, fact
+from edgekit.artifact.result import PlaceResult, Result
+from edgekit.cli.console import print_table, show_build
+from edgekit.pipeline.outcome import Build, TargetOutcome
 
 ROWS = (("onnx", "verified", "[red]a name that looks like markup[/red]"), ("web", "rejected", ""))
 
@@ -30,3 +34,35 @@ def test_a_terminal_gets_heads_colours_and_texts_as_they_are(
     green, red = (next(line for line in said.splitlines() if word in line) for word in ("verified", "rejected"))
     assert "\x1b[32m" in green
     assert "\x1b[1;31m" in red
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_was_asked_stands_in_a_pipe_and_in_the_report(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = PlaceResult(
+        place="cpu",
+        device="CPU",
+        status="rejected",
+        reasons=(fact(Code.NOTHING_COMPARED),),
+        notes=(fact(Code.ASKED, text="asked: 6 evaluation inputs"), fact(Code.TEXT, text="a note")),
+    )
+    found = Result(
+        name="small",
+        target="onnx",
+        precision="fp32",
+        artifact_sha256="a",
+        reference_sha256="r",
+        reference_device="CPU",
+        size=2_500_000,
+        places=(place,),
+    )
+    build = Build((TargetOutcome("onnx", Path("b/onnx"), "rejected", result=found),), Path("b"), "an H200")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "60")
+    show_build(build)
+    said = capsys.readouterr().out
+    assert "nothing was compared" in said
+    assert "a note" in said
+    assert ("asked: 6 evaluation inputs" in said) is not terminal
+    assert "an H200" in said
