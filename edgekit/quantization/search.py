@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from edgekit.judge import latency
 from edgekit.model.spec import ModelSpec
 from edgekit.onnxgraph import qdq, saturation
@@ -27,6 +29,7 @@ from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Evaluator
 from edgekit.quantization.trials import Trial, TrialLog, display_name, write_table
 from edgekit.reference.batches import stress_batch
+from edgekit.reference.variations import CONDITIONED, changed_rows, photograph_rows
 from edgekit.storage.code import code_of
 from edgekit.storage.files import digest_text
 
@@ -122,8 +125,7 @@ class _Search:
         )
         self.work = multiplications(self.graph, nodes_of(self.parts, ()), self.observed)
         count = len(self.samples.names)
-        odd = stress_batch(self.spec)
-        extremes = Samples(odd.inputs, odd.names)
+        extremes = _extremes(self.spec, self.samples)
         self.evaluator = Evaluator(self.spec, self.graph, self.samples.part(count - held, count), self.place, extremes)
         self.tried = TrialLog(self.folder, self._context())
 
@@ -210,3 +212,14 @@ def _merit(row: Trial) -> tuple[bool, bool, float, float]:
     if not row.quality.passed:
         return False, False, 0.0, row.quality.snr_db
     return True, row.recipe.activation == "uint8", -row.work, row.quality.snr_db
+
+
+def _extremes(spec: ModelSpec, samples: Samples) -> Samples:
+    """What the gate asks beside real inputs: random and extreme ones, and a few real ones changed (dark, flat ...)."""
+    odd = stress_batch(spec)
+    first = samples.part(0, CONDITIONED)
+    real = [{name: array[row : row + 1] for name, array in first.inputs.items()} for row in range(len(first.names))]
+    pictures = dict(list(photograph_rows(spec, real).items())[:CONDITIONED])
+    changed = changed_rows(spec, {**dict(zip(first.names, real, strict=True)), **pictures})
+    rows = [odd.inputs, *changed.values()]
+    return Samples({i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}, (*odd.names, *changed))
