@@ -23,7 +23,7 @@ SMALL = "edgekit.testing:small_model"
 
 class TestOnnxInt8Static(TargetContract):
     name = NAME
-    options: Mapping[str, str] = MappingProxyType({"search": "none", "method": "percentile"})  # searches: below
+    options: Mapping[str, str] = MappingProxyType({"method": "percentile"})
 
 
 def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
