@@ -184,11 +184,11 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
 ) -> None:
     """At three moments: while the model is written, while the first target is made, and in the second one."""
     # What runs in the background may ignore Ctrl-C, and its children with it: this one heeds it, as in a terminal.
-    code = (
+    heeding = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from edgekit.cli.main import main; main()"
     )
-    command = [sys.executable, "-c", code, "export", SMALL, "-t", "onnx", "-t", "onnx-fp16", "-o", str(tmp_path)]
+    command = [sys.executable, "-c", heeding, "export", SMALL, "-t", "onnx", "-t", "onnx-fp16", "-o", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         for line in running.stderr:
