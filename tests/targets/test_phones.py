@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.artifact.fact import Code
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.model.source import resolve_model
 from edgekit.pipeline import run
@@ -45,10 +46,15 @@ def verified(folder: Path) -> bool:
     return {status for place, status in verdicts.items() if place != "coreml"} == {"verified"}
 
 
-def test_all_six_are_verified_on_a_vit(builds: Path) -> None:
-    rows = exported("vit", SIX, builds)
-    assert {name: row.sentences for name, row in rows.items() if not verified(row.path)} == {}
+def test_all_but_int8_activations_are_verified_on_a_vit(builds: Path) -> None:
+    """The weights are random, so the logits hardly move between images: INT8 activations lose them, and it is said."""
+    rows = dict(exported("vit", SIX, builds))
     assert rows.keys() == set(SIX)
+    lost = rows.pop("executorch-int8")
+    assert {name: row.sentences for name, row in rows.items() if not verified(row.path)} == {}
+    assert lost.status == "rejected"
+    assert {reason.fact.code for reason in lost.verdict.reasons} == {Code.LIMIT_EXCEEDED}
+    assert {reason.fact.output for reason in lost.verdict.reasons} == {"logits"}
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")
