@@ -39,23 +39,7 @@ class Entry:
 
 def available() -> dict[str, Entry]:
     """Every target by name, sorted; nothing is imported. Of two that have one name the first is there."""
-    entries: dict[str, Entry] = {}
-    for entry in _declared():
-        entries.setdefault(entry.name, entry)
-    return dict(sorted(entries.items()))
-
-
-def collisions() -> dict[str, UsageError]:
-    """For each name that is declared more than once the sentence that says by whom; a built-in target keeps it."""
-    found: dict[str, UsageError] = {}
-    entries = available()
-    for entry in _declared():
-        first = entries[entry.name]
-        if entry != first:
-            found[entry.name] = UsageError(
-                f"two targets are called '{entry.name}': {first.origin} and {entry.origin}; uninstall one of them"
-            )
-    return found
+    return _read()[0]
 
 
 def find(name: str) -> Target:
@@ -64,33 +48,17 @@ def find(name: str) -> Target:
     Raises:
         UsageError: If there is no such target (with the nearest name), its module is broken, or two have its name.
     """
-    entries = available()
-    if (twice := collisions().get(name)) and entries[name].origin != EDGEKIT:
-        raise twice
-    if name not in entries:
-        raise UsageError(f"no target '{name}': {_nearest(name, entries)}possible are {', '.join(entries)}")
-    entry = entries[name]
-    if not entry.attribute:
-        raise UsageError(f"target '{name}' of {entry.origin} names no attribute: declare it as module:TARGET")
-    try:
-        target = getattr(importlib.import_module(entry.module), entry.attribute)
-    except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
-        why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"target '{name}' of {entry.origin} cannot be imported: {why}") from error
-    if not isinstance(target, Target):
-        raise UsageError(
-            f"target '{name}' of {entry.origin} is a {type(target).__name__}, not an edgekit.target.Target"
-        )
-    return target
+    return _found(name, *_read())
 
 
 def loadable() -> tuple[dict[str, Target], dict[str, str]]:
     """All targets that import, and for what is broken, by target or by name and package, the sentence that says why."""
+    entries, twice = _read()
     targets: dict[str, Target] = {}
-    broken: dict[str, str] = {f"{name} (declared twice)": str(why) for name, why in collisions().items()}
-    for name in available():
+    broken: dict[str, str] = {f"{name} (declared twice)": str(why) for name, why in twice.items()}
+    for name in entries:
         try:
-            targets[name] = find(name)
+            targets[name] = _found(name, entries, twice)
         except UsageError as error:
             broken[name] = str(error)
     return targets, broken
@@ -199,8 +167,38 @@ def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
     return tuple(order)
 
 
-def _declared() -> Iterable[Entry]:
-    return (*_built_in(), *_plug_ins())
+def _read() -> tuple[dict[str, Entry], dict[str, UsageError]]:
+    """Every target by name, sorted, and for each name that is declared more than once the error that says by whom."""
+    entries: dict[str, Entry] = {}
+    twice: dict[str, UsageError] = {}
+    for entry in (*_built_in(), *_plug_ins()):
+        first = entries.setdefault(entry.name, entry)
+        if entry != first:
+            twice[entry.name] = UsageError(
+                f"two targets are called '{entry.name}': {first.origin} and {entry.origin}; uninstall one of them"
+            )
+    return dict(sorted(entries.items())), twice
+
+
+def _found(name: str, entries: Mapping[str, Entry], twice: Mapping[str, UsageError]) -> Target:
+    """Import one of the entries; a built-in target keeps its name whoever else declares it."""
+    if name not in entries:
+        raise UsageError(f"no target '{name}': {_nearest(name, entries)}possible are {', '.join(entries)}")
+    entry = entries[name]
+    if name in twice and entry.origin != EDGEKIT:
+        raise twice[name]
+    if not entry.attribute:
+        raise UsageError(f"target '{name}' of {entry.origin} names no attribute: declare it as module:TARGET")
+    try:
+        target = getattr(importlib.import_module(entry.module), entry.attribute)
+    except (Exception, SystemExit) as error:  # a plug-in may do anything while it is imported
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"target '{name}' of {entry.origin} cannot be imported: {why}") from error
+    if not isinstance(target, Target):
+        raise UsageError(
+            f"target '{name}' of {entry.origin} is a {type(target).__name__}, not an edgekit.target.Target"
+        )
+    return target
 
 
 def _built_in() -> Iterable[Entry]:
