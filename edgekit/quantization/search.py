@@ -218,8 +218,7 @@ def _extremes(spec: ModelSpec, samples: Samples) -> Samples:
     """What the gate asks beside real inputs: random and extreme ones, and a few real ones changed (dark, flat ...)."""
     odd = stress_batch(spec)
     first = samples.part(0, CONDITIONED)
-    real = [{name: array[row : row + 1] for name, array in first.inputs.items()} for row in range(len(first.names))]
-    pictures = dict(list(photograph_rows(spec, real).items())[:CONDITIONED])
-    changed = changed_rows(spec, {**dict(zip(first.names, real, strict=True)), **pictures})
+    own = {name: {i: a[row : row + 1] for i, a in first.inputs.items()} for row, name in enumerate(first.names)}
+    changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
     rows = [odd.inputs, *changed.values()]
     return Samples({i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}, (*odd.names, *changed))

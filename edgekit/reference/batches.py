@@ -22,7 +22,7 @@ import numpy as np
 from edgekit.artifact.manifest import AxisInfo
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec
-from edgekit.reference.variations import CONDITIONED, Row, batch_of, changed_rows, fits, photograph_rows, real_rows
+from edgekit.reference.variations import Row, batch_of, changed_rows, fits, photograph_rows, real_rows
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 PHOTOGRAPHS, CHANGED, RESIZED, BETWEEN = "photographs", "changed", "real", "between"
@@ -98,8 +98,7 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
     own = real_rows(evaluation) if evaluation is not None else {}
     pictures = photograph_rows(spec, list(own.values()))
-    some = dict([*list(own.items())[:CONDITIONED], *list(pictures.items())[:CONDITIONED]])
-    changed = changed_rows(spec, some or {"random": spec.random(0)})
+    changed = changed_rows(spec, own, pictures)
     batches = [Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names)] if evaluation is not None else []
     batches += [_stacked(name, rows) for name, rows in ((PHOTOGRAPHS, pictures), (CHANGED, changed)) if rows]
     batches.append(stress_batch(spec))

@@ -46,8 +46,13 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
     return rows
 
 
-def changed_rows(spec: ModelSpec, rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Real rows in other conditions, all floating inputs alike; then one input at a time at zero and at its ends."""
+def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
+    """The first real rows of each sort in other conditions, all floating inputs alike; then one input at its ends.
+
+    Where there are no real rows a random one is changed.
+    """
+    some = dict([*list(own.items())[:CONDITIONED], *list(pictures.items())[:CONDITIONED]])
+    rows = some or {"random": spec.random(0)}
     found: dict[str, Row] = {}
     for name, row in rows.items():
         for change, values in _conditions(spec, row):
