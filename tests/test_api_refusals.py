@@ -1,0 +1,93 @@
+"""What a user gets wrong in a call of `edgekit.export` is one sentence, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import edgekit
+from edgekit.errors import EdgekitError, ModelError, RecordError, UsageError
+from edgekit.model.spec import Axis
+from edgekit.testing import small_model
+
+NET = torch.nn.Linear(2, 2).eval()
+EXAMPLE = torch.ones(1, 2)
+TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" / "arr-coc-tiny" / "reference"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        (
+            {"model": torch.nn.Linear(2, 2)},
+            UsageError,
+            r"'Linear' needs an example of its inputs: export\(net, example=\(x,\)\)$",
+        ),
+        ({"model": torch.nn.Linear(2, 2), "example": torch.ones(1, 2)}, ModelError, r"training mode: call \.eval\(\)"),
+        ({"model": torch.nn.Linear(2, 2).eval(), "example": torch.ones(1, 3)}, ModelError, "does not take the example"),
+        ({"model": torch.nn.Linear(2, 2).eval(), "example": {"y": torch.ones(1, 2)}}, ModelError, "names 'y'"),
+        ({"model": torch.nn.Linear(2, 2).eval(), "example": ("a",)}, ModelError, "'input' is str"),
+        ({"model": "arr-coc-tyni"}, UsageError, "did you mean 'arr-coc-tiny'"),
+        ({"model": lambda: 3}, ModelError, "returned int, not an edgekit"),
+        ({"model": small_model, "targets": ["onxx"]}, UsageError, "no target 'onxx': did you mean 'onnx'"),
+        (
+            {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": 7}}},
+            UsageError,
+            "option 'onnx.opset' cannot be 7: possible are 20, 21, 22, 23$",
+        ),
+        (
+            {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": [21]}}},
+            UsageError,
+            r"cannot be \[21\]",
+        ),
+        (
+            {"model": small_model, "targets": ["onnx"], "options": {"onxx": {"opset": 21}}},
+            UsageError,
+            "no target 'onxx': did you mean 'onnx'",
+        ),
+        ({"model": small_model, "targets": ["onnx"], "options": ["onnx.opset=21"]}, UsageError, "given by target and"),
+        ({"model": small_model, "targets": ["onnx"], "options": {"opset": 21}}, UsageError, "given by target and"),
+        ({"model": small_model, "targets": [5]}, UsageError, "5 is no target's name"),
+        ({"model": None}, UsageError, "a NoneType is no model: possible are a preset's name"),
+        ({"model": [1]}, UsageError, "a list is no model"),
+        ({"model": ""}, UsageError, "a model needs a name"),
+        ({"model": torch.nn.Identity, "example": None}, UsageError, "'Identity' is a class: give an instance"),
+        ({"model": small_model, "example": torch.ones(1, 2)}, UsageError, "example and axes describe a module"),
+        ({"model": small_model, "axes": {"images": {0: "batch"}}}, UsageError, "example and axes describe a module"),
+        ({"model": NET, "example": 3}, ModelError, "the example must hold tensors, and 'input' is int"),
+        ({"model": NET, "example": torch.ones(0, 2)}, ModelError, "the example's 'input' holds no value"),
+        ({"model": NET, "example": torch.full((1, 2), torch.nan)}, ModelError, "the example's 'input' has a NaN"),
+        ({"model": NET, "example": EXAMPLE, "axes": {"input": "batch"}}, ModelError, "axes of 'input' are 'batch'"),
+        ({"model": NET, "example": EXAMPLE, "axes": ["batch"]}, ModelError, "axes are a list"),
+        ({"model": NET, "example": EXAMPLE, "axes": {"input": {0: ("b", 5)}}}, ModelError, "write a dimension and its"),
+        (
+            {"model": NET, "example": EXAMPLE, "axes": {"input": {0: ("b", Axis(4, 4, 8))}}},
+            ModelError,
+            "axis 'b' goes from 4 to 8, and the example's 'input' has 1 there",
+        ),
+        (
+            {"model": NET, "example": EXAMPLE, "axes": {"input": {0: ("b", Axis(1, 1, 8, 0))}}},
+            ModelError,
+            "axis 'b' of 'linear' goes from 1 to 8 in steps of 0: sizes and steps are at least 1",
+        ),
+        ({"model": NET, "example": EXAMPLE, "name": "../x"}, ModelError, r"'\.\./x' is no name for a model"),
+        ({"model": NET, "example": EXAMPLE, "name": ".."}, ModelError, r"'\.\.' is no name for a model"),
+        ({"model": NET, "example": EXAMPLE, "name": ""}, ModelError, "'' is no name for a model"),
+        ({"model": NET, "example": EXAMPLE, "evaluation": "photos"}, UsageError, "the evaluation set is a str"),
+        ({"model": NET, "example": EXAMPLE, "reference": "/gone"}, RecordError, "no usable reference in '/gone'"),
+        (
+            {"model": NET, "example": EXAMPLE, "reference": TINY_REFERENCE},
+            RecordError,
+            "belongs to other weights than those of 'linear'",
+        ),
+    ],
+)
+def test_what_cannot_be_exported_is_a_sentence(
+    given: dict[str, Any], error: type[EdgekitError], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=sentence):
+        edgekit.export(**given, output=tmp_path, progress="none")
+    assert not list(tmp_path.iterdir())
