@@ -82,11 +82,31 @@ def _reached(module: str, name: str) -> ReachedCode:
 
 
 @dataclass(frozen=True)
+class _Statement:
+    """What one statement at the top of a module uses.
+
+    Attributes:
+        imports: As in `_Source`, of the imports inside of it.
+        names: Names that are used as they are.
+        attributes: (name, attribute) for each name that is used by an attribute.
+    """
+
+    imports: Mapping[str, tuple[str, str]]
+    names: frozenset[str]
+    attributes: frozenset[tuple[str, str]]
+
+    @property
+    def used(self) -> frozenset[str]:
+        """All names, used either way."""
+        return self.names | {name for name, _ in self.attributes}
+
+
+@dataclass(frozen=True)
 class _Source:
     """One module: the statements that define each name, and (module, name) for each name that is imported."""
 
     sha256: str
-    definitions: Mapping[str, tuple[ast.stmt, ...]]
+    definitions: Mapping[str, tuple[_Statement, ...]]
     imports: Mapping[str, tuple[str, str]]
 
     def has(self, name: str) -> bool:
@@ -116,21 +136,17 @@ class _Ours:
             if one in source.imports and one not in source.definitions:
                 yield self._imported(*source.imports[one])
             for statement in source.definitions.get(one, ()):
-                yield from self._used(statement, {**source.imports, **_imports(statement)})
-                waiting += [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in source.definitions]
+                yield from self._used(statement, {**source.imports, **statement.imports})
+                waiting += statement.used & source.definitions.keys()
 
-    def _used(self, statement: ast.stmt, imports: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Imported names that a statement uses; of a module that is used by attribute, the attribute only."""
-        by_attribute = set()
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imports:
-                module, name = self._imported(*imports[node.value.id])
-                if not name and self.source(module) is not None:
-                    by_attribute.add(id(node.value))
-                    yield module, node.attr
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and node.id in imports and id(node) not in by_attribute:
-                yield self._imported(*imports[node.id])
+    def _used(self, statement: _Statement, imports: Mapping[str, tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Imported names that a statement uses; of a module of ours that is used by attribute, the attribute only."""
+        for name, attribute in statement.attributes:
+            if name in imports:
+                module, inside = self._imported(*imports[name])
+                yield (module, inside) if inside or self.source(module) is None else (module, attribute)
+        for name in statement.names & imports.keys():
+            yield self._imported(*imports[name])
 
     def _imported(self, module: str, name: str) -> tuple[str, str]:
         """What `from module import name` gives: a name of the module, or a module below it."""
@@ -148,16 +164,30 @@ def _parsed(module: str) -> _Source | None:
     path = _path(module)
     if path is None:
         return None
-    definitions: dict[str, list[ast.stmt]] = {}
+    definitions: dict[str, list[_Statement]] = {}
     imports: dict[str, tuple[str, str]] = {}
     for statement in ast.parse(path.read_bytes()).body:
         if isinstance(statement, ast.If) and _is_type_checking(statement.test):
             continue
         if isinstance(statement, ast.Import | ast.ImportFrom):
             imports |= _imports(statement)
-        for name in _defined(statement):
-            definitions.setdefault(name, []).append(statement)
+        if names := set(_defined(statement)):
+            uses = _statement(statement)
+            for name in names:
+                definitions.setdefault(name, []).append(uses)
     return _Source(digest_file(path), {name: tuple(found) for name, found in definitions.items()}, imports)
+
+
+def _statement(statement: ast.stmt) -> _Statement:
+    names, attributes, of_attributes = set(), set(), set()
+    for node in ast.walk(statement):
+        # An attribute comes before its own name: the walk goes from the outside in.
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            attributes.add((node.value.id, node.attr))
+            of_attributes.add(id(node.value))
+        elif isinstance(node, ast.Name) and id(node) not in of_attributes:
+            names.add(node.id)
+    return _Statement(_imports(statement), frozenset(names), frozenset(attributes))
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:
