@@ -1,12 +1,14 @@
-"""Where an artifact's error starts and where it grows, by the names of the PyTorch modules that a user wrote.
+"""Where an artifact's error starts and what is carried through, by the names of the PyTorch modules that a user wrote.
 
-The fp32 ONNX artifact and another one answer the same images with their inner tensors tapped. Noise is the root mean
-square of a tensor's difference, relative to the tensor's own. A module's noise out is that of what it gives; its noise
-in the largest of what it is given; what it bore itself is what is left when the powers are subtracted, since roundings
-are independent of each other (Widrow and Kollar, Quantization Noise, 2008, chapter 4).
+The fp32 ONNX artifact and another one answer the same images. Noise is the root mean square of a tensor's difference,
+relative to the tensor's own, of the noisiest tensor that a module gives. Each module of the artifact is run twice:
 
-What SmoothQuant moved from a normalisation into weights is moved back before tensors are compared. What follows top-K
-is left out: two rankings gather other rows, and the verdict compares those patch by patch.
+- on what the fp32 modules before it give (cut.py): that noise is introduced there, and amplifies nothing;
+- in its place in the artifact: what is left of its noise out when the powers are subtracted is carried through, since
+  roundings are independent of each other (Widrow and Kollar, Quantization Noise, 2008, chapter 4).
+
+What SmoothQuant moved from a normalisation into weights is moved back before tensors are compared (smoothing.py). Two
+rankings gather other rows: the artifact gathers by the fp32 graph's ranking, and what follows is compared row by row.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from edgekit.analysis.cut import cut, layouts_in_float
+from edgekit.analysis.modules import Module, modules_of
+from edgekit.analysis.noise import Noise
+from edgekit.analysis.smoothing import smoothed
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.source import recorded_weights
@@ -36,6 +40,9 @@ IMAGES = 8
 SOURCE, ENTRY = "onnx", "model.onnx"
 RENAMED = ("{}", "{}_fp16", "{}_dequantized")
 """What a tensor may be called in the artifact; the first that is there in float counts."""
+RANKING = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "NonMaxSuppression": 0, "NonZero": 0}
+"""Operators that say which rows are taken, with the place of their indices among what they give."""
+Row = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ class Part:
     Attributes:
         module: Its path, as in `named_modules`; empty for what stands in the outermost `forward`.
         noise_in: Of the noisiest tensor that it is given, as a share of that tensor's root mean square.
-        noise_out: Of the noisiest tensor that it gives.
-        introduced: What it adds itself.
+        noise_out: Of the noisiest tensor that it gives; where it gives no floats, the share of values that differ.
+        introduced: Noise out where it is given the fp32 graph's tensors.
     """
 
     module: str
@@ -55,9 +62,9 @@ class Part:
     introduced: float
 
     @property
-    def growth(self) -> float:
-        """Noise out over noise in; 1 where nothing comes in."""
-        return self.noise_out / self.noise_in if self.noise_in > 0 else 1.0
+    def carried(self) -> float:
+        """What comes of the noise that it is given."""
+        return math.sqrt(max(self.noise_out**2 - self.introduced**2, 0.0))
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Attribution:
 
     def as_record(self) -> dict[str, object]:
         """What `--json` prints."""
-        parts = [{**asdict(part), "growth": part.growth} for part in self.parts]
+        parts = [{**asdict(part), "carried": part.carried} for part in self.parts]
         return {"target": self.target, "images": self.images, "parts": parts}
 
     def worst(self, count: int) -> tuple[Part, ...]:
@@ -111,7 +118,10 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
 
 def attribute(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Mapping[str, Array]]) -> tuple[Part, ...]:
     """Attribute the difference of two graphs of the same model on some inputs to its modules, in running order."""
-    return tuple(_parts(right, _noise(right, other, rows)))
+    modules = modules_of(right)
+    tensors = dict.fromkeys((*_ranked(right), *(name for module in modules for name in module.gives)))
+    whole, apart = _Pair(right, other, tuple(tensors), rows[0]).compare(rows)
+    return tuple(_parts(modules, whole, apart))
 
 
 def write_attribution(found: Attribution, folder: Path) -> tuple[Path, Path]:
@@ -148,76 +158,88 @@ def draw(found: Attribution) -> str:
     return "\n".join((head, ground, f'<text x="16" y="24" font-size="14">{title}</text>', *lines, "</svg>")) + "\n"
 
 
-def _noise(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Mapping[str, Array]]) -> dict[str, float]:
-    """Relative noise of each float tensor that both graphs have."""
-    there = {name for node in other.graph.node for name in node.output}
-    ranked, smoothed = _after_ranking(right), _smoothed(right, other)
-    names = [name for node in right.graph.node for name in node.output if name not in ranked]
-    called = {name: [c.format(name) for c in RENAMED if c.format(name) in there] for name in names}
-    one, two = ort.tapped(right, names), ort.tapped(other, sorted({c for cs in called.values() for c in cs}))
-    signal, error = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
-    seen: set[str] = set()
-    for row in rows:
-        a, b = one.run(row), two.run(row)
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor that both graphs have.
+
+    Attributes:
+        name: In the fp32 graph.
+        called: In the artifact.
+        factor: What its channels were divided by there.
+    """
+
+    name: str
+    called: str
+    factor: Array | None
+
+    def given(self, values: Array) -> Array:
+        """The fp32 graph's values as the artifact has them."""
+        return values if self.factor is None else values / self.factor
+
+    def read(self, values: Array) -> Array:
+        """The artifact's values as the fp32 graph has them."""
+        return values if self.factor is None else values * self.factor
+
+
+class _Pair:
+    """The fp32 graph and the artifact's, run side by side on the tensors between modules.
+
+    Attributes:
+        tensors: Those that both have.
+        right: The fp32 graph.
+        whole: The artifact's, which is given the fp32 graph's rankings alone.
+        apart: The artifact's, cut at each of the tensors.
+    """
+
+    def __init__(self, right: onnx.ModelProto, other: onnx.ModelProto, names: Sequence[str], row: Row) -> None:
+        other = layouts_in_float(other)
+        self._constants = (_constants(right, names), _constants(other, names))
+        made, there = ({name for node in graph.graph.node for name in node.output} for graph in (right, other))
+        self.right = ort.tapped(right, [name for name in names if name in made])
+        named = {c.format(name) for name in names for c in RENAMED}
+        wanted = {**self._constants[0], **self.right.run(row)}
+        found = {**self._constants[1], **ort.tapped(other, sorted(named & there)).run(row)}
+        factors = smoothed(right, other)
+        self.tensors: list[_Tensor] = []
         for name in names:
-            floats = (b[c] for c in called[name] if b[c].dtype.kind == "f" and b[c].shape == a[name].shape)
-            if a[name].dtype.kind == "f" and (got := next(floats, None)) is not None:
-                seen.add(name)
-                x, y = a[name].astype(np.float64), got * smoothed.get(name, 1.0)
-                signal[name] += float((x * x).sum())
-                error[name] += float(((x - y) ** 2).sum())
-    noise = {name: math.sqrt(error[name] / power) for name, power in signal.items() if power > 0 and name in seen}
-    for node in reversed(right.graph.node):  # what was moved as bytes has the noise of where it was moved to
-        if node.op_type in ("Reshape", "Transpose") and node.output[0] in noise:
-            noise.setdefault(node.input[0], noise[node.output[0]])
-    return noise
+            called = (c.format(name) for c in RENAMED if c.format(name) in found)
+            alike = (c for c in called if (found[c].dtype.kind == "f") == (wanted[name].dtype.kind == "f"))
+            if (first := next(alike, None)) is not None:
+                self.tensors.append(_Tensor(name, first, factors.get(name)))
+        kinds = {tensor.called: found[tensor.called].dtype for tensor in self.tensors}
+        ranked = set(_ranked(right))
+        ranked_kinds = {one.called: kinds[one.called] for one in self.tensors if one.name in ranked}
+        tapped = [name for name in kinds if name in there]
+        self.whole, self.apart = cut(other, ranked_kinds, tapped), cut(other, kinds, tapped)
+
+    def compare(self, rows: Iterable[Row]) -> tuple[Noise, Noise]:
+        """Noise in the whole artifact, and with every module given the fp32 graph's tensors."""
+        whole, apart = Noise(), Noise()
+        for row in rows:
+            wanted = {**self._constants[0], **self.right.run(row)}
+            given = {one.called: one.given(wanted[one.name]) for one in self.tensors}
+            for noise, graph in ((whole, self.whole), (apart, self.apart)):
+                got = {**self._constants[1], **graph.run(row, given)}
+                for one in self.tensors:
+                    noise.add(one.name, wanted[one.name], one.read(got[one.called]))
+        return whole, apart
 
 
-def _after_ranking(graph: onnx.ModelProto) -> set[str]:
-    """Tensors that depend on which patches top-K chose."""
-    found: set[str] = set()
-    for node in graph.graph.node:
-        if node.op_type == "TopK" or found.intersection(node.input):
-            found.update(node.output)
-    return found
+def _parts(modules: Iterable[Module], whole: Noise, apart: Noise) -> Iterable[Part]:
+    for module in modules:
+        introduced, out = apart.largest(module.gives), whole.largest(module.gives)
+        if introduced is not None and out is not None:
+            yield Part(module.path, whole.largest(module.reads) or 0.0, out, introduced)
 
 
-def _smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
-    """What each normalisation's output, and its reshaped twin, was divided by: the quotient of the two scales."""
+def _ranked(graph: onnx.ModelProto) -> list[str]:
+    """What says which rows are taken."""
+    return [node.output[RANKING[node.op_type]] for node in graph.graph.node if node.op_type in RANKING]
+
+
+def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]:
+    """The constants among some tensors."""
     from onnx import numpy_helper
 
-    scales = [{i.name: i for i in graph.graph.initializer} for graph in (right, other)]
-    found: dict[str, Array] = {}
-    for node in right.graph.node:
-        if node.op_type == "LayerNormalization" and all(node.input[1] in held for held in scales):
-            one, two = (numpy_helper.to_array(held[node.input[1]]).astype(np.float64) for held in scales)
-            if one.shape == two.shape and not np.array_equal(one, two):
-                found[node.output[0]] = np.divide(one, two, out=np.ones_like(one), where=two != 0)
-        elif node.op_type == "Reshape" and node.input[0] in found:
-            found[node.output[0]] = found[node.input[0]]
-    return found
-
-
-def _parts(graph: onnx.ModelProto, noise: Mapping[str, float]) -> Iterable[Part]:
-    nodes = graph.graph.node
-    module = {name: _module(node) for node in nodes for name in node.output}
-    ends = {value.name for value in graph.graph.output}
-    given: dict[str, set[str]] = {}
-    gives: dict[str, set[str]] = {}
-    for node in nodes:
-        own = _module(node)
-        given.setdefault(own, set()).update(name for name in node.input if module.get(name, own) != own)
-        for name in node.input:
-            if name in module and module[name] != own:
-                gives.setdefault(module[name], set()).add(name)
-        gives.setdefault(own, set()).update(set(node.output) & ends)
-    for own in dict.fromkeys(map(_module, nodes)):
-        out = [noise[name] for name in gives.get(own, ()) if name in noise]
-        if not out:
-            continue
-        before = max((noise[name] for name in given[own] if name in noise), default=0.0)
-        yield Part(own, before, max(out), math.sqrt(max(max(out) ** 2 - before**2, 0.0)))
-
-
-def _module(node: onnx.NodeProto) -> str:
-    return node.name.rpartition("/")[0]
+    named = {c.format(name) for name in names for c in RENAMED}
+    return {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer if i.name in named}

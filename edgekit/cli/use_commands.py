@@ -93,10 +93,10 @@ def assets(
 def explain(
     artifact: Annotated[Path, typer.Argument(help="An fp16 or INT8 ONNX artifact in its build.")],
     images: Annotated[int, typer.Option(min=1, help="Evaluation images to run.")] = 8,
-    rows: Annotated[int, typer.Option(min=1, help="Modules to list, those with most own noise first.")] = 12,
+    rows: Annotated[int, typer.Option(min=1, help="Modules to list, those that introduce most first.")] = 12,
     as_json: Json = False,
 ) -> None:
-    """Tell in which modules an artifact's error starts and where it grows; writes JSON and a plot beside the build."""
+    """Tell in which modules an artifact's error starts and which pass it on; writes JSON and a plot."""
     from edgekit.analysis import attribution
 
     found = attribution.explain(artifact, images)
@@ -112,11 +112,11 @@ def explain(
             f"{p.noise_in:.2%}",
             f"{p.noise_out:.2%}",
             f"{p.introduced:.2%}",
-            f"{p.growth:.1f}x",
+            f"{p.carried:.2%}",
         )
         for p in found.worst(rows)
     ]
-    print_table(("module", "noise in", "noise out", "introduced here", "growth"), shown)
+    print_table(("module", "noise in", "noise out", "introduced here", "carried through"), shown)
     print(f"{data}\n{plot}")
 
 

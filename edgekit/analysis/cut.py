@@ -1,0 +1,113 @@
+"""An artifact's graph that is cut at tensors: what reads one of them reads what is given instead.
+
+    x -> encoder -> a -> head -> y         cut at a:   x -> encoder -> a        a/given -> head -> y
+
+Each part then answers to the fp32 graph's own tensors, so that its error is its own, whatever stands before it. A part
+is all that lies between two cuts: the nodes that a quantizer added need no module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.model.spec import Array
+from edgekit.runtime import ort
+
+if TYPE_CHECKING:
+    import onnx
+
+GIVEN = "{}/given"
+LAYOUT = ("Reshape", "Transpose")
+"""What INT8 moves as bytes."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A graph, cut, in ONNX Runtime.
+
+    Attributes:
+        runtime: It.
+        given: NumPy type of what is given in place of each tensor, by the tensor's name.
+    """
+
+    runtime: ort.OrtRuntime
+    given: Mapping[str, np.dtype[np.generic]]
+
+    def run(self, row: Mapping[str, Array], tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch, given tensors by name; larger values than a type holds become its largest."""
+        fed = {GIVEN.format(name): _cast(tensors[name], kind) for name, kind in self.given.items()}
+        return self.runtime.run({**row, **fed})
+
+
+def cut(graph: onnx.ModelProto, at: Mapping[str, np.dtype[np.generic]], tapped: Iterable[str]) -> Cut:
+    """Cut a graph; the given one is not changed.
+
+    Args:
+        graph: Of the artifact.
+        at: The tensors to cut at, with their types.
+        tapped: The tensors that nodes make and that are answered beside the graph's outputs.
+    """
+    import onnx
+    from onnx import helper
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    _read_given(copy.graph.node, set(at))
+    for name, kind in at.items():
+        value = onnx.ValueInfoProto(name=GIVEN.format(name))
+        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(kind)
+        copy.graph.input.append(value)
+    return Cut(ort.tapped(copy, list(tapped)), dict(at))
+
+
+def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph with Reshape and Transpose before rounding, not after it; the given one is not changed.
+
+    `x -> QuantizeLinear -> Reshape -> DequantizeLinear` becomes `x -> Reshape -> QuantizeLinear -> DequantizeLinear`,
+    which computes the same, and what Reshape gives is the tensor of that name in the fp32 graph.
+    """
+    import onnx
+    from onnx import helper
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    rounded: dict[str, onnx.NodeProto] = {}
+    source: dict[str, str] = {}
+    nodes: list[onnx.NodeProto] = []
+    for node in copy.graph.node:
+        first = node.input[0] if node.input else ""
+        if node.op_type == "QuantizeLinear":
+            rounded[node.output[0]], source[node.output[0]] = node, first
+        elif node.op_type in LAYOUT and first in rounded:
+            node.input[0] = source[first]
+            rounded[node.output[0]], source[node.output[0]] = rounded[first], node.output[0]
+        elif node.op_type == "DequantizeLinear" and source.get(first) == first:
+            made = f"{first}/rounded"
+            if not any(made in other.output for other in nodes):
+                nodes.append(helper.make_node("QuantizeLinear", [first, *rounded[first].input[1:]], [made], name=made))
+            node.input[0] = made
+        nodes.append(node)
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
+
+
+def _read_given(nodes: Iterable[onnx.NodeProto], names: set[str]) -> None:
+    for node in nodes:
+        for place, name in enumerate(node.input):
+            if name in names:
+                node.input[place] = GIVEN.format(name)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _read_given(attribute.g.node, names)
+
+
+def _cast(values: Array, kind: np.dtype[np.generic]) -> Array:
+    if kind.kind == "f" and values.dtype.itemsize > kind.itemsize:
+        most = float(np.finfo(kind.name).max)
+        values = np.clip(values, -most, most)
+    return values.astype(kind)
