@@ -206,11 +206,10 @@ class _Pair:
             alike = (c for c in called if (found[c].dtype.kind == "f") == (wanted[name].dtype.kind == "f"))
             if (first := next(alike, None)) is not None:
                 self.tensors.append(_Tensor(name, first, factors.get(name)))
-        kinds = {tensor.called: found[tensor.called].dtype for tensor in self.tensors}
-        ranked = set(_ranked(right))
-        ranked_kinds = {one.called: kinds[one.called] for one in self.tensors if one.name in ranked}
-        tapped = [name for name in kinds if name in there]
-        self.whole, self.apart = cut(other, ranked_kinds, tapped), cut(other, kinds, tapped)
+        every = {one.called: found[one.called] for one in self.tensors}
+        ranked = {one.called: found[one.called] for one in self.tensors if one.name in _ranked(right)}
+        tapped = [called for called in every if called in there]
+        self.whole, self.apart = cut(other, ranked, tapped), cut(other, every, tapped)
 
     def compare(self, rows: Iterable[Row]) -> tuple[Noise, Noise]:
         """Noise in the whole artifact, and with every module given the fp32 graph's tensors."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,11 +31,11 @@ class Cut:
 
     Attributes:
         runtime: It.
-        given: NumPy type of what is given in place of each tensor, by the tensor's name.
+        given: Type of what is given in place of each tensor, by the tensor's name.
     """
 
     runtime: ort.OrtRuntime
-    given: Mapping[str, np.dtype[np.generic]]
+    given: Mapping[str, np.dtype[Any]]
 
     def run(self, row: Mapping[str, Array], tensors: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch, given tensors by name; larger values than a type holds become its largest."""
@@ -43,25 +43,21 @@ class Cut:
         return self.runtime.run({**row, **fed})
 
 
-def cut(graph: onnx.ModelProto, at: Mapping[str, np.dtype[np.generic]], tapped: Iterable[str]) -> Cut:
+def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) -> Cut:
     """Cut a graph; the given one is not changed.
 
     Args:
         graph: Of the artifact.
-        at: The tensors to cut at, with their types.
+        at: The tensors to cut at, with what they hold on some input.
         tapped: The tensors that nodes make and that are answered beside the graph's outputs.
     """
     import onnx
-    from onnx import helper
 
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
     _read_given(copy.graph.node, set(at))
-    for name, kind in at.items():
-        value = onnx.ValueInfoProto(name=GIVEN.format(name))
-        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(kind)
-        copy.graph.input.append(value)
-    return Cut(ort.tapped(copy, list(tapped)), dict(at))
+    copy.graph.input.extend(_declared(GIVEN.format(name), values) for name, values in at.items())
+    return Cut(ort.tapped(copy, list(tapped)), {name: values.dtype for name, values in at.items()})
 
 
 def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -106,7 +102,16 @@ def _read_given(nodes: Iterable[onnx.NodeProto], names: set[str]) -> None:
                 _read_given(attribute.g.node, names)
 
 
-def _cast(values: Array, kind: np.dtype[np.generic]) -> Array:
+def _declared(name: str, values: Array) -> onnx.ValueInfoProto:
+    """An input of any sizes; a list of integers keeps its length, since Resize asks for that of a shape."""
+    from onnx import helper
+
+    listed = values.ndim == 1 and values.dtype.kind == "i"
+    shape = [len(values)] if listed else [None] * values.ndim
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), shape)
+
+
+def _cast(values: Array, kind: np.dtype[Any]) -> Array:
     if kind.kind == "f" and values.dtype.itemsize > kind.itemsize:
         most = float(np.finfo(kind.name).max)
         values = np.clip(values, -most, most)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgekit.onnxgraph.constant_names import LAYERS
+
 if TYPE_CHECKING:
     import onnx
-
-LAYERS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU"))
-"""Operators whose second input is a weight."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """What SmoothQuant divided the channels of a tensor by, read off the two graphs.
 
-A normalisation's scale / s comes with s W in the layers that read it (onnxgraph/smoothquant.py). A scale that differs
-while the weights do not is an error of the normalisation.
+A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
+weights are rounded and tell s about; of the scale and the shift, the one that is nearer to that tells it exactly. A
+scale that differs while the weights do not is an error of the normalisation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from edgekit.onnxgraph.groups import LINEAR
 if TYPE_CHECKING:
     import onnx
 
-NEAR = 0.15
+EXACT, NEAR = 0.015, 0.15
 """Relative. Weights rounded to INT8 tell s to a hundredth; 32 columns with noise of half their size, to a tenth."""
 STORED = ("{}", "{}_quantized", "{}_int8")
 """What a weight may be called in the artifact."""
@@ -34,17 +35,24 @@ def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]
     found: dict[str, Array] = {}
     for node in right.graph.node:
         if node.op_type == "LayerNormalization":
-            before, after = _values(one, node.input[1]), _values(two, node.input[1])
             carried = _carried(right, node.output[0], one, two)
-            if before is None or after is None or carried is None or before.shape != after.shape:
-                continue
-            if before.shape != carried.shape or _far(carried, np.ones_like(carried)) < NEAR / 10:
-                continue
-            quotient = np.divide(before, after, out=np.ones_like(before), where=after != 0)
-            found[node.output[0]] = quotient if _far(quotient, carried) < NEAR else carried
+            if carried is not None and _far(carried, np.ones_like(carried)) > EXACT:
+                quotients = [q for name in node.input[1:] if (q := _quotient(one, two, name, carried)) is not None]
+                nearest = min(quotients, key=lambda quotient: _far(quotient, carried), default=carried)
+                found[node.output[0]] = nearest if _far(nearest, carried) < NEAR else carried
         elif node.op_type == "Reshape" and node.input[0] in found:
             found[node.output[0]] = found[node.input[0]]
     return found
+
+
+def _quotient(
+    one: Mapping[str, onnx.TensorProto], two: Mapping[str, onnx.TensorProto], name: str, like: Array
+) -> Array | None:
+    """A constant of a normalisation over what it is in the artifact, [K]; None where one of its values is 0."""
+    before, after = _values(one, name), _values(two, name)
+    if before is None or after is None or before.shape != like.shape or after.shape != like.shape:
+        return None
+    return before / after if before.all() and after.all() else None
 
 
 def _carried(

@@ -8,7 +8,6 @@ lines) is taken out, and nodes are named after the PyTorch modules that they com
 
 from __future__ import annotations
 
-import ast
 import logging
 import re
 import warnings
@@ -22,6 +21,7 @@ from edgekit.model.graph import Program
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
+from edgekit.onnxgraph.constant_names import module_path, name_constants
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -35,7 +35,6 @@ OPSET = Option(
     name="opset", default=20, choices=(20, 21, 22, 23), help="ONNX opset version"
 )  # 20 is the first with Gelu
 _SYMBOL = re.compile(r"\bs\d+\b")
-_FX_NAMES = re.compile(r"[^\w.]+")
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -90,6 +89,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     patch_embed.embed(translated.model, _multiples(spec))
     split_qkv.split(translated.model)
     gemm.flatten(translated.model)
+    name_constants(translated.model)
     return translated.model_proto
 
 
@@ -119,9 +119,8 @@ def _name_nodes(graph: onnx.ModelProto) -> None:
     """module.path/OpType, numbered where a module has several: what error attribution and Netron show."""
     seen: Counter[str] = Counter()
     for node in graph.graph.node:
-        scopes = next((p.value for p in node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"), "[]")
-        path = next((s for s in reversed(ast.literal_eval(scopes)[:-1]) if s and not s.startswith("_")), "")
-        base = f"{_FX_NAMES.sub('_', path)}/{node.op_type}" if path else node.op_type
+        path = module_path({prop.key: prop.value for prop in node.metadata_props})
+        base = f"{path}/{node.op_type}" if path else node.op_type
         seen[base] += 1
         node.name = base if seen[base] == 1 else f"{base}_{seen[base]}"
 

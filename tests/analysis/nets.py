@@ -27,7 +27,7 @@ def exported(spec: ModelSpec, place: Path) -> onnx.ModelProto:
     """The fp32 graph, by the exporter that makes artifacts."""
     save_model(spec, place / "model")
     save_program(capture(spec), place / "program", model_digest(place / "model"))
-    (place / "onnx").mkdir()
+    (place / "onnx").mkdir(parents=True, exist_ok=True)
     job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET.default})
     onnx_target.export(place / "program", place / "onnx", job)
     return onnx.load(place / "onnx" / onnx_target.ENTRY)
@@ -104,13 +104,13 @@ class Transformer(nn.Module):
         super().__init__()
         self.embed, self.position = nn.Linear(24, WIDTH), Position()
         self.norm, self.attention = nn.LayerNorm(WIDTH), Attention()
-        self.middle, self.mlp = nn.LayerNorm(WIDTH), Perceptron()
+        self.second_norm, self.mlp = nn.LayerNorm(WIDTH), Perceptron()
         self.head = nn.Linear(WIDTH, 10)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.position(self.embed(tokens))
         x = x + self.attention(self.norm(x))
-        x = x + self.mlp(self.middle(x))
+        x = x + self.mlp(self.second_norm(x))
         return self.head(x.mean(1))
 
 
@@ -164,7 +164,8 @@ def _spec(name: str, module: nn.Module, inputs: tuple[Input, ...], outputs: tupl
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for path, parameter in module.named_parameters():
-            if "norm" in path or "middle" in path:
+            if "norm" in path:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
                 continue
             fan = max(parameter[0].numel(), 1) if parameter.dim() > 1 else 4
             scale = 0.5 if parameter.dim() != 2 and "weight" not in path else 1.5 / fan**0.5

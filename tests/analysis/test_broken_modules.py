@@ -46,7 +46,7 @@ BREAKS: dict[Callable[[], ModelSpec], tuple[tuple[str, str, Break], ...]] = {
     ),
     nets.words: (
         ("words", "words.weight", noisy),
-        ("positions", "embedding_1", turned),
+        ("positions", "positions.embedding_1", turned),
         ("mlp.down", "mlp.down/Gemm", noisy),
     ),
     nets.ranker: (
@@ -103,4 +103,4 @@ def test_the_broken_module_is_named_first(static: bool, exported: dict[Callable[
 
     wrong = list(missed())
     assert 2 * sum(map(len, BREAKS.values())) == 24
-    assert 24 - len(wrong) >= NEEDED, "\n".join(wrong)
+    assert 24 - len(wrong) >= 24, "\n".join(wrong)
