@@ -20,16 +20,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.analysis.cut import cut, layouts_in_float
 from edgekit.analysis.modules import Module, modules_of
 from edgekit.analysis.noise import Noise
-from edgekit.analysis.smoothing import smoothed
+from edgekit.analysis.pair import Pair, rankings
+from edgekit.analysis.plot import draw
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.source import recorded_weights
 from edgekit.model.spec import Array
 from edgekit.reference.store import reference_of
-from edgekit.runtime import ort
 from edgekit.storage.files import write_text
 
 if TYPE_CHECKING:
@@ -38,11 +37,6 @@ if TYPE_CHECKING:
 IMAGES = 8
 """Images that are run: noise is a mean over thousands of values, and hardly moves after that."""
 SOURCE, ENTRY = "onnx", "model.onnx"
-RENAMED = ("{}", "{}_fp16", "{}_dequantized")
-"""What a tensor may be called in the artifact; the first that is there in float counts."""
-RANKING = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "NonMaxSuppression": 0, "NonZero": 0}
-"""Operators that say which rows are taken, with the place of their indices among what they give."""
-Row = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -119,8 +113,8 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
 def attribute(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Mapping[str, Array]]) -> tuple[Part, ...]:
     """Attribute the difference of two graphs of the same model on some inputs to its modules, in running order."""
     modules = modules_of(right)
-    tensors = dict.fromkeys((*_ranked(right), *(name for module in modules for name in module.gives)))
-    whole, apart = _Pair(right, other, tuple(tensors), rows[0]).compare(rows)
+    tensors = dict.fromkeys((*rankings(right), *(name for module in modules for name in module.gives)))
+    whole, apart = Pair(right, other, tuple(tensors), rows[0]).compare(rows)
     return tuple(_parts(modules, whole, apart))
 
 
@@ -133,112 +127,8 @@ def write_attribution(found: Attribution, folder: Path) -> tuple[Path, Path]:
     return data, plot
 
 
-def draw(found: Attribution) -> str:
-    """The noise along the model as an SVG: a bar a module for its noise out, its red end for what it introduced."""
-    from xml.sax.saxutils import escape
-
-    row, left, wide = 16, 300, 420
-    top = max((part.noise_out for part in found.parts), default=0.0) or 1.0
-    lines = []
-    for number, part in enumerate(found.parts):
-        y, length = 40 + row * number, wide * part.noise_out / top
-        own = wide * min(part.introduced, part.noise_out) / top
-        name = escape(part.module or "(outermost)")
-        lines.append(f'<text x="{left - 8}" y="{y + 11}" text-anchor="end">{name}</text>')
-        lines.append(f'<rect x="{left}" y="{y + 2}" width="{length:.1f}" height="{row - 4}" fill="#9db8d9"/>')
-        lines.append(
-            f'<rect x="{left + length - own:.1f}" y="{y + 2}" width="{own:.1f}" height="{row - 4}" fill="#b5402a"/>'
-        )
-        lines.append(f'<text x="{left + length + 6:.1f}" y="{y + 11}">{part.noise_out:.2%}</text>')
-    height = 56 + row * len(found.parts)
-    title = f"{escape(found.target)}: noise after each module; red is introduced there ({found.images} images)"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide + 80} {height}" '
-    head += 'font-family="system-ui, sans-serif" font-size="11">'
-    ground = '<rect width="100%" height="100%" fill="#fff"/>'
-    return "\n".join((head, ground, f'<text x="16" y="24" font-size="14">{title}</text>', *lines, "</svg>")) + "\n"
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor that both graphs have.
-
-    Attributes:
-        name: In the fp32 graph.
-        called: In the artifact.
-        factor: What its channels were divided by there.
-    """
-
-    name: str
-    called: str
-    factor: Array | None
-
-    def given(self, values: Array) -> Array:
-        """The fp32 graph's values as the artifact has them."""
-        return values if self.factor is None else values / self.factor
-
-    def read(self, values: Array) -> Array:
-        """The artifact's values as the fp32 graph has them."""
-        return values if self.factor is None else values * self.factor
-
-
-class _Pair:
-    """The fp32 graph and the artifact's, run side by side on the tensors between modules.
-
-    Attributes:
-        tensors: Those that both have.
-        right: The fp32 graph.
-        whole: The artifact's, which is given the fp32 graph's rankings alone.
-        apart: The artifact's, cut at each of the tensors.
-    """
-
-    def __init__(self, right: onnx.ModelProto, other: onnx.ModelProto, names: Sequence[str], row: Row) -> None:
-        other = layouts_in_float(other)
-        self._constants = (_constants(right, names), _constants(other, names))
-        made, there = ({name for node in graph.graph.node for name in node.output} for graph in (right, other))
-        self.right = ort.tapped(right, [name for name in names if name in made])
-        named = {c.format(name) for name in names for c in RENAMED}
-        wanted = {**self._constants[0], **self.right.run(row)}
-        found = {**self._constants[1], **ort.tapped(other, sorted(named & there)).run(row)}
-        factors = smoothed(right, other)
-        self.tensors: list[_Tensor] = []
-        for name in names:
-            called = (c.format(name) for c in RENAMED if c.format(name) in found)
-            alike = (c for c in called if (found[c].dtype.kind == "f") == (wanted[name].dtype.kind == "f"))
-            if (first := next(alike, None)) is not None:
-                self.tensors.append(_Tensor(name, first, factors.get(name)))
-        every = {one.called: found[one.called] for one in self.tensors}
-        ranked = {one.called: found[one.called] for one in self.tensors if one.name in _ranked(right)}
-        tapped = [called for called in every if called in there]
-        self.whole, self.apart = cut(other, ranked, tapped), cut(other, every, tapped)
-
-    def compare(self, rows: Iterable[Row]) -> tuple[Noise, Noise]:
-        """Noise in the whole artifact, and with every module given the fp32 graph's tensors."""
-        whole, apart = Noise(), Noise()
-        for row in rows:
-            wanted = {**self._constants[0], **self.right.run(row)}
-            given = {one.called: one.given(wanted[one.name]) for one in self.tensors}
-            for noise, graph in ((whole, self.whole), (apart, self.apart)):
-                got = {**self._constants[1], **graph.run(row, given)}
-                for one in self.tensors:
-                    noise.add(one.name, wanted[one.name], one.read(got[one.called]))
-        return whole, apart
-
-
 def _parts(modules: Iterable[Module], whole: Noise, apart: Noise) -> Iterable[Part]:
     for module in modules:
         introduced, out = apart.largest(module.gives), whole.largest(module.gives)
         if introduced is not None and out is not None:
             yield Part(module.path, whole.largest(module.reads) or 0.0, out, introduced)
-
-
-def _ranked(graph: onnx.ModelProto) -> list[str]:
-    """What says which rows are taken."""
-    return [node.output[RANKING[node.op_type]] for node in graph.graph.node if node.op_type in RANKING]
-
-
-def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]:
-    """The constants among some tensors."""
-    from onnx import numpy_helper
-
-    named = {c.format(name) for name in names for c in RENAMED}
-    return {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer if i.name in named}
