@@ -53,6 +53,7 @@ def test_the_perturbed_module_is_named(number: int, build: Path) -> None:
     worst = max(parts, key=lambda part: part.introduced)
     assert worst.module == linear.name.rpartition("/")[0]
     assert worst.noise_in == 0.0
+    assert [part.introduced for part in parts if part != worst] == [0.0] * (len(parts) - 1)
 
 
 def test_the_same_graph_has_no_noise(build: Path) -> None:
@@ -67,7 +68,10 @@ def test_artifacts_are_explained_and_drawn(name: str, build: Path, tmp_path: Pat
     found = attribution.explain(build / name, images=2)
     assert 0 < max(part.noise_out for part in found.parts) < (0.02 if name == "onnx-fp16" else 0.5)
     data, plot = attribution.write_attribution(found, tmp_path)
-    assert [part["module"] for part in json.loads(data.read_text())["parts"]] == [p.module for p in found.parts]
+    parts = json.loads(data.read_text())["parts"]
+    assert [(p["module"], p["introduced"], p["carried"]) for p in parts] == [
+        (p.module, p.introduced, p.carried) for p in found.parts
+    ]
     texts = re.findall(r">([^<>]+)</text>", plot.read_text())
     assert all(part.module in texts for part in found.parts if part.module)
 
