@@ -87,7 +87,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (f(x).unflatten(-1, (4, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
         mixed = nn.functional.scaled_dot_product_attention(q, k, v)
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        answer: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return answer
 
 
 class Perceptron(nn.Module):
@@ -96,7 +97,8 @@ class Perceptron(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(nn.functional.gelu(self.up(x)))
+        answer: Tensor = self.down(nn.functional.gelu(self.up(x)))
+        return answer
 
 
 class Transformer(nn.Module):
@@ -111,7 +113,8 @@ class Transformer(nn.Module):
         x = self.position(self.embed(tokens))
         x = x + self.attention(self.norm(x))
         x = x + self.mlp(self.second_norm(x))
-        return self.head(x.mean(1))
+        answer: Tensor = self.head(x.mean(1))
+        return answer
 
 
 class Residual(nn.Module):
@@ -132,7 +135,8 @@ class Convolutional(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.last(self.block(torch.relu(self.stem(images))))
-        return self.classifier(torch.relu(x).mean((2, 3)))
+        answer: Tensor = self.classifier(torch.relu(x).mean((2, 3)))
+        return answer
 
 
 class Words(nn.Module):
@@ -143,7 +147,8 @@ class Words(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.words(ids) + self.positions(torch.arange(LENGTH))
-        return self.out(self.norm(x + self.mlp(x)).mean(1))
+        answer: Tensor = self.out(self.norm(x + self.mlp(x)).mean(1))
+        return answer
 
 
 class Ranker(nn.Module):
