@@ -104,6 +104,8 @@ class Exported:
         entry: The file or folder (for packages) that a runtime opens, relative to the artifact.
         dynamic: Names of the axes that stay dynamic; the grid proves them, the rest are fixed at their defaults.
         notes: Facts a user should know, one sentence each; they go into the manifest and the report.
+        failures: Checks of the exporter's own that the result did not pass, one sentence each: with one of these an
+            artifact is rejected wherever it runs, whatever it answers there.
         variants: The models of a bundle; empty for a single model.
         golden: Path of the golden vectors in a bundle.
     """
@@ -112,6 +114,7 @@ class Exported:
     entry: str
     dynamic: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
     golden: str = ""
 

@@ -37,6 +37,7 @@ class Code(StrEnum):
     NO_LIMIT_APPLIES = "no limit applies"
     RUNTIME_MISSING = "runtime missing"
     RUNTIME_FAILED = "runtime failed"
+    EXPORTER_FAILURE = "exporter failure"
     # Notes: what a reader should know of an artifact, whatever its verdict.
     COUNTS_ROUNDED = "counts rounded"
     TIES_AT_K = "ties at K"
@@ -167,6 +168,7 @@ _SENTENCES = {
     Code.NO_LIMIT_APPLIES: "no limit of '{tolerance_name}' applies to output '{output}'",
     Code.RUNTIME_MISSING: "{text}",
     Code.RUNTIME_FAILED: "{text}",
+    Code.EXPORTER_FAILURE: "{text}",
     Code.COUNTS_ROUNDED: "counts in '{output}' differ by rounding only (score error at most {error}, tolerance "
     "{tolerance})",
     Code.TIES_AT_K: "the top K of '{output}' differ only in patches whose scores are equal within {error} (tolerance "

@@ -132,6 +132,7 @@ class Manifest(_Record):
         outputs: Likewise.
         axes: Dimensions that vary, or could have.
         notes: Facts a user should know.
+        failures: What the exporter itself found wrong; such an artifact is rejected.
         tools: Versions of the libraries that made it.
         files: Every file but the manifest and the result.
         variants: The models of a bundle.
@@ -154,6 +155,7 @@ class Manifest(_Record):
     outputs: tuple[TensorInfo, ...] = ()
     axes: dict[str, AxisInfo] = {}
     notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     tools: dict[str, str] = {}
     files: tuple[File, ...]
     variants: tuple[Variant, ...] = ()

@@ -81,6 +81,9 @@ def judged(
     notes = [] if images is None else [sampled(made, batches, recorded)]
     if _noise_without_fp64(recorded):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
+    if made.failures:
+        own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in made.failures)
+        passed = replace(passed, status="rejected", reasons=(*own, *passed.reasons))
     return replace(passed, notes=(*notes, *passed.notes))
 
 

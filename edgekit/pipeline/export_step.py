@@ -112,6 +112,7 @@ def _exported(answer: Mapping[str, Any]) -> Exported:
         entry=answer["entry"],
         dynamic=tuple(answer["dynamic"]),
         notes=tuple(answer["notes"]),
+        failures=tuple(answer["failures"]),
         variants=tuple(Variant(**variant) for variant in answer["variants"]),
         golden=answer["golden"],
     )
@@ -142,6 +143,7 @@ def _manifest(
         outputs=tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
         axes={n: AxisInfo.of_axis(a, n in exported.dynamic) for n, a in spec.axes.items()},
         notes=exported.notes,
+        failures=exported.failures,
         tools=dict(tools),
         files=(),
         variants=exported.variants,

@@ -39,12 +39,14 @@ class Quality:
         snr_db: Signal-to-noise ratio of the first output of floats over all samples.
         worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and what else the outputs have.
         reasons: Sentences, where a limit did not hold.
+        broken: The same of the gate's limits as they are, on the samples held back.
     """
 
     passed: bool
     snr_db: float
     worst: Mapping[str, float]
     reasons: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 class Evaluator:
@@ -87,11 +89,13 @@ class Evaluator:
             for asked, right, got in zip(self._asked, self._truth, answers, strict=True)
         )
         passed = verdict.judge(stricter(INT8), {}, evaluation=[found], stress=extremes)
+        held = verdict.judge(untasked(INT8), {}, evaluation=[found])
         return Quality(
             passed=passed.status != "rejected",
             snr_db=_snr(self._truth[0], answers[0], _first_float(self._spec.outputs)),
             worst=_worst(found),
             reasons=tuple(str(reason) for reason in passed.reasons),
+            broken=tuple(str(reason) for reason in held.reasons if held.status == "rejected"),
         )
 
     @property
@@ -107,19 +111,22 @@ class Evaluator:
         return [batch.outputs for batch in found]
 
 
+def untasked(tolerance: Tolerance) -> Tolerance:
+    """The same limits without those on the task metric, since calibration samples have no truth."""
+    return replace(tolerance, task_drop=None, task_drop_worst=None)
+
+
 def stricter(tolerance: Tolerance) -> Tolerance:
-    """The same limits with STRICTER of their room; no task metric, since calibration samples have no truth."""
+    """The same limits with STRICTER of their room, and without those on the task metric."""
 
     def room(limit: float | None) -> float | None:
         return None if limit is None else 1.0 - (1.0 - limit) * STRICTER
 
     return replace(
-        tolerance,
+        untasked(tolerance),
         spearman=room(tolerance.spearman),
         cosine=room(tolerance.cosine),
         lost_mass=None if tolerance.lost_mass is None else tolerance.lost_mass * STRICTER,
-        task_drop=None,
-        task_drop_worst=None,
     )
 
 

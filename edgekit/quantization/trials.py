@@ -128,5 +128,6 @@ def _pareto(rows: list[Trial]) -> set[str]:
 
 def _row(found: Mapping[str, Any]) -> Trial:
     recipe = QuantConfig(**{**found["recipe"], "floats": tuple(found["recipe"]["floats"])})
-    quality = Quality(**{**found["quality"], "reasons": tuple(found["quality"]["reasons"])})
+    sentences = {name: tuple(found["quality"][name]) for name in ("reasons", "broken")}
+    quality = Quality(**{**found["quality"], **sentences})
     return Trial(recipe, quality, int(found["size"]), float(found["work"]))

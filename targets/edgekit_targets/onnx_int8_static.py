@@ -52,19 +52,19 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     samples = calibration.samples(spec, job.get(CALIBRATION), NEEDED.get(job.get(SEARCH), calibration.COUNT))
     methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
     if job.get(SEARCH) == "none":
-        made, notes = _unsearched(graph, samples, methods[0], job)
+        made, notes, failures = _unsearched(graph, samples, methods[0], job)
     else:
-        made, notes = _searched(spec, graph, samples, methods, job)
+        made, notes, failures = _searched(spec, graph, samples, methods, job)
     save.save_graph(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
     notes = (*notes, vnni.compare_processors(spec, graph, made, samples).sentence(advice))
-    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
+    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
 
 
 def _unsearched(
     graph: onnx.ModelProto, samples: Samples, method: Method, job: Job
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     recipe = QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE))
 
     (job.cache / TABLE).unlink(missing_ok=True)  # of an earlier search: it did not make this artifact
@@ -73,12 +73,12 @@ def _unsearched(
         job.progress(0.1 + 0.7 * done, "looking at activations")
 
     observed = observers.observe(graph, qdq.activations(graph), samples, (method,), tell)
-    return qdq.quantize_static(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",)
+    return qdq.quantize_static(graph, recipe, observed), (f"recipe: {recipe.name}; none was searched for",), ()
 
 
 def _searched(
     spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, methods: tuple[Method, ...], job: Job
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     def tell(done: float, text: str) -> None:
         job.progress(0.1 + 0.85 * done, text)
 
@@ -89,12 +89,16 @@ def _searched(
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:
         notes.append(f"in float arithmetic: {', '.join(recipe.floats)}")
-    if not found.chosen.quality.passed:
+    quality = found.chosen.quality
+    failures: tuple[str, ...] = ()
+    if quality.broken:
+        failures = (f"no recipe holds the gate's limits on samples held back from calibration: {quality.broken[0]}",)
+    elif not quality.passed:
         notes.append(
             f"no recipe passed the gate, with {1.0 - STRICTER:.0%} of its room kept, on samples held back from"
-            f" calibration: this is the best of them ({found.chosen.quality.reasons[0]})"
+            f" calibration: this is the best of them ({quality.reasons[0]})"
         )
-    return found.graph, tuple(notes)
+    return found.graph, tuple(notes), failures
 
 
 def load(artifact: Path, place: Place) -> Runtime:

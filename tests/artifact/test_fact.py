@@ -99,6 +99,10 @@ FACTS: dict[Code, tuple[Fact, str]] = {
         fact(Code.RUNTIME_FAILED, text="the worker process died (SIGSEGV)"),
         "the worker process died (SIGSEGV)",
     ),
+    Code.EXPORTER_FAILURE: (
+        fact(Code.EXPORTER_FAILURE, text="no recipe holds the gate's limits on calibration samples"),
+        "no recipe holds the gate's limits on calibration samples",
+    ),
     Code.COUNTS_ROUNDED: (
         Fact(code=Code.COUNTS_ROUNDED, **NUMBERS | {"output": "budgets", "metric": "count excess"}),
         "counts in 'budgets' differ by rounding only (score error at most 2e-7, tolerance 1e-4)",
