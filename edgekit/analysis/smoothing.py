@@ -66,7 +66,8 @@ def _carried(
         elif node.op_type in LINEAR and node.input[0] in tensors:
             before, after = _values(one, node.input[1]), _values(two, node.input[1])
             if before is not None and after is not None and before.shape == after.shape and before.ndim == 2:
-                pairs.append((before, after))
+                scales = _values(two, f"{node.input[0]}_channel_scales")  # a Mul of its own undoes these
+                pairs.append((before, after if scales is None else after * scales[:, None]))
     if not pairs:
         return None
     before, after = (np.concatenate(each, axis=1) for each in zip(*pairs, strict=True))

@@ -18,7 +18,7 @@ from edgekit.reference.store import reference_of
 from edgekit.storage.files import digest_text, dump_json
 
 INDEX = "bundle.json"
-WORDS = ("vocabulary.json", "embeddings.bin")
+WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")
 LIMITS = {"fp32": 1e-3, "fp16": 1e-2, "int8": 2e-2}
 """Largest difference of a score on the golden vectors that a device may show, at least: phones have other kernels than
 the host that proved the artifact, so fp32 gets the limit of a delegate."""

@@ -1,24 +1,31 @@
-"""Data sets: the committed evaluation set, the calibration set that is made again, and held-out scenes.
+"""Data sets: the committed evaluation set, and the calibration set that is made again.
 
-Seeds are 32-bit numbers. Training draws from the lower half; the sets below have ranges of their own in the upper half.
+Both hold rendered scenes, scenes on photographs that training never saw, and photographs as they are. Seeds are 32-bit
+numbers. Training draws from the lower half; the sets below have ranges of their own in the upper half.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from edgekit.arrcoc import queries, questions, scenes
+from edgekit.arrcoc import photographs, queries, questions, scenes
+from edgekit.arrcoc.counter_rng import Chance
 from edgekit.errors import CalibrationError, CheckpointError
 from edgekit.model.spec import Array, Evaluation
 
 TRAINING = 0x80000000
 """Training seeds are below."""
+
+TUNING = 0x90000000
+"""First seed of the scenes that the presence threshold is chosen on."""
 
 HELD_OUT = 0xA0000000
 """First seed of the scenes that training is measured on."""
@@ -30,8 +37,14 @@ EVALUATION = 0xE0000000
 """First seed of the evaluation set."""
 
 CALIBRATION_SIZE = 300
-CALIBRATION_SHA256 = "f5e4c64d08ec8e6f03c43129636e90b5bab164f29688a2def59d2ffa38e6b722"
+CALIBRATION_SHA256 = "a4cd349edb50aa48f1d729bce9203c89dfba924884fe7565d68269a1f36d829d"
 """Of the 300 images' bytes and the queries' texts, one a line."""
+
+SORTS = ("rendered", "composite", "photograph")
+"""Rendered scenes, scenes on photographs, and photographs as they are."""
+
+_PATTERN = (0, 0, 1, 0, 0, 2)
+"""Indices into `SORTS` of calibration samples, over and over: a third have photographs, wherever one stops."""
 
 _BATCH = 16
 
@@ -40,56 +53,49 @@ def evaluation_set(folder: Path) -> Evaluation:
     """Read the committed evaluation set: images, queries and truth, without a metric.
 
     Args:
-        folder: Has `evaluation.json`, `truth.npy` and one PNG a scene.
+        folder: Has `evaluation.json`, `truth.npy` ([n, 196], NaN for photographs as they are) and one PNG an image.
 
     Raises:
         CheckpointError: A file is missing or damaged.
     """
     try:
-        record = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["scenes"]
-        pictures = [_picture(folder / scene["file"]) for scene in record]
+        record = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["images"]
+        pictures = [photographs.picture(folder / one["file"]) for one in record]
         truth = np.load(folder / "truth.npy", allow_pickle=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"the evaluation set in '{folder}' cannot be read ({error}): reinstall edgekit"
         ) from error
+    names = tuple(Path(one["file"]).stem for one in record)
+    made = _asked(np.stack(pictures).transpose(0, 3, 1, 2), [one["query"] for one in record], names)
+    return replace(made, truth=truth)
+
+
+def _asked(pictures: Array, texts: list[str], names: tuple[str, ...]) -> Evaluation:
+    """Pictures [n, 3, h, w] uint8 and queries in words, as a model takes them."""
     vocabulary = queries.vocabulary()
     inputs = {
-        "images": np.stack(pictures).transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255.0),
-        "queries": np.stack([vocabulary.encode(scene["query"]).vector for scene in record]),
+        "images": pictures.astype(np.float32) / np.float32(255.0),
+        "queries": np.stack([vocabulary.encode(text).vector for text in texts]),
     }
-    names = tuple(Path(scene["file"]).stem for scene in record)
-    return Evaluation(inputs, names, tuple(scene["query"] for scene in record), truth)
-
-
-def _picture(path: Path) -> Array:
-    """RGB pixels [h, w, 3] uint8 of a file."""
-    from PIL import Image
-
-    with path.open("rb") as stream, Image.open(stream) as image:
-        return np.asarray(image.convert("RGB"))
+    return Evaluation(inputs, names, tuple(texts))
 
 
 def calibration_set(count: int = CALIBRATION_SIZE) -> Evaluation:
-    """Render the first scenes of the calibration set again, one query each.
+    """Make the first samples of the calibration set again, one query each.
 
     Raises:
         CalibrationError: The count is not positive, or the standard set of 300 differs from the one that was hashed.
     """
     if count < 1:
         raise CalibrationError(f"calibration needs at least one sample, not '{count}'.")
-    pictures, texts = picture(CALIBRATION, count)
+    pictures, texts = calibration_pictures(count)
     if count == CALIBRATION_SIZE and digest(pictures, texts) != CALIBRATION_SHA256:
         raise CalibrationError(
             "the calibration scenes rendered here differ from the recorded ones (sha256 "
             f"'{digest(pictures, texts)}'); this build of torch computes integers differently."
         )
-    vocabulary = queries.vocabulary()
-    inputs = {
-        "images": pictures.astype(np.float32) / np.float32(255.0),
-        "queries": np.stack([vocabulary.encode(text).vector for text in texts]),
-    }
-    return Evaluation(inputs, tuple(f"calibration-{index:03d}" for index in range(count)), tuple(texts))
+    return _asked(pictures, texts, tuple(f"calibration-{index:03d}" for index in range(count)))
 
 
 def digest(pictures: Array, texts: list[str]) -> str:
@@ -97,27 +103,46 @@ def digest(pictures: Array, texts: list[str]) -> str:
     return hashlib.sha256(np.ascontiguousarray(pictures).tobytes() + "\n".join(texts).encode()).hexdigest()
 
 
-def picture(first: int, count: int) -> tuple[Array, list[str]]:
-    """So many scenes from a seed on: pictures [n, 3, 224, 224] uint8 and one query each."""
-    pictures, texts = [], []
-    for rendered, asked in _rendered(first, count):
-        pictures.append(rendered.images.numpy())
-        texts += [questions.describe(row) for row in asked.concepts[:, 0]]
-    return np.concatenate(pictures), texts
+def calibration_pictures(count: int) -> tuple[Array, list[str]]:
+    """The first calibration pictures, [n, 3, 224, 224] uint8, and their queries."""
+    bank = photographs.held_out("calibration")
+    sorts = np.resize(_PATTERN, count)
+    pictures = np.empty((count, 3, scenes.EDGE, scenes.EDGE), np.uint8)
+    texts = [""] * count
+    for sort in np.unique(sorts):
+        rows = np.flatnonzero(sorts == sort)
+        found, said = _pictures(SORTS[sort], torch.from_numpy(CALIBRATION + rows), bank)
+        pictures[rows] = found
+        for row, text in zip(rows, said, strict=True):
+            texts[row] = text
+    return pictures, texts
 
 
-def _rendered(first: int, count: int) -> Iterator[tuple[scenes.Scenes, questions.Questions]]:
-    """Scenes from a seed on, in batches, with one query each."""
+def _pictures(sort: str, seeds: Tensor, bank: Tensor) -> tuple[Array, list[str]]:
+    """Pictures of one sort [n, 3, 224, 224] uint8 and a query each; a photograph gets that of the scene on it."""
+    found, texts = [], []
     before = torch.get_num_threads()
     # The tensors are small: a second thread gains nothing, and spins where other work needs the core.
     torch.set_num_threads(1)
     try:
-        for start in range(first, first + count, _BATCH):
-            seeds = torch.arange(start, min(start + _BATCH, first + count))
-            rendered = scenes.render(seeds)
-            yield rendered, questions.ask(rendered, seeds, 1)
+        for part in torch.split(seeds, _BATCH):
+            rendered = scenes.render(part, bank=None if sort == SORTS[0] else bank)
+            asked = questions.ask(rendered, part, 1)
+            images = rendered.images if sort != SORTS[2] else photograph(part, bank)
+            found.append(images.numpy())
+            texts += [questions.describe(row) for row in asked.concepts[:, 0]]
     finally:
         torch.set_num_threads(before)
+    return np.concatenate(found), texts
+
+
+def photograph(seeds: Tensor, bank: Tensor) -> Tensor:
+    """Parts of photographs as they are, one for each seed ([B] int64): [B, 3, 224, 224] uint8."""
+    chance = Chance(seeds)
+    size, top, left = chance.between(140, 256), chance.bits(), chance.bits()
+    still = torch.zeros_like(size, dtype=torch.bool)
+    edge = scenes.EDGE
+    return photographs.view(bank, seeds % len(bank), size, top, left, still, edge, edge).to(torch.uint8)
 
 
 def as_textures(make: Callable[[], Evaluation], width: int) -> Evaluation:
@@ -126,7 +151,6 @@ def as_textures(make: Callable[[], Evaluation], width: int) -> Evaluation:
     The queries are projected by a fixed matrix of signs, which stands in for a language model's token embeddings; the
     divisor keeps them within the declared [-1, 1].
     """
-    from edgekit.arrcoc.counter_rng import Chance
     from edgekit.arrcoc.texture import texture_array
 
     base = make()
@@ -137,21 +161,3 @@ def as_textures(make: Callable[[], Evaluation], width: int) -> Evaluation:
     return Evaluation(
         {"textures": textures.numpy(), "queries": projected.astype(np.float32)}, base.names, base.captions
     )
-
-
-def write_evaluation(folder: Path, count: int) -> None:
-    """Render the evaluation set and write it; `evaluation_set` reads it."""
-    from PIL import Image
-
-    folder.mkdir(parents=True, exist_ok=True)
-    record: list[dict[str, str | int]] = []
-    truths = []
-    for rendered, asked in _rendered(EVALUATION, count):
-        truths.append(asked.truth[:, 0].numpy())
-        for row, pixels in enumerate(rendered.images.permute(0, 2, 3, 1).numpy()):
-            number, kind = len(record), questions.KINDS[int(asked.kind[row, 0])]
-            Image.fromarray(pixels).save(folder / f"{number:03d}.png", optimize=True)
-            query = questions.describe(asked.concepts[row, 0])
-            record.append({"file": f"{number:03d}.png", "seed": EVALUATION + number, "query": query, "kind": kind})
-    np.save(folder / "truth.npy", np.concatenate(truths))
-    (folder / "evaluation.json").write_text(json.dumps({"scenes": record}, indent=1) + "\n", encoding="utf-8")

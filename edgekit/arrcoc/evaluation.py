@@ -61,7 +61,12 @@ def measure(relevance: Array, truth: Array) -> Scores:
 
 
 def auroc(scores: Array, positive: Array) -> float:
-    """Area under the ROC curve of scores [m] for positives [m] bool: ties count half (Mann and Whitney, 1947)."""
+    """Area under the ROC curve of scores [m] for positives [m] bool: ties count half (Mann and Whitney, 1947).
+
+    NaN where all are positive or none is.
+    """
+    if positive.all() or not positive.any():
+        return float("nan")
     negatives = np.sort(scores[~positive])
     positives = scores[positive]
     below = np.searchsorted(negatives, positives, "left") + np.searchsorted(negatives, positives, "right")
@@ -70,9 +75,10 @@ def auroc(scores: Array, positive: Array) -> float:
 
 def covered(indices: Array, truth: Array) -> Floats:
     """Truth [n, N] in the chosen patches ([n, K] integers) over the most that K patches can hold: [n] in [0, 1]."""
-    chosen = np.take_along_axis(truth.astype(np.float64), indices.astype(np.int64), 1).sum(1)
-    best = np.sort(truth.astype(np.float64), 1)[:, ::-1][:, : indices.shape[1]].sum(1)
-    # Where nothing answers, every choice is as good as any other.
+    known = np.nan_to_num(truth.astype(np.float64), nan=0.0)
+    chosen = np.take_along_axis(known, indices.astype(np.int64), 1).sum(1)
+    best = np.sort(known, 1)[:, ::-1][:, : indices.shape[1]].sum(1)
+    # Where nothing answers, or nobody knows what does (NaN), every choice is as good as any other.
     return np.where(best > 0, chosen / np.where(best > 0, best, 1.0), 1.0)
 
 

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 LEVELS = 255
 """Steps of an 8-bit activation between the smallest and the largest value of its tensor."""
+FEWER = 63
+"""Steps at the end of a training: what answers the same on a grid four times as coarse has room on the real one."""
 
 
 class Coarse:
@@ -19,13 +21,18 @@ class Coarse:
 
     Args:
         model: Its layers get hooks that stay.
+
+    Attributes:
+        steps: Of an activation's grid: `LEVELS`, or fewer for coarser ones.
     """
 
     def __init__(self, model: nn.Module) -> None:
+        # A tensor, since compiled code is made anew for every number.
+        self.steps = torch.tensor(float(LEVELS), device=next(model.parameters()).device)
         layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
         for layer in layers:
             if isinstance(layer, nn.Linear):
-                layer.register_forward_pre_hook(_hook)
+                layer.register_forward_pre_hook(self._round_input)
         self._weights = [layer.weight for layer in layers]
         self._levels = 127
         self._exact: list[Tensor] = []
@@ -53,14 +60,13 @@ class Coarse:
         """Bring the weights back."""
         torch._foreach_copy_(self._weights, self._exact)
 
+    def _round_input(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (rounded(inputs[0], self.steps),)
 
-def _hook(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (rounded(inputs[0]),)
 
-
-def rounded(values: Tensor) -> Tensor:
-    """Values on a grid of 256 steps over their range; the gradient is that of the identity."""
+def rounded(values: Tensor, steps: Tensor) -> Tensor:
+    """Values on a grid of so many steps over their range; the gradient is that of the identity."""
     exact = values.detach().float()
     low = exact.amin()
-    step = (exact.amax() - low).clamp(min=1e-8) / LEVELS
+    step = (exact.amax() - low).clamp(min=1e-8) / steps
     return values + (torch.round((exact - low) / step) * step + low - exact).to(values.dtype)

@@ -61,14 +61,18 @@ class SalienceScorer(nn.Module):
 class QueryContentScorer(nn.Module):
     """Participatory knowing: how well the patch's content answers the query.
 
-    `query x content / sqrt(D)`, softmax over the patches. The score is the log of that share against a uniform one,
-    `log(N * p)`, which is the logit minus the log of the mean exponential: 0 where nothing stands out, whatever N.
+    `query x content / sqrt(D)`, softmax over the patches and one answer more, "nothing here", whose logit is learned
+    and which counts as N patches. The score is the log of a patch's share against a uniform one, `log(N * p)`: the
+    logit minus the log of (mean exponential + exponential of nothing). Without that answer a softmax must put its mass
+    somewhere, so that a query which nothing answers gets its nearest match. With it, all scores are far below zero
+    there, whatever N.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.question = nn.Sequential(nn.Linear(QUERY_WIDTH, width), nn.GELU(), nn.Linear(width, width))
         self.content = nn.Linear(width, width)
+        self.nothing = nn.Parameter(torch.zeros(1))
         self.divisor = float(width) ** 0.5
 
     def forward(self, features: Tensor, queries: Tensor) -> Tensor:
@@ -83,5 +87,7 @@ class QueryContentScorer(nn.Module):
         """
         question = self.question(queries) / self.divisor
         logits = torch.matmul(question, self.content(features).transpose(1, 2))
-        shifted = logits - logits.amax(-1, keepdim=True)
-        return shifted - torch.log(torch.exp(shifted).mean(-1, keepdim=True))
+        largest = torch.maximum(logits.amax(-1, keepdim=True), self.nothing)
+        shifted = logits - largest
+        total = torch.exp(shifted).mean(-1, keepdim=True) + torch.exp(self.nothing - largest)
+        return shifted - torch.log(total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgekit.arrcoc.model import ArrCoc
+from edgekit.arrcoc.objects import Frame
 from edgekit.arrcoc.questions import OUTLINE_FULL, Questions
-from edgekit.arrcoc.scenes import ATTRIBUTES, CELL, EDGE, Scenes
+from edgekit.arrcoc.scenes import ATTRIBUTES, CELL, Scenes
 
 AUXILIARY = {
     "information": 0.3,
@@ -21,6 +21,7 @@ AUXILIARY = {
     "attributes": 0.2,
     "far": 0.02,
     "range": 1e-3,
+    "presence": 0.15,
 }
 """Weights of the auxiliary terms, against 1 for relevance itself."""
 
@@ -45,19 +46,36 @@ FLOOR = 5e-5
 CLEAR = 0.25
 """Share of a patch that an object must cover for the patch's token to be asked for the object's attributes."""
 
-Encode = Callable[[Tensor], tuple[Tensor, int, int]]
-"""Images -> features, rows and columns of the patch grid."""
+ANSWERED = 0.25
+"""Patches of answer in sight from which a query counts as answered. Between nothing and this it counts for little."""
+
+NOTHING = 0.5
+"""Weight of a query that nothing answers, against 1 for the mean of those that are answered."""
 
 _EPSILON = 1e-5
 
 
-class Trainee(nn.Module):
-    """The model and a head that reads attributes off its tokens, which is thrown away after training."""
+@dataclass(frozen=True)
+class Batch:
+    """What a step learns from: B crops of N patches, Q queries each.
 
-    def __init__(self, model: ArrCoc, width: int) -> None:
-        super().__init__()
-        self.model = model
-        self.head = nn.Linear(width, sum(map(len, ATTRIBUTES)))
+    Attributes:
+        pixels: [B, 3, H, W] uint8.
+        queries: [B, Q, 768] float32.
+        kind: [B, Q] int64, index into `questions.KINDS`.
+        truth: [B, Q, N] float32 in [0, 1].
+        visible: [B, P, N] float32 in [0, 1], the share of each patch that shows each object.
+        outline: [B, N] float32 in [0, 1].
+        attributes: [B, P, 4] int64, of the objects; -1 where there is none.
+    """
+
+    pixels: Tensor
+    queries: Tensor
+    kind: Tensor
+    truth: Tensor
+    visible: Tensor
+    outline: Tensor
+    attributes: Tensor
 
 
 @dataclass(frozen=True)
@@ -77,68 +95,74 @@ class Window:
     columns: int
 
     def pixels(self, images: Tensor) -> Tensor:
-        """Crop [B, 3, 224, 224]."""
+        """Crop [B, 3, H, W]."""
         rows = slice(CELL * self.top, CELL * (self.top + self.rows))
         return images[:, :, rows, CELL * self.left : CELL * (self.left + self.columns)]
 
-    def patches(self, maps: Tensor) -> Tensor:
-        """Crop [..., 196] to [..., rows * columns]."""
-        grid = maps.reshape(*maps.shape[:-1], EDGE // CELL, EDGE // CELL)
+    def patches(self, maps: Tensor, frame: Frame | None = None) -> Tensor:
+        """Crop [..., N] of a frame (224 x 224 by default) to [..., rows * columns]."""
+        frame = frame or Frame()
+        grid = maps.reshape(*maps.shape[:-1], frame.height // CELL, frame.width // CELL)
         return grid[..., self.top : self.top + self.rows, self.left : self.left + self.columns].flatten(-2)
 
 
-def objective(
-    trainee: Trainee, scenes: Scenes, questions: Questions, table: Tensor, window: Window, encode: Encode
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss of a batch.
+def crop(scenes: Scenes, questions: Questions, table: Tensor, window: Window, frame: Frame | None = None) -> Batch:
+    """What a window shows of B scenes (of 224 x 224 by default) and their questions; table is [concepts, 768]."""
+    outline = window.patches(scenes.outline, frame).float() / OUTLINE_FULL
+    return Batch(
+        pixels=window.pixels(scenes.images),
+        queries=questions.encode(table),
+        kind=questions.kind,
+        truth=window.patches(questions.truth, frame),
+        visible=window.patches(scenes.visible, frame).float() / CELL**2,
+        outline=outline.clamp(max=1.0),
+        attributes=scenes.attributes,
+    )
 
-    Args:
-        trainee: In training mode.
-        scenes: B scenes.
-        questions: Q queries about each.
-        table: Rows of the concepts, [concepts, 768].
-        window: What the model sees of the scenes.
-        encode: The model's patch encoder, or a compiled form of it.
 
-    Returns:
-        The loss and its terms.
-    """
-    model = trainee.model
-    pixels = window.pixels(scenes.images).to(torch.float32) / 255.0
-    with torch.autocast(pixels.device.type, torch.bfloat16):
-        features, rows, columns = encode(pixels)
-    features = features.float()
-    features = features + NOISE * torch.randn_like(features)
-    truth = window.patches(questions.truth)
-    asked = model.query_content(features, (queries := questions.encode(table)))
-    information, salience = model.information(features), model.salience(features, rows, columns)
-    scores = torch.stack([information.unsqueeze(1).expand_as(asked), salience.unsqueeze(1).expand_as(asked), asked], 2)
-    relevance, maps, weights = model.balancing(scores, queries)
+class Trainee(nn.Module):
+    """The model and a head that reads attributes off its tokens, which is thrown away after training."""
 
-    visible = window.patches(scenes.visible).float() / CELL**2
-    anything = visible.sum(1)
-    outline = (window.patches(scenes.outline).float() / OUTLINE_FULL).clamp(max=1.0)
-    answered = truth.sum(2)
-    # Small answers count for more than their few patches; a crop without the answer counts for nothing.
-    share = torch.where(answered > 0.25, (answered + 0.5).rsqrt(), 0.0)
-    share = share / share.mean().clamp(min=1e-6)
-    logits = model.balancing.scale.view(3, 1) * (scores - model.balancing.centre.view(3, 1))
-    near = _nearness(rows, columns, truth.device)
-    wanted, objects, edges = (_haloed(map_, near) for map_ in (truth, anything, outline))
-    far = _far(relevance, wanted, truth) + _far(maps[:, 0, 0], objects, anything) + _far(maps[:, 0, 1], edges, outline)
-    terms = {
-        "relevance": (share * _entropy(relevance, wanted).mean(2)).mean(),
-        "information": _entropy(maps[:, 0, 0], objects).mean(),
-        "salience": _entropy(maps[:, 0, 1], edges).mean(),
-        "far": far,
-        "query": _pointing(torch.log_softmax(asked, 2), wanted, share * (questions.kind == 0)),
-        "order": _pointing(torch.log(relevance.clamp(min=_EPSILON)), truth, share),
-        "attributes": _attributes(trainee, features, visible, anything, scenes.attributes),
-        "range": ((logits.abs() - RANGE).clamp(min=0.0) ** 2).mean(),
-    }
-    loss = terms["relevance"] + sum(weight * terms[name] for name, weight in AUXILIARY.items())
-    terms |= {f"weight {index}": weights[..., index].mean() for index in range(3)}
-    return loss, {name: term.detach() for name, term in terms.items()}
+    def __init__(self, model: ArrCoc, width: int) -> None:
+        super().__init__()
+        self.model = model
+        self.head = nn.Linear(width, sum(map(len, ATTRIBUTES)))
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss of a batch, and its terms."""
+        model, truth, anything = self.model, batch.truth, batch.visible.sum(1)
+        with torch.autocast(batch.pixels.device.type, torch.bfloat16):
+            features, rows, columns = model.texture(batch.pixels.to(torch.float32) / 255.0)
+        features = features.float()
+        features = features + NOISE * torch.randn_like(features)
+        asked = model.query_content(features, batch.queries)
+        information, salience = model.information(features), model.salience(features, rows, columns)
+        scores = [information.unsqueeze(1).expand_as(asked), salience.unsqueeze(1).expand_as(asked), asked]
+        stacked = torch.stack(scores, 2)
+        relevance, maps, weights = model.balancing(stacked, batch.queries)
+        logits = model.balancing.scale.view(3, 1) * (stacked - model.balancing.centre.view(3, 1))
+        answered = truth.sum(2)
+        there, nothing = answered > ANSWERED, answered == 0
+        # Small answers count for more than their few patches.
+        share = torch.where(there, (answered + 0.5).rsqrt(), 0.0)
+        share = share * (there.sum() / share.sum().clamp(min=1e-6))
+        near = _nearness(rows, columns, truth.device)
+        wanted, objects, edges = (_haloed(map_, near) for map_ in (truth, anything, batch.outline))
+        far = _far(maps[:, 0, 0], objects, anything) + _far(maps[:, 0, 1], edges, batch.outline)
+        terms = {
+            "relevance": ((share + NOTHING * nothing) * _entropy(relevance, wanted).mean(2)).mean(),
+            "information": _entropy(maps[:, 0, 0], objects).mean(),
+            "salience": _entropy(maps[:, 0, 1], edges).mean(),
+            "far": _far(relevance, wanted, truth) + far,
+            "query": _pointing(torch.log_softmax(asked, 2), wanted, share * (batch.kind == 0)),
+            "order": _pointing(torch.log(relevance.clamp(min=_EPSILON)), truth, share),
+            "attributes": _attributes(self, features, batch.visible, anything, batch.attributes),
+            "presence": (_entropy(relevance.amax(2), there.float()) * (there | nothing)).mean(),
+            "range": ((logits.abs() - RANGE).clamp(min=0.0) ** 2).mean(),
+        }
+        loss = terms["relevance"] + sum(weight * terms[name] for name, weight in AUXILIARY.items())
+        terms |= {f"weight {index}": weights[..., index].mean() for index in range(3)}
+        return loss, {name: term.detach() for name, term in terms.items()}
 
 
 def _nearness(rows: int, columns: int, device: torch.device) -> Tensor:

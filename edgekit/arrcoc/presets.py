@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from edgekit.arrcoc import datasets, evaluation
+from edgekit.arrcoc import datasets, evaluation, presence
 from edgekit.arrcoc.arr_coc_01 import CHANNELS, ArrCoc01
 from edgekit.arrcoc.attending import LEAST, MOST
 from edgekit.arrcoc.knowing import QUERY_WIDTH
@@ -151,6 +151,8 @@ def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
 def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSpec:
     """Declare arr-coc-tiny or arr-coc-base."""
     trained = name == "arr-coc-tiny"
+    # The threshold belongs to the trained weights; other weights of this shape may have none.
+    tuned = {presence.FILE: HOME / presence.FILE} if trained and (HOME / presence.FILE).is_file() else {}
 
     def evaluate() -> Evaluation:
         # Random weights have no task to be good at: the same images, no truth.
@@ -171,7 +173,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
         factory=f"{__name__}:{factory}",
         evaluation=evaluate,
         calibration=datasets.calibration_set,
-        files={file: HOME / file for file in ("vocabulary.json", "embeddings.bin")},
+        files={file: HOME / file for file in ("vocabulary.json", "embeddings.bin")} | tuned,
         licence="Apache-2.0",
         author="edgekit",
         description=f"ARR-COC front-end: relevance of image patches to a query; {weights}.",

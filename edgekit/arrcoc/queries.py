@@ -1,12 +1,13 @@
 r"""Queries: words -> a vector that the model reads.
 
-Lower-case words are rows of a table that is 768 wide; a query is the mean of its words' rows. The whole encoder, for a
+Lower-case words are rows of a table that is 768 wide; a query is the mean of its words' rows. A query with a word that
+is not in the table is refused: "not red" without its first word would ask for the opposite. The whole encoder, for a
 platform that copies it::
 
     words = json.loads(pathlib.Path("vocabulary.json").read_text())["words"]
     table = numpy.fromfile("embeddings.bin", "<f4").reshape(len(words), 768)
     row = {word: table[index] for index, word in enumerate(words)}
-    query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower()) if word in row], 0)
+    query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower())], 0)  # KeyError: an unknown word
 
 Rows are fixed, not learned: odd multiples of 1/256 in (-1, 1), drawn from `chance`. So sums are exact in float32 and
 every platform computes the same mean. Synonyms share a row.
@@ -75,13 +76,11 @@ class Query:
 
     Attributes:
         vector: [768] float32.
-        known: The words that made it, in order.
-        unknown: The words that the vocabulary lacks, in order; they do not count.
+        known: The words, in order.
     """
 
     vector: npt.NDArray[np.float32]
     known: tuple[str, ...]
-    unknown: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -104,15 +103,17 @@ class Vocabulary:
         """Encode a text.
 
         Raises:
-            UsageError: None of its words is known.
+            UsageError: It has no word, or one that the vocabulary lacks: "not red" must not be answered as "red".
         """
-        words = re.findall(r"[^\W_]+", text.lower())  # letters and digits
-        known = tuple(word for word in words if word in self._row)
+        words = tuple(re.findall(r"[^\W_]+", text.lower()))  # letters and digits
         unknown = tuple(word for word in words if word not in self._row)
-        if not known:
-            raise UsageError(f"no word of the query '{text}' is in the vocabulary; {self._hint(unknown)}")
-        rows = self.table[[self._row[word] for word in known]]
-        return Query(rows.mean(0, dtype=np.float32), known, unknown)
+        if unknown:
+            named = ", ".join(f"'{word}'" for word in dict.fromkeys(unknown))
+            raise UsageError(f"the model does not know {named} in the query '{text}': {self._hint(unknown)}")
+        if not words:
+            raise UsageError(f"the query '{text}' has no word: {self._hint(())}")
+        rows = self.table[[self._row[word] for word in words]]
+        return Query(rows.mean(0, dtype=np.float32), words)
 
     def _hint(self, unknown: tuple[str, ...]) -> str:
         near = [found for word in unknown for found in difflib.get_close_matches(word, self.words, 1)]

@@ -1,7 +1,8 @@
-"""Train arr-coc-tiny: `python -m edgekit.arrcoc.train --out build/training`.
+"""Train arr-coc-tiny: `python -m edgekit.arrcoc.train --out build/training --photographs build/photographs`.
 
-One GPU, some minutes. The state is saved as training goes; the same command goes on where the last one was stopped.
-Everything follows from the seed and the step: the scenes in the pool, the queries, the crops.
+One GPU, half an hour at most, from nothing to the weights that ship. The state is saved as training goes; the same
+command goes on where the last one was stopped. Everything follows from the seed and the step: the scenes in the pools,
+the queries, the crops. Where the folder of photographs is empty, they are gathered from Debian packages first.
 """
 
 from __future__ import annotations
@@ -12,60 +13,31 @@ import logging
 import math
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from edgekit.arrcoc import datasets, evaluate, questions
-from edgekit.arrcoc.fake_quant import Coarse
+from edgekit.arrcoc import evaluate, gather, presence
+from edgekit.arrcoc.fake_quant import FEWER, LEVELS, Coarse
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
-from edgekit.arrcoc.objective import Encode, Trainee, Window, objective
+from edgekit.arrcoc.objective import Batch, Trainee, crop
+from edgekit.arrcoc.plan import SHARES, Plan, schedule
 from edgekit.arrcoc.pool import Pool
 from edgekit.arrcoc.queries import concept_table
+from edgekit.arrcoc.views import LARGE, window
 
 LOG = logging.getLogger("edgekit.arrcoc.train")
 
-WINDOWS = ((14, 14), (12, 12), (10, 14), (14, 10), (8, 8), (6, 9))
-"""Rows and columns of the crops: most steps see whole scenes, a third something smaller."""
+FIRST_NOTHING, FIRST_CENTRE = 3.6, 0.3
+"""Where "nothing here" and the centre of the query's map start on weights of the first edition. There the highest logit
+was 4.6 to 7.6 of queries that objects fit and 0.0 to 4.3 of others (5th to 95th percentile, 32 scenes)."""
 
-WHOLE = 70
-"""Of a hundred steps, how many see whole scenes."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run does. The defaults train from nothing; the model card lists the stages of the shipped model.
-
-    Attributes:
-        steps: Optimizer steps.
-        batch: Scenes a step.
-        queries: Queries a scene.
-        chunks: Chunks of scenes in the pool.
-        chunk: Scenes a chunk.
-        every: Steps between new chunks.
-        rate: Highest learning rate.
-        warmup: Steps to reach it; a cosine leads down to a hundredth of it.
-        decay: Weight decay of matrices.
-        average: Decay of the exponential moving average of the weights, which is what is kept.
-        seed: Of everything.
-        only: Prefix of the names of the parameters that are trained; the others stay as they are.
-    """
-
-    steps: int = 14000
-    batch: int = 512
-    queries: int = 8
-    chunks: int = 128
-    chunk: int = 1024
-    every: int = 32
-    rate: float = 1.5e-3
-    warmup: int = 800
-    decay: float = 0.05
-    average: float = 0.9995
-    seed: int = 7
-    only: str = ""
+SCENES = 2048
+"""Scenes of each kind that the card's figures are measured on, with two queries each."""
 
 
 class Training:
@@ -75,56 +47,83 @@ class Training:
         self.plan, self.device, self.step = plan, device, 0
         self.trainee = _trainee(plan.seed).to(device)
         self.kept = _trainee(plan.seed).to(device)
-        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
         for name, parameter in self.trainee.named_parameters():
             parameter.requires_grad_(name.startswith(plan.only))
-            if parameter.requires_grad:
-                groups[parameter.dim() > 1].append(parameter)
-        self.optimizer = torch.optim.AdamW(
-            [{"params": groups[True], "weight_decay": plan.decay}, {"params": groups[False], "weight_decay": 0.0}],
-            lr=plan.rate,
-            betas=(0.9, 0.98),
-            fused=device.type == "cuda",
-        )
+        self.optimizer = self._optimizer()
         self.table = concept_table().to(device)
         self.coarse = Coarse(self.trainee.model)
-        texture: Encode = self.trainee.model.texture
-        self.whole: Encode = torch.compile(texture, dynamic=False) if device.type == "cuda" else texture
+        self.left_out = torch.zeros((), device=device)
+        self.compiled: Callable[[Batch], tuple[Tensor, dict[str, Tensor]]] = self.trainee
+        if device.type == "cuda":
+            self.compiled = torch.compile(self.trainee, dynamic=False)
 
-    def advance(self, pool: Pool) -> dict[str, Tensor]:
-        """One step."""
+    def advance(self, pools: tuple[Pool, Pool]) -> dict[str, Tensor]:
+        """One step, on scenes of the first pool (224 x 224) or of the second (large)."""
         plan = self.plan
+        if self.step == plan.steps:
+            self._begin_finish()
         generator = torch.Generator(self.device).manual_seed(plan.seed * 10**7 + self.step)
         torch.manual_seed(plan.seed * 10**7 + self.step)
-        scenes = pool.sample(plan.batch, generator)
-        seeds = torch.randint(2**32, (plan.batch,), generator=generator, device=self.device)
-        asked = questions.ask(scenes, seeds, plan.queries)
+        view, seen = window(plan.seed, self.step)
+        pool = pools[view.large]
+        count = max(2, plan.batch * min(196, view.rows * view.columns) // (view.rows * view.columns))
+        scenes, asked = pool.sample(count, plan.queries, generator)
         for group in self.optimizer.param_groups:
-            group["lr"] = plan.rate * _schedule(self.step, plan)
-        window = _window(plan.seed, self.step)
-        # Only whole scenes are worth a compilation.
-        encode = self.whole if (window.rows, window.columns) == WINDOWS[0] else self.trainee.model.texture
+            group["lr"] = plan.rate * schedule(self.step, plan)
+        batch = crop(scenes, asked, self.table, seen, pool.frame)
+        self.coarse.steps.fill_(LEVELS if self.step < plan.steps else FEWER)
         with self.coarse(63 if self.step % 2 else 127):
-            loss, terms = objective(self.trainee, scenes, asked, self.table, window, encode)
+            terms: dict[str, Tensor]
+            loss, terms = (self.compiled if view.compiled else self.trainee)(batch)
             self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.trainee.parameters(), 1.0)
+            loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.trainee.parameters(), 1.0)
+        self._leave_out(norm, terms)
         self.optimizer.step()
         self.step += 1
         # The average starts with the weights themselves and slows down to its decay.
         decay = min(plan.average, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.kept.parameters()), list(self.trainee.parameters()), 1.0 - decay)
-        pool.refresh(self.step)
+        for one in pools:
+            one.refresh(self.step)
         return terms
 
+    def _begin_finish(self) -> None:
+        with torch.no_grad():
+            torch._foreach_copy_(list(self.trainee.parameters()), list(self.kept.parameters()))
+        self.optimizer = self._optimizer()
+
+    def _optimizer(self) -> torch.optim.AdamW:
+        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+        for parameter in self.trainee.parameters():
+            if parameter.requires_grad:
+                groups[parameter.dim() > 1].append(parameter)
+        return torch.optim.AdamW(
+            [{"params": groups[True], "weight_decay": self.plan.decay}, {"params": groups[False], "weight_decay": 0.0}],
+            lr=self.plan.rate,
+            betas=(0.9, 0.98),
+            fused=self.device.type == "cuda",
+        )
+
     def begin(self, weights: Path) -> None:
-        """Start from the weights of an earlier training, those that still fit."""
+        """Start from the weights of an earlier training."""
         stored = load_file(weights)
-        for trainee in (self.trainee, self.kept):
-            own = trainee.state_dict()
-            fitting = {name: stored[name] for name, value in own.items() if stored[name].shape == value.shape}
-            trainee.load_state_dict(own | fitting)
+        for model in (self.trainee.model, self.kept.model):
+            lacking = model.load_state_dict(stored, strict=False).missing_keys
+            if "query_content.nothing" in lacking:  # of the first edition, which had no such answer
+                with torch.no_grad():
+                    model.query_content.nothing.fill_(FIRST_NOTHING)
+                    model.balancing.centre[2] = FIRST_CENTRE
+
+    def _leave_out(self, norm: Tensor, terms: dict[str, Tensor]) -> None:
+        """Let the optimizer pass over a step whose gradient is not finite, without waiting for the device."""
+        bad = (~torch.isfinite(norm)).to(torch.float32)
+        terms["left out"] = self.left_out = self.left_out + bad
+        if self.device.type == "cuda":
+            self.optimizer.found_inf = bad  # type: ignore[attr-defined]  # what a gradient scaler would set
+        elif bad:
+            self.optimizer.zero_grad(set_to_none=False)
 
     def save(self, out: Path) -> None:
         """Write the state into `out/state-STEP`, whole or not at all, and remove older ones."""
@@ -173,32 +172,67 @@ class Training:
         }
 
 
-def run(plan: Plan, out: Path, device: torch.device, minutes: float, save_every: int, start: Path | None) -> None:
-    """Train until the plan is done or the time is up, then write `model.safetensors` and `metrics.json`."""
+def run(
+    plan: Plan, out: Path, device: torch.device, minutes: float, save_every: int, photographs: Path, start: Path | None
+) -> None:
+    """Train until the plan is done or the time is up; then write the weights, the threshold and `metrics.json`."""
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
+    if not (photographs / "bank.json").is_file():
+        gather.gather(None, photographs)
+    bank = gather.load(photographs).to(device)
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     training = Training(plan, device)
     if start is not None:
         training.begin(start)
     training.resume(out)
-    pool = Pool(plan.chunks, plan.chunk, plan.every, 0, training.step, device)
-    LOG.info("step %d, %.0f s: %d scenes", training.step, time.monotonic() - begun, plan.chunks * plan.chunk)
-    while training.step < plan.steps and time.monotonic() - begun < 60 * minutes:
-        terms = training.advance(pool)
+    LOG.info("step %d, %.0f s: %d photographs", training.step, time.monotonic() - begun, len(bank))
+    for last, shares in zip((plan.steps, plan.steps + plan.finish), SHARES, strict=True):
+        if training.step < last and time.monotonic() - begun < 60 * minutes:
+            # Not kept in a name: two lots of pools are more than a device's memory.
+            _train(training, last, pools(plan, training.step, device, bank, shares), out, begun, minutes, save_every)
+    training.save(out)
+    if training.step < plan.steps + plan.finish:
+        LOG.info("stopped at step %d of %d: the same command goes on", training.step, plan.steps + plan.finish)
+        return
+    finish(training, out, bank, time.monotonic() - begun)
+    LOG.info("done after %.0f s", time.monotonic() - begun)
+
+
+def _train(
+    training: Training, last: int, drawn: tuple[Pool, Pool], out: Path, begun: float, minutes: float, save_every: int
+) -> None:
+    while training.step < last and time.monotonic() - begun < 60 * minutes:
+        terms = training.advance(drawn)
         if training.step % 500 == 0:
             said = " ".join(f"{name} {float(value):.4f}" for name, value in terms.items())
             LOG.info("step %d, %.0f s: %s", training.step, time.monotonic() - begun, said)
         if training.step % save_every == 0:
             training.save(out)
-            measured = evaluate.measure(training.kept.model, datasets.HELD_OUT, 512, 4)
-            LOG.info("held out: %s", json.dumps({kind: asdict(scores) for kind, scores in measured.items()}))
-    training.save(out)
-    write(training.kept.model, out / "model.safetensors")
-    report = evaluate.report(training.kept.model, datasets.HELD_OUT, 4096 if device.type == "cuda" else 32)
-    (out / "metrics.json").write_text(json.dumps({"step": training.step, **report}, indent=1) + "\n")
-    LOG.info("done at step %d: %s", training.step, json.dumps(report))
+
+
+def finish(training: Training, out: Path, bank: Tensor, seconds: float) -> None:
+    """Write the weights, the presence threshold and `metrics.json`, which has every figure of the model card."""
+    model, gpu = training.kept.model, training.device.type == "cuda"
+    write(model, out / "model.safetensors")
+    threshold = presence.threshold(*evaluate.tuning(model, bank, SCENES // 2 if gpu else 16))
+    presence.save(threshold, out)
+    LOG.info("measuring at a threshold of %.3f", threshold)
+    report = evaluate.report(model, threshold, SCENES if gpu else 16)
+    made = {"step": training.step, "plan": asdict(training.plan), "seconds": round(seconds), "bank": len(bank)}
+    (out / "metrics.json").write_text(json.dumps(made | report, indent=1) + "\n")
+
+
+def pools(
+    plan: Plan, step: int, device: torch.device, bank: Tensor | None, shares: tuple[int, int] = SHARES[0]
+) -> tuple[Pool, Pool]:
+    """The scenes of 224 x 224 and the large ones, as they are at a step; their seeds are apart."""
+    large = max(plan.chunk // 8, 1)
+    return (
+        Pool(plan.chunks, plan.chunk, plan.every, 0, step, device, bank=bank, shares=shares),
+        Pool(plan.chunks, large, plan.every, 0x40000000, step, device, LARGE, bank, shares),
+    )
 
 
 def write(model: nn.Module, path: Path) -> None:
@@ -211,7 +245,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, required=True, help="folder for the state and the result")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop and save after so many minutes")
-    parser.add_argument("--start", type=Path, help="weights to start from, where names and shapes fit")
+    parser.add_argument("--start", type=Path, help="weights to start from; those of the first edition too")
+    parser.add_argument("--photographs", type=Path, required=True, help="folder of the bank; made where it is missing")
     parser.add_argument("--save-every", type=int, default=3000, help="steps between saved states")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for name, value in asdict(Plan()).items():
@@ -219,31 +254,21 @@ def main() -> None:
     given = vars(parser.parse_args())
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     plan = Plan(**{name: given[name] for name in asdict(Plan())})
-    run(plan, given["out"], torch.device(given["device"]), given["minutes"], given["save_every"], given["start"])
+    run(
+        plan,
+        given["out"],
+        torch.device(given["device"]),
+        given["minutes"],
+        given["save_every"],
+        given["photographs"],
+        given["start"],
+    )
 
 
 def _trainee(seed: int) -> Trainee:
     trainee = Trainee(ArrCoc(TINY), TINY.width)
     initialize(trainee, seed)
     return trainee
-
-
-def _schedule(step: int, plan: Plan) -> float:
-    """Share of the highest learning rate."""
-    if step < plan.warmup:
-        return (step + 1) / plan.warmup
-    done = (step - plan.warmup) / max(plan.steps - plan.warmup, 1)
-    return 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))
-
-
-def _window(seed: int, step: int) -> Window:
-    """The crop of a step: shape and place."""
-    draw = torch.Generator().manual_seed(seed * 10**7 + step)
-    roll = int(torch.randint(100, (1,), generator=draw))
-    choice = 0 if roll < WHOLE else int(torch.randint(1, len(WINDOWS), (1,), generator=draw))
-    rows, columns = WINDOWS[choice]
-    top = int(torch.randint(15 - rows, (1,), generator=draw))
-    return Window(top, int(torch.randint(15 - columns, (1,), generator=draw)), rows, columns)
 
 
 if __name__ == "__main__":

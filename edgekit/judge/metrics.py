@@ -6,8 +6,11 @@ A measure is one float64 an image, computed in float64, and named as reports pri
 - spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
   RESOLUTION: a smaller difference is no change of order. (Most patches of a trained map are background: plain ranks
   would give the order of 0.0003 and 0.0004 the same weight as the order of 0.3 and 0.4, and a sound INT8 graph 0.95.)
-  A map that is constant, within the resolution, on both sides counts 1, as does the cosine of one that is zero (it has
-  no direction); on one side only 0. "spearman raw" is plain.
+  A map that is constant, within the resolution, on both sides counts 1, on one side only 0. "spearman raw" is plain.
+- cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, and
+  its square over that of the floor below. Where both sides say that nothing is relevant the direction is rounding, and
+  what differs counts by its size. A map that is zero, within the resolution, on both sides counts 1.
+- task metric of the artifact: of its answers with ties at K, within RESOLUTION, undone (`ties.py`).
 - unexplained: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR).
 - count excess: the smallest score tolerance t that explains every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
@@ -30,9 +33,11 @@ import numpy as np
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.errors import ModelError
+from edgekit.judge.cosine import cosine, map_cosine
 from edgekit.judge.faults import BASES, Answers, faults_of
 from edgekit.judge.scaled import scaled_measures
 from edgekit.judge.spread import LEAST, Spreads, largest_scale
+from edgekit.judge.ties import ties_undone
 from edgekit.model.spec import Array, Metric, Output
 
 RESOLUTION = 0.0015
@@ -80,12 +85,18 @@ class ImageValues:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One batch of n images: numbers, faults, and the task metric [n] of the reference and of the artifact."""
+    """One batch of n images: their names, numbers, and what could not be compared.
+
+    Attributes:
+        task: The task metric [n] of the reference and of the artifact.
+        real: Whether these are real inputs at another size.
+    """
 
     names: tuple[str, ...]
     measures: tuple[ImageValues, ...] = ()
     faults: tuple[Fact, ...] = ()
     task: _Sides | None = None
+    real: bool = False
 
     def get(self, output: str, metric: str) -> Array | None:
         """The values [n] of one metric of one output; None where it was not measured."""
@@ -124,6 +135,7 @@ def compare(
         return failed((), fact(Code.NOTHING_COMPARED))
     found: dict[str, list[ImageValues]] = {}
     faults: list[Fact] = []
+    steps: dict[str, float] = {}  # of rankings: the resolution of the scores that they are of
     answers = (reference, candidate)
     for output in sorted(outputs, key=lambda o: _DERIVED.index(o.role) if o.role in _DERIVED else -1):
         base = next((o for o in outputs if o.name == output.of), None) if output.role in BASES else None
@@ -134,12 +146,14 @@ def compare(
             scored = base if base is not None and output.role == "ranking" else output
             scale = largest_scale(scored, reference[scored.name], scales or {})
             scale = scale if scales or scored.role != "scores" else np.full(1, np.inf)
+            steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
             found[output.name] = list(_measures(output, base, answers, score_tolerance, scale))
             found[output.name] += _scaled(output, outputs, answers, scale)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
-        task = (np.asarray(metric(reference, truth), np.float64), np.asarray(metric(candidate, truth), np.float64))
+        untied = {**candidate, **ties_undone(outputs, reference, candidate, steps)}
+        task = (np.asarray(metric(reference, truth), np.float64), np.asarray(metric(untied, truth), np.float64))
         if any(values.shape != (len(names),) for values in task):
             raise ModelError(f"the task metric gave the shape '{task[0].shape}', not one number an image")
         faults += [] if np.isfinite(task).all() else [fact(Code.TASK_METRIC_NOT_FINITE)]
@@ -189,8 +203,9 @@ def _scores(r: Array, c: Array, scale: float) -> _Rows:
     yield "mean abs", off.mean(1), patch
     error = (off * off).sum(1)
     yield "unexplained", np.sqrt(error / r.shape[1]) / np.maximum(r.std(1), floor), patch
-    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, _cosine(r, c)), patch
-    yield "cosine whole", np.full(len(r), _cosine(r.ravel(), c.ravel())), patch
+    directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
+    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), patch
+    yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), patch
     with np.errstate(divide="ignore", over="ignore"):
         ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)
         yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), patch
@@ -203,19 +218,12 @@ def _spearman(r: Array, c: Array, resolution: float) -> float:
         return 0.0
     near = np.clip(r, c - resolution, c + resolution)
     a, b = (_ranks(values) - (len(values) + 1) / 2 for values in (r, near))
-    return float(_cosine(a, b))
+    return float(cosine(a, b))
 
 
 def _ranks(values: Array) -> Array:
     _, inverse, repeats = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(repeats) - (repeats - 1) / 2)[inverse])
-
-
-def _cosine(a: Array, b: Array) -> Array:
-    # Along the last axis; divided by the largest magnitude first, since squares may leave float64's range.
-    a, b = (v / np.maximum(np.abs(v).max(-1, keepdims=True), np.finfo(np.float64).tiny) for v in (a, b))
-    lengths = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
-    return np.asarray(np.where(a.any(-1) | b.any(-1), (a * b).sum(-1) / np.where(lengths > 0, lengths, 1.0), 1.0))
 
 
 def _counts(r: Array, c: Array, scores: _Sides, output: Output) -> _Rows:
@@ -278,9 +286,9 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
             patches, left, right = np.intersect1d(chosen[0][i], chosen[1][i], return_indices=True)
             a, b = r[i][left], c[i][right]
         off, length = np.abs(a - b).max(-1), np.sqrt((a * a).sum(-1))
-        cosines = _cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
+        cosines = cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
         if len(patches):
-            table[i] = off.max(), _cosine(a.ravel(), b.ravel()), cosines.min(), len(a), patches[off.argmax()]
+            table[i] = off.max(), cosine(a.ravel(), b.ravel()), cosines.min(), len(a), patches[off.argmax()]
         else:
             table[i] = peak, 0.0, 0.0, 0, -1
     patch = table[:, 4]

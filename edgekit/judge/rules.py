@@ -19,10 +19,10 @@ STRESS, PHOTOGRAPHS = "stress", "photographs"
 _SCALED = ("features", "tensor", "logits", "probabilities", "labels", "boxes", "mask", "embedding", "image", "state")
 
 
-def is_real(batch: str, t: Tolerance) -> bool:
+def is_real(batch: str) -> bool:
     """Whether inputs are such as users have: then every limit holds, not the absolute ones alone."""
     kind = batch.removesuffix(" again")
-    return kind == EVALUATION or (kind == PHOTOGRAPHS and t.exact_ranking)
+    return kind in (EVALUATION, PHOTOGRAPHS)
 
 
 def rules_of(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:

@@ -143,7 +143,9 @@ def judge(
     checks = list(_task(tolerance, evaluation, metric_name))
     faults: list[Fact] = []
     for batch, comparisons in batches:
-        checks += _checks(batch, comparisons, rules_of(tolerance, is_real(batch, tolerance)), noise)
+        for real in (True, False):
+            some = [each for each in comparisons if (is_real(batch) or _asks_ranks(tolerance, each)) is real]
+            checks += _checks(batch, some, rules_of(tolerance, real), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     failed = [check for check in checks if not check.passed]
     beyond = [check.fact for check in failed if not check.within_noise]
@@ -161,10 +163,15 @@ def judge(
     return Verdict(status, reasons, tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
 
 
+def _asks_ranks(t: Tolerance, comparison: Comparison) -> bool:
+    """Whether real inputs at another size are asked for ranks: where scores have absolute limits, these say more."""
+    return comparison.real and not t.exact_ranking
+
+
 def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> list[Fact]:
     if not checks:
         return [fact(Code.NOTHING_COMPARED)]
-    if not t.exact_ranking and not evaluation:
+    if not t.exact_ranking and not any(is_real(check.batch) for check in checks):
         return [fact(Code.REAL_INPUTS_NEEDED, tolerance_name=t.name)]
     limited = {check.output for check in checks if check.limit is not None}
     free = [check.output for check in checks if check.output and check.output not in limited]

@@ -3,6 +3,8 @@
     x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
     x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
 
+    Layers that read more channels than they write get a scale for each token first (token_scales.py).
+
     LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
 
 A bias is added afterwards, in fp32. Weights of what stays in float arithmetic are stored in INT8 (weight_only.py);
@@ -23,6 +25,7 @@ import numpy as np
 from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.folding import RECURRENT
 from edgekit.onnxgraph.groups import groups, nodes_of
+from edgekit.onnxgraph.token_scales import scale_tokens
 
 if TYPE_CHECKING:
     import onnx
@@ -51,6 +54,7 @@ def quantize_dynamic(
     copy.graph.initializer.extend(weight for name, weight in weights.items() if name in read)
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
+    scale_tokens(copy, chosen)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
         source.write_bytes(copy.SerializeToString())

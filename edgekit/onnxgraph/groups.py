@@ -32,6 +32,22 @@ def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str
     return {name: tuple(nodes) for name, nodes in found.items()}
 
 
+def linear_groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """The linear layers of `groups` alone: constant fp32 weight [K, N], rows [..., K], channels on the last axis."""
+    from onnx import TensorProto
+
+    weights = {i.name for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
+    constants = {i.name for i in graph.graph.initializer}
+    able = {
+        node.name
+        for node in graph.graph.node
+        if node.op_type in LINEAR and node.input[1] in weights and node.input[0] not in constants
+        if not any(a.name == "transA" and a.i for a in node.attribute)
+    }
+    found = {name: tuple(node for node in nodes if node in able) for name, nodes in groups(graph).items()}
+    return {name: nodes for name, nodes in found.items() if nodes}
+
+
 def _recurrent(graph: onnx.ModelProto) -> set[str]:
     weights = {i.name for i in graph.graph.initializer}
     return {n.name for n in graph.graph.node if n.op_type == RECURRENT and set(n.input[1:3]) <= weights}

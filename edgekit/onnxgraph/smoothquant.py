@@ -69,6 +69,7 @@ def _read_by_linears(
         return ()
     readers = [user for name in tensors for user in users.get(name, ()) if user.op_type not in ("Reshape", "Shape")]
     alone = all(r.op_type in LINEAR and r.input[1] in weights and len(users[r.input[1]]) == 1 for r in readers)
+    alone = alone and all(len(weights[r.input[1]].dims) == 2 for r in readers)
     plain = all(not any(a.name in ("transA", "transB") and a.i for a in r.attribute) for r in readers)
     return tuple(r.input[1] for r in readers) if alone and plain else ()
 

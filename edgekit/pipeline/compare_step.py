@@ -15,9 +15,10 @@ from edgekit.judge.rows import row_names
 from edgekit.judge.sketch import SUFFIX, sketch
 from edgekit.judge.spread import Spreads, spreads
 from edgekit.judge.verdict import Verdict
+from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.pipeline.repeats import AGAIN
-from edgekit.reference.batches import REAL, STRESS, Batch, applicable_batches, arrays_of
+from edgekit.reference.batches import BETWEEN, REAL, RESIZED, STRESS, Batch, applicable_batches, arrays_of
 from edgekit.reference.store import Reference
 from edgekit.target import Place
 
@@ -50,7 +51,7 @@ def judged(
         failures: What the runtime said of each batch that it could not answer.
         again: Rows that were answered differently the second time, by "<batch> again".
     """
-    real = spec.evaluation() if spec.evaluation is not None else None
+    real = evaluation_of(spec)
     scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     limit = score_tolerance(place.tolerance, max(scored, default=0.0))
     images = sample_of(made, place)
@@ -60,13 +61,16 @@ def judged(
     if noisy := too_noisy(place.tolerance, spec.outputs, recorded.noise, scales):
         return verdict.not_verified(noisy)
     units = Units(limit, spreads(spec.outputs, known, recorded.noise))
+    resized = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
+    shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()  # without real inputs, what lies between is random too
     found: dict[str, list[Comparison]] = {}
     for batch in (*batches, *_again(batches, again, failures)):
         if batch.name in failures:
             found[batch.name] = [metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=failures[batch.name]))]
         else:
             task = real if batch.name == EVALUATION else None
-            found[batch.name] = _compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
+            compared = _compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
+            found[batch.name] = [replace(one, real=batch.name.startswith(shaped)) for one in compared]
     passed = verdict.judge(
         place.tolerance,
         recorded.noise,

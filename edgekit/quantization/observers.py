@@ -48,7 +48,7 @@ def observe(
     low: dict[str, Array] = {}
     high: dict[str, Array] = {}
     rows: dict[str, int] = {}
-    batch_size = BATCH if _takes_batches(graph) else 1
+    batch_size = samples_a_run(graph)
     batches = samples.batches(batch_size)
     session = ort.tapped(graph, tensors)
     for number, batch in enumerate(batches):
@@ -57,8 +57,7 @@ def observe(
         count = min(batch_size, len(samples.names) - number * batch_size)
         for name in tensors:
             array = np.asarray(found[name] if name in found else batch[name])
-            if not np.isfinite(array).all():
-                raise ExportError(f"the tensor '{name}' is not finite on the calibration samples: the model overflows")
+            refuse_not_finite(name, array)
             others = tuple(range(array.ndim - 1))
             low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
             high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
@@ -74,11 +73,22 @@ def observe(
     }
 
 
-def _takes_batches(graph: onnx.ModelProto) -> bool:
-    """Whether every input's first size may vary."""
-    return all(
+def samples_a_run(graph: onnx.ModelProto) -> int:
+    """Samples that a graph takes at once: one where an input's first size is fixed."""
+    free = all(
         i.type.tensor_type.shape.dim[:1] and i.type.tensor_type.shape.dim[0].dim_param for i in graph.graph.input
     )
+    return BATCH if free else 1
+
+
+def refuse_not_finite(name: str, array: Array) -> None:
+    """See that a tensor holds numbers only.
+
+    Raises:
+        ExportError: If it holds a NaN or Inf.
+    """
+    if not np.isfinite(array).all():
+        raise ExportError(f"the tensor '{name}' is not finite on the calibration samples: the model overflows")
 
 
 def _collector(method: Method) -> Any:

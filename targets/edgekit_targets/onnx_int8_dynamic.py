@@ -1,4 +1,6 @@
-"""ONNX, dynamic INT8: weights in INT8, activations rounded at each run; needs no calibration.
+"""ONNX, dynamic INT8: weights in INT8, activations rounded at each run.
+
+Needs no calibration; where the model has a calibration set, its graph is conditioned with it first.
 
 A batch shares one range, so an image's answer depends a little on its batch mates: send one image at a time where that
 matters.
@@ -6,15 +8,19 @@ matters.
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
+from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import dynamic, folding, save, weight_only
 from edgekit.onnxgraph.groups import groups
-from edgekit.quantization import vnni
+from edgekit.quantization import calibration, conditioning, vnni
 from edgekit.quantization.calibration import Samples
+from edgekit.quantization.evaluator import Evaluator
+from edgekit.quantization.extremes import extremes
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
 
 ENTRY = "model.onnx"
+HELD_BACK = 32
+"""Calibration samples that choose between the conditioned graph and the plain one."""
 FLOAT = Option[tuple[str, ...]](
     name="float", default=(), help="groups of layers that stay in float, separated by commas"
 )
@@ -39,8 +47,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     floats = job.get(FLOAT)
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
-    job.progress(0.3, "rounding the weights")
-    made = dynamic.quantize_dynamic(graph, floats, reduce_range=job.get(REDUCE_RANGE))
+    job.progress(0.1, "rounding the weights")
+    made, kept_float = _quantized(spec, graph, floats, job.get(REDUCE_RANGE))
     stored = weight_only.stored(made)
     if not parts and not stored:
         raise ExportError(
@@ -50,14 +58,42 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     save.save_graph(made, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
     only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
-    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=(*only, *_elsewhere(spec, graph, made)))
+    kept = (f"in float arithmetic: {', '.join(kept_float)}",) if kept_float else ()
+    notes = (*only, *kept, *_elsewhere(spec, graph, made))
+    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
+
+
+def _quantized(
+    spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], reduce_range: bool
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """The INT8 graph and its groups in float: conditioned, or as it is where that is nearer to fp32.
+
+    What decides are samples that the conditioning has not seen, and random, extreme and changed inputs. Without a
+    calibration set nothing is conditioned.
+    """
+    plain = dynamic.quantize_dynamic(graph, floats, reduce_range=reduce_range)
+    if spec.calibration is None:
+        return plain, floats
+    samples = calibration.samples(spec, count=conditioning.SAMPLES + HELD_BACK, least=1)
+    held = min(HELD_BACK, len(samples.names) // 3)
+    shown = samples.part(0, len(samples.names) - held)
+    ready = conditioning.condition(graph, shown, floats, reduce_range)
+    made = dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range=reduce_range)
+    if not held:
+        return made, ready.floats
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
+        asked = samples.part(len(shown.names), None)
+        evaluator = Evaluator(spec, graph, asked, Path(place), extremes(spec, samples))
+        found = [(evaluator.judge(one), one, kept) for one, kept in ((made, ready.floats), (plain, floats))]
+    _, best, kept = max(found, key=lambda each: (each[0].passed, each[0].snr_db))
+    return best, kept
 
 
 def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -> tuple[str, ...]:
     """What the file answers on processors without VNNI, on the first evaluation images, where there are any."""
-    if spec.evaluation is None:
+    shown = evaluation_of(spec)
+    if shown is None:
         return ()
-    shown = spec.evaluation()
     found = vnni.compare_processors(spec, graph, made, Samples(shown.inputs, shown.names).part(0, vnni.IMAGES))
     return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
 

@@ -12,8 +12,9 @@ from edgekit.errors import ExportError
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import folding, qdq, save
 from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig
-from edgekit.quantization import calibration, observers, vnni
+from edgekit.quantization import calibration, conditioning, observers, vnni
 from edgekit.quantization.calibration import Samples
+from edgekit.quantization.conditioning import Conditioned
 from edgekit.quantization.evaluator import STRICTER
 from edgekit.quantization.search import NEEDED, Depth, search
 from edgekit.quantization.trials import TABLE
@@ -51,10 +52,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(CALIBRATION), NEEDED.get(job.get(SEARCH), calibration.COUNT))
     methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
+    job.progress(0.02, "rounding the weights")
+    ready = conditioning.condition(graph, samples, reduce_range=job.get(REDUCE_RANGE))
     if job.get(SEARCH) == "none":
-        made, notes, failures = _unsearched(graph, samples, methods[0], job)
+        made, notes, failures = _unsearched(ready, samples, methods[0], job)
     else:
-        made, notes, failures = _searched(spec, graph, samples, methods, job)
+        made, notes, failures = _searched(spec, graph, ready, samples, methods, job)
     save.save_graph(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
@@ -63,9 +66,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 
 def _unsearched(
-    graph: onnx.ModelProto, samples: Samples, method: Method, job: Job
+    ready: Conditioned, samples: Samples, method: Method, job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
-    recipe = QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE))
+    graph, recipe = ready.graph, QuantConfig(method=method, reduce_range=job.get(REDUCE_RANGE), floats=ready.floats)
 
     (job.cache / TABLE).unlink(missing_ok=True)  # of an earlier search: it did not make this artifact
 
@@ -77,14 +80,19 @@ def _unsearched(
 
 
 def _searched(
-    spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, methods: tuple[Method, ...], job: Job
+    spec: ModelSpec,
+    graph: onnx.ModelProto,
+    ready: Conditioned,
+    samples: Samples,
+    methods: tuple[Method, ...],
+    job: Job,
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
     def tell(done: float, text: str) -> None:
         job.progress(0.1 + 0.85 * done, text)
 
     depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
     reduced = job.get(REDUCE_RANGE)
-    found = search(spec, graph, samples, depth, job.cache, tell, methods, reduced)
+    found = search(spec, ready.graph, samples, depth, job.cache, tell, methods, reduced, ready.floats, truth=graph)
     recipe = found.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:

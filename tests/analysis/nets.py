@@ -15,7 +15,7 @@ from edgekit.model.source import model_digest, save_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
-from edgekit.quantization import observers
+from edgekit.quantization import conditioning, observers
 from edgekit.quantization.calibration import Samples
 from edgekit.target import Job
 from edgekit_targets import onnx as onnx_target
@@ -34,14 +34,15 @@ def exported(spec: ModelSpec, place: Path) -> onnx.ModelProto:
 
 
 def quantized(spec: ModelSpec, graph: onnx.ModelProto, static: bool) -> onnx.ModelProto:
-    """The INT8 graph, smoothed where it is static."""
-    if not static:
-        return dynamic.quantize_dynamic(graph)
+    """The INT8 graph, conditioned as artifacts are."""
     rows = [spec.random(seed) for seed in range(64)]
     inputs = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     samples = Samples(inputs, tuple(map(str, range(64))))
-    observed = observers.observe(graph, qdq.activations(graph), samples, ("minmax",), lambda done: None)
-    return qdq.quantize_static(graph, QuantConfig(smooth=0.5), observed)
+    ready = conditioning.condition(graph, samples)
+    if not static:
+        return dynamic.quantize_dynamic(ready.graph, ready.floats)
+    observed = observers.observe(ready.graph, qdq.activations(ready.graph), samples, ("minmax",), lambda done: None)
+    return qdq.quantize_static(ready.graph, QuantConfig(floats=ready.floats), observed)
 
 
 def transformer() -> ModelSpec:

@@ -4,49 +4,71 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
 
-from edgekit.arrcoc import datasets, evaluation, presets, questions, scenes
+from edgekit.arrcoc import datasets, evaluation, photographs, presets, questions, scenes, write_sets
 from edgekit.errors import CalibrationError, CheckpointError
 
 FOLDER = presets.HOME / "evaluation"
 
 
-def test_the_committed_images_are_rendered_again_bit_for_bit() -> None:
-    import torch
-
-    record = json.loads((FOLDER / "evaluation.json").read_text())["scenes"]
+def test_the_committed_images_are_made_again_bit_for_bit() -> None:
+    record = json.loads((FOLDER / "evaluation.json").read_text())["images"]
     truth = np.load(FOLDER / "truth.npy")
-    rows = (0, len(record) // 2, len(record) - 1)
-    seeds = torch.tensor([record[row]["seed"] for row in rows])
-    rendered = scenes.render(seeds)
-    asked = questions.ask(rendered, seeds, 1)
-    for at, row in enumerate(rows):
-        pixels = np.asarray(Image.open(FOLDER / record[row]["file"]))
-        assert np.array_equal(pixels, rendered.images[at].permute(1, 2, 0).numpy())
-        assert record[row]["query"] == questions.describe(asked.concepts[at, 0])
-        assert record[row]["kind"] == questions.KINDS[int(asked.kind[at, 0])]
-        assert np.array_equal(truth[row], asked.truth[at, 0].numpy())
+    bank = photographs.held_out("evaluation")
+    for row in (0, 1, 4, 9, 60, 100, len(record) - 1):
+        one = record[row]
+        sort = datasets.SORTS.index(one["sort"])
+        pixels = photographs.picture(FOLDER / one["file"])
+        if sort == 2:
+            made = datasets.photograph(torch.tensor([one["seed"]]), bank)[0]
+            assert np.isnan(truth[row]).all()
+        else:
+            number = one["seed"] - write_sets.seed(sort, 0)
+            rendered, asked, query = write_sets.scene(sort, number, bank if sort else None)
+            made = rendered.images[0]
+            assert one["query"] == questions.describe(asked.concepts[0, query])
+            assert one["answer"] == questions.ANSWERS[int(asked.answer[0, query])]
+            assert np.array_equal(truth[row], asked.truth[0, query].numpy())
+        assert np.array_equal(pixels, made.permute(1, 2, 0).numpy())
 
 
 def test_the_evaluation_set_is_whole_and_small() -> None:
     made = datasets.evaluation_set(FOLDER)
-    count = len(made.names)
-    assert count >= 64
-    assert len(set(made.names)) == count == len(made.captions)
-    assert made.inputs["images"].shape == (count, 3, 224, 224)
+    record = json.loads((FOLDER / "evaluation.json").read_text())["images"]
+    assert [sum(one["sort"] == sort for one in record) for sort in datasets.SORTS] == [80, 40, 24]
+    assert sum(one["answer"] in ("absent", "hard") for one in record) == 24
+    assert len(set(made.names)) == 144 == len(made.captions)
+    assert made.inputs["images"].shape == (144, 3, 224, 224)
     assert made.inputs["images"].dtype == made.inputs["queries"].dtype == np.float32
     assert float(made.inputs["images"].max()) <= 1.0
     assert made.truth is not None
-    assert made.truth.shape == (count, 196)
-    assert float(made.truth.sum(1).min()) > 0.2
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 6e6
+    for one, truth in zip(record, made.truth, strict=True):
+        expected = {"there": truth.sum() >= 1.0, "unknown": np.isnan(truth).all()}.get(one["answer"], truth.sum() == 0)
+        assert expected
+    folders = (FOLDER, photographs.HELD_OUT)
+    assert sum(path.stat().st_size for folder in folders for path in folder.iterdir()) < 16e6
+
+
+def test_the_first_images_explain_the_model() -> None:
+    record = json.loads((FOLDER / "evaluation.json").read_text())["images"][:12]
+    assert {one["sort"] for one in record} == set(datasets.SORTS)
+    assert "hard" in {one["answer"] for one in record}
+    assert all(len(one["query"].split()) >= 2 for one in record)
+    assert all(one["answer"] == "there" for one in record[:4])
+
+
+def test_evaluation_and_calibration_share_no_photograph() -> None:
+    record = json.loads((photographs.HELD_OUT / "sources.json").read_text())["photographs"]
+    assert {one["use"] for one in record} == set(photographs.USES)
+    assert len({one["file"] for one in record}) == len(record)
+    assert all(one["licence"].startswith(("CC0-1.0", "CC-BY-")) and one["author"] for one in record)
 
 
 def test_the_sets_share_no_seed() -> None:
-    starts = sorted((datasets.HELD_OUT, datasets.CALIBRATION, datasets.EVALUATION))
+    starts = sorted((datasets.TUNING, datasets.HELD_OUT, datasets.CALIBRATION, datasets.EVALUATION))
     assert starts[0] >= datasets.TRAINING
-    assert min(late - early for early, late in itertools.pairwise(starts)) >= 2**29
+    assert min(late - early for early, late in itertools.pairwise(starts)) >= 2**28
     assert datasets.EVALUATION + 2**20 < 2**32
 
 
@@ -59,11 +81,20 @@ def test_calibration_samples_come_without_truth_and_first_ones_first() -> None:
     assert np.array_equal(made.inputs["queries"][:2], fewer.inputs["queries"])
 
 
+def test_a_third_of_the_calibration_samples_have_photographs() -> None:
+    pictures, _ = datasets.calibration_pictures(6)
+    bank = photographs.held_out("calibration")
+    seeds = torch.arange(6) + datasets.CALIBRATION
+    assert np.array_equal(pictures[5], datasets.photograph(seeds[5:], bank)[0].numpy())
+    assert np.array_equal(pictures[2], scenes.render(seeds[2:3], bank=bank).images[0].numpy())
+    assert np.array_equal(pictures[0], scenes.render(seeds[:1]).images[0].numpy())
+
+
 def test_another_rendering_of_the_calibration_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "CALIBRATION_SIZE", 2)
     with pytest.raises(CalibrationError, match="differ from the recorded ones"):
         datasets.calibration_set(2)
-    monkeypatch.setattr(datasets, "CALIBRATION_SHA256", datasets.digest(*datasets.picture(datasets.CALIBRATION, 2)))
+    monkeypatch.setattr(datasets, "CALIBRATION_SHA256", datasets.digest(*datasets.calibration_pictures(2)))
     assert len(datasets.calibration_set(2).names) == 2
 
 
@@ -75,7 +106,7 @@ def test_no_samples_are_refused(count: int) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "record"])
 def test_a_damaged_evaluation_set_is_refused(tmp_path: Path, damage: str) -> None:
-    (tmp_path / "evaluation.json").write_text(json.dumps({"scenes": [{"file": "000.png", "query": "red"}]}))
+    (tmp_path / "evaluation.json").write_text(json.dumps({"images": [{"file": "000.png", "query": "red"}]}))
     (tmp_path / "truth.npy").write_bytes((FOLDER / "truth.npy").read_bytes())
     picture = (FOLDER / "000.png").read_bytes()
     if damage == "truncated":
@@ -89,5 +120,5 @@ def test_a_damaged_evaluation_set_is_refused(tmp_path: Path, damage: str) -> Non
 def test_the_metric_of_a_choice_by_truth_is_one() -> None:
     truth = datasets.evaluation_set(FOLDER).truth
     assert truth is not None
-    best = np.argsort(-truth, 1)[:, :32]
+    best = np.argsort(-np.nan_to_num(truth), 1)[:, :32]
     assert evaluation.coverage({"indices": best}, truth).min() == 1.0

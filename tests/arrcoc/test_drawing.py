@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from edgekit.arrcoc import drawing
-from edgekit.arrcoc.scenes import SIZES
+from edgekit.arrcoc.objects import SIZES
 
 
 def strokes(shape: int, texture: int = 0, radius: int = 100, angle: int = 0, period: int = 40) -> drawing.Strokes:

@@ -12,9 +12,10 @@ def test_auroc_counts_pairs_and_ties_by_half() -> None:
 
 
 def test_coverage_is_relative_to_the_best_choice() -> None:
-    truth = np.array([[0.5, 1.0, 0.25, 0.0], [0.0, 0.0, 0.0, 0.0]], np.float32)
-    chosen = np.array([[1, 2], [0, 3]])
-    assert evaluation.covered(chosen, truth).tolist() == pytest.approx([1.25 / 1.5, 1.0])
+    unknown = [np.nan] * 4
+    truth = np.array([[0.5, 1.0, 0.25, 0.0], [0.0, 0.0, 0.0, 0.0], unknown], np.float32)
+    chosen = np.array([[1, 2], [0, 3], [0, 1]])
+    assert evaluation.covered(chosen, truth).tolist() == pytest.approx([1.25 / 1.5, 1.0, 1.0])
     assert evaluation.coverage({"indices": chosen, "relevance": truth}, truth).dtype == np.float64
 
 

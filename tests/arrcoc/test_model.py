@@ -98,7 +98,7 @@ def test_flat_features_give_flat_scores() -> None:
     inner = SalienceScorer(192)(features, 6, 6).detach().view(6, 6)[1:-1, 1:-1]
     assert float(np.ptp(inner.numpy())) < 1e-5
     scores = QueryContentScorer(192)(features, torch.randn(1, 2, 768))
-    assert float(scores.abs().max()) < 1e-5
+    assert float(np.ptp(scores.detach().numpy(), 2).max()) < 1e-5
 
 
 def test_the_scorers_formulas() -> None:
@@ -108,7 +108,10 @@ def test_the_scorers_formulas() -> None:
     assert torch.allclose(information(features), -(p * torch.log(p + 1e-8)).sum(-1), atol=1e-5)
     asked = torch.randn(2, 1, 768)
     logits = (query.question(asked) * query.content(features)).sum(-1) / 192**0.5
-    assert torch.allclose(query(features, asked)[:, 0], torch.log(36 * torch.softmax(logits, -1)), atol=1e-5)
+    # One answer more, "nothing here", counts as all the patches.
+    nothing = query.nothing + float(np.log(36))
+    shares = torch.softmax(torch.cat([logits, nothing.expand(2, 1)], 1), -1)[:, :-1]
+    assert torch.allclose(query(features, asked)[:, 0], torch.log(36 * shares), atol=1e-5)
 
 
 def test_the_balancer_sees_mean_maximum_and_deviation() -> None:

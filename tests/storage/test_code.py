@@ -36,7 +36,7 @@ EXPORTS_WITH = {
     "edgekit.quantization.search": {"onnx-int8-static"},
     "edgekit.quantization.trials": {"onnx-int8-static"},
     "edgekit.onnxgraph.gemm": {"onnx"},
-    "edgekit.onnxgraph.qdq": {"onnx-int8-static"},
+    "edgekit.onnxgraph.qdq": {"onnx-int8-static", "onnx-int8-dynamic"},
     "edgekit.onnxgraph.dynamic": {"onnx-int8-dynamic"},
     "edgekit.reference.golden": {"web"},
     "edgekit.reference.store": {"web"},

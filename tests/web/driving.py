@@ -30,9 +30,9 @@ RUN = """async ([query, count]) => {
   context.fillRect(40, 40, 120, 120);
   let result;
   for (let i = 0; i < count; i++) result = await globalThis.runner.run({ image: canvas, query });
-  const { relevance, budgets, indices, rows, columns, known, unknown } = result;
+  const { relevance, budgets, indices, rows, columns, known, present } = result;
   const { device, dtype, fallbacks } = globalThis.runner.info;
-  return { relevance: [...relevance], budgets: [...budgets], indices: [...indices], rows, columns, known, unknown,
+  return { relevance: [...relevance], budgets: [...budgets], indices: [...indices], rows, columns, known, present,
            device, dtype, fallbacks };
 }"""
 

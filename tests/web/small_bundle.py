@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from edgekit.arrcoc import queries
+from edgekit.arrcoc import presence, queries
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.store import commit
 from edgekit.model.spec import Array
@@ -31,6 +31,7 @@ def make(folder: Path) -> Path:
         onnx.save(_graph(rounding), folder / web.PATHS[dtype])
     vocabulary = queries.vocabulary()
     queries.save(vocabulary, folder)
+    presence.save(0.5, folder)
     cases = tuple(_case(folder, number, query) for number, query in enumerate(QUERIES))
     golden.write_golden(folder, cases[:2])
     (folder / "samples").mkdir()

@@ -24,14 +24,24 @@ def test_answers(library: Page, device: str) -> None:
     info = load(library, device=device, dtype="fp32")
     assert (info["device"], info["dtype"], info["fallbacks"]) == (device, "fp32", [])
     assert info["selfTest"]["pass"]
-    answer = library.evaluate(RUN, ["red frob circle", 1])
+    answer = library.evaluate(RUN, ["red circle", 1])
     assert (answer["rows"], answer["columns"]) == (14, 14)
-    assert (answer["known"], answer["unknown"]) == (["red", "circle"], ["frob"])
+    assert answer["known"] == ["red", "circle"]
     relevance = np.array(answer["relevance"])
     assert relevance.min() >= 0
     assert relevance.max() <= 1
     assert answer["budgets"] == list(np.floor(64.5 + 336 * relevance.astype(np.float32)).astype(int))
     assert answer["indices"][0] == int(relevance.argmax())
+
+
+def test_a_picture_without_an_answer_says_so(library: Page) -> None:
+    load(library, device="wasm", dtype="fp32")
+    assert library.evaluate("() => globalThis.runner.threshold") == 0.5
+    for query, present in (("circle", True), ("cross", False)):
+        answer = library.evaluate(RUN, [query, 1])
+        assert (max(answer["relevance"]) >= 0.5, answer["present"]) == (present, present)
+    refused = library.evaluate("() => runner.run({ image: new ImageData(224, 224), query: 'not cross' }).catch(String)")
+    assert 'the model does not know "not"' in refused
 
 
 def test_threads_where_memory_can_be_shared_and_none_where_not(library: Page, url: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from PIL import Image
 
 from tests.web.conftest import DESKTOP, PHONE, Opener
 from tests.web.pictures import png
@@ -93,16 +95,35 @@ def test_a_query_is_typed_with_completion(open_page: Opener, device: dict[str, A
 def test_an_unknown_word_is_named_and_corrected(open_page: Opener, device: dict[str, Any]) -> None:
     page = open_page(**device)
     ready(page)
-    page.fill("#query", "red sqare elephant")
-    answered(page, "red sqare elephant")
-    assert page.inner_text("#query-status").startswith(
-        "The model does not know “sqare”, “elephant”: did you mean square"
-    )
+    page.fill("#query", "red sqare not")
+    page.locator("#query-status", has_text="The model does not know “sqare”, “not”: did you mean square").wait_for()
+    assert "not" not in (page.locator("#map-a canvas").get_attribute("aria-label") or "")
     page.get_by_role("button", name="square").click()
-    answered(page, "red square elephant")
+    page.locator("#query-status", has_text="The model does not know “not”").wait_for()
+    page.fill("#query", "red square")
+    answered(page, "red square")
     page.fill("#query", "xyzzy")
     page.get_by_text("The model does not know “xyzzy”").wait_for()
     assert page.locator("#notice").is_hidden()
+
+
+def test_an_unanswerable_query_is_told_from_an_answer(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    picture = Image.new("RGB", (224, 224), (255, 255, 255))
+    picture.paste((200, 40, 40), (40, 40, 130, 160))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": buffer.getvalue()})
+    for query, absent in (("cross", True), ("circle", False), ("heart", True)):
+        page.fill("#query", query)
+        answered(page, query)
+        line = page.locator("#presence")
+        assert line.is_visible() == absent
+        assert ("nothing like this here" in (page.locator("#map-a canvas").get_attribute("aria-label") or "")) == absent
+        if absent:
+            wanted = rf"Nothing like “{query}” here: the highest relevance is 0\.\d\d, below 0\.50\."
+            assert re.fullmatch(wanted, line.inner_text())
 
 
 @DEVICES

@@ -41,6 +41,7 @@ let secondResult: InferenceResult | undefined;
 let runningChoice: Pick<typeof state, "device" | "dtype"> | undefined;
 
 const notice = element("#notice", HTMLElement);
+const presenceLine = element("#presence", HTMLElement);
 const differenceLine = element("#difference", HTMLElement);
 const mapViews = [new MapView(element("#map-a", HTMLElement), selectPatch), new MapView(element("#map-b", HTMLElement), selectPatch)] as const;
 const resultPanel = new ResultPanel(selectPatch);
@@ -128,6 +129,7 @@ function onImage(chosen: ChosenImage): void {
   hideError();
   picture = chosen.picture;
   firstResult = secondResult = undefined;
+  presenceLine.hidden = true;
   selectPatch(undefined);
   for (const view of mapViews) view.showPicture(chosen.picture);
   const query = chosen.query || queryField.text;
@@ -152,7 +154,10 @@ function onFirstResult(inference: InferenceResult): void {
   const info = slots[0].runner?.info;
   const best = mostRelevant(result);
   const where = `most relevant at row ${String(Math.floor(best / result.columns) + 1)}, column ${String((best % result.columns) + 1)}`;
-  mapViews[0].showResult(result, `Relevance map for “${request.query}”: ${where}`);
+  const absent = result.present === false;
+  mapViews[0].showResult(result, `Relevance map for “${request.query}”: ${absent ? "nothing like this here" : where}`);
+  presenceLine.hidden = !absent;
+  presenceLine.textContent = absent ? describeAbsence(request.query, result.relevance[best] ?? 0, slots[0].runner?.threshold ?? 0) : "";
   afterNextFrame(() => {
     if (firstResult === inference) resultPanel.show(result, request.image);
   });
@@ -161,6 +166,10 @@ function onFirstResult(inference: InferenceResult): void {
   setRunningStatus(info, result.inference);
   mapViews[0].setCaption(state.compare ? backendLabel(info, result.inference) : "");
   updateDifference();
+}
+
+function describeAbsence(query: string, highest: number, threshold: number): string {
+  return `Nothing like “${query}” here: the highest relevance is ${highest.toFixed(2)}, below ${threshold.toFixed(2)}.`;
 }
 
 /** After the next frame, so that the map is painted first and no task of the main thread is long. */

@@ -60,12 +60,7 @@ export class QueryField {
   updateStatus(): void {
     if (!this.encoder) return;
     this.status.replaceChildren();
-    let unknown: readonly string[] = [];
-    try {
-      unknown = this.encoder.encode(this.text).unknown;
-    } catch {
-      unknown = this.text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
-    }
+    const unknown = this.encoder.unknown(this.text);
     if (unknown.length === 0) {
       const others = this.examples.filter((e) => e !== this.text).slice(0, MAX_EXAMPLES);
       if (others.length > 0) this.status.append("Examples: ", ...others.map((query) => this.exampleButton(query)));

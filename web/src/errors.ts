@@ -11,7 +11,7 @@
  *     ├── DeviceLostError  DEVICE_LOST    the GPU device was lost; the next run starts it again
  *     ├── SelfTestError    SELF_TEST      the results of this device differ from the reference
  *     ├── ImageError       IMAGE          not an image, or damaged, too large or unsupported
- *     ├── QueryError       QUERY          no word of the query is known
+ *     ├── QueryError       QUERY          the query has no word, or one that the model does not know
  *     └── UsageError       USAGE          an unknown option, an invalid value, a disposed runner
  */
 export type Code =

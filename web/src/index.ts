@@ -11,6 +11,7 @@ export type { LoadOptions } from "./options";
 export { type ImageSource, type ImageTensor, decode } from "./preprocessing";
 export type { DeviceOption, DtypeOption } from "./candidates";
 export type { ProgressCallback, ProgressEvent } from "./progress";
+export { PRESENCE_FILE } from "./presence";
 export { type EncodedQuery, QueryEncoder } from "./query_encoder";
 export { type Info, type Result, type RunInput, type RunOptions, Runner, load } from "./runner";
 export { runtimeFiles } from "./session";

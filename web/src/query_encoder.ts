@@ -14,7 +14,6 @@ export const VOCABULARY_FILES = ["vocabulary.json", "embeddings.bin"] as const;
 export interface EncodedQuery {
   readonly vector: Float32Array<ArrayBuffer>;
   readonly known: readonly string[];
-  readonly unknown: readonly string[];
 }
 
 export class QueryEncoder {
@@ -54,26 +53,31 @@ export class QueryEncoder {
   /**
    * Encode a text, or a list of words.
    *
-   * @throws QueryError if no word is known.
+   * @throws QueryError if there is no word, or one that is not known: "not red" must not be answered as "red".
    */
   encode(query: string | readonly string[]): EncodedQuery {
     const words = typeof query === "string" ? split(query) : query.flatMap(split);
-    const known = words.filter((w) => this.rows.has(w));
-    const unknown = words.filter((w) => !this.rows.has(w));
+    const unknown = this.unknown(query);
     if (words.length === 0) throw new QueryError(`the query is empty: type a word, for example ${this.examples()}`);
-    if (known.length === 0) {
+    if (unknown.length > 0) {
       const named = unknown.map((w) => `"${w}"`).join(", ");
       const near = unknown.flatMap((w) => this.nearest(w) ?? []);
       const hint = near.length > 0 ? `did you mean ${near.map((w) => `"${w}"`).join(", ")}?` : `try ${this.examples()}`;
       throw new QueryError(`the model does not know ${named}: ${hint}`);
     }
     const vector = new Float32Array(this.dim);
-    for (const word of known) {
+    for (const word of words) {
       const from = (this.rows.get(word) ?? 0) * this.dim;
       for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) + (this.table[from + i] ?? 0);
     }
-    for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) / known.length;
-    return { vector, known, unknown };
+    for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) / words.length;
+    return { vector, known: words };
+  }
+
+  /** The words of a query that the model does not know, each once. */
+  unknown(query: string | readonly string[]): readonly string[] {
+    const words = typeof query === "string" ? split(query) : query.flatMap(split);
+    return [...new Set(words.filter((w) => !this.rows.has(w)))];
   }
 
   /** Known words that start with a text, in the vocabulary's order. */

@@ -12,6 +12,7 @@ import { type Dtype, type Tensor, sizeOf } from "./manifest";
 import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options";
 import { type ImageSource, isTensor, toTransferable } from "./preprocessing";
 import type { Adapter, Build, Device, ModelOutput, RawTensor } from "./protocol";
+import { fetchThreshold, isPresent } from "./presence";
 import { type EncodedQuery, QueryEncoder } from "./query_encoder";
 
 export interface Info {
@@ -39,7 +40,8 @@ export interface RunInput {
 
 export interface Result extends ModelOutput {
   readonly known: readonly string[];
-  readonly unknown: readonly string[];
+  /** Whether anything in the picture answers the query; null where the model has no threshold for it. */
+  readonly present: boolean | null;
 }
 
 export interface RunOptions {
@@ -62,10 +64,12 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
     const bundle = await opening;
     const encoder = QueryEncoder.fetch(bundle, options.signal);
     encoder.catch(() => undefined);
+    const threshold = fetchThreshold(bundle, options.signal);
+    threshold.catch(() => undefined);
     const fallbacks: Fallback[] = [];
     const active = await activateFirst(bundle, resolved, first, fallbacks);
     try {
-      const runner = new Runner(bundle, resolved, active, await encoder, fallbacks, performance.now() - start);
+      const runner = new Runner(bundle, resolved, active, await encoder, await threshold, fallbacks, performance.now() - start);
       resolved.progress.finish();
       return runner;
     } catch (error) {
@@ -96,6 +100,8 @@ export class Runner {
     private active: ActiveBackend,
     /** The words that the model knows; undefined where it takes vectors only. */
     readonly encoder: QueryEncoder | undefined,
+    /** The highest relevance from which something in the picture answers the query; null where the model has none. */
+    readonly threshold: number | null,
     private readonly fallbacks: Fallback[],
     private readonly totalMs: number,
   ) {
@@ -133,7 +139,7 @@ export class Runner {
     if (typeof (input as unknown) !== "object" || (input as unknown) === null) {
       throw new UsageError("run() needs an object: { image, query }");
     }
-    const { vector, known, unknown } = this.encodeQuery(input.query);
+    const { vector, known } = this.encodeQuery(input.query);
     const { height, width } = this.inputSize(input);
     const image = await toTransferable(input.image);
     await this.ensureBackend();
@@ -142,7 +148,7 @@ export class Runner {
       { limit: this.options.timeout, what: "the run", signal: options.signal },
     );
     void this.runDeferredSelfTest();
-    return { ...output, known, unknown };
+    return { ...output, known, present: isPresent(output.relevance, this.threshold) };
   }
 
   /** Run the model on raw tensors by name, without preprocessing. */
@@ -166,7 +172,7 @@ export class Runner {
   }
 
   private encodeQuery(query: RunInput["query"]): Omit<EncodedQuery, "vector"> & { vector: EncodedQuery["vector"] | null } {
-    if (query === undefined) return { vector: null, known: [], unknown: [] };
+    if (query === undefined) return { vector: null, known: [] };
     if (!(query instanceof Float32Array)) {
       const words = typeof query === "string" || (Array.isArray(query) && query.every((word) => typeof word === "string"));
       if (!words) throw new UsageError(`the query must be a string, a list of strings or a Float32Array, not ${JSON.stringify(query)}`);
@@ -177,7 +183,7 @@ export class Runner {
     if (query.length !== expected) {
       throw new ShapeError(`the query has ${String(query.length)} values, but the model expects ${String(expected)}`);
     }
-    return { vector: new Float32Array(query), known: [], unknown: [] };
+    return { vector: new Float32Array(query), known: [] };
   }
 
   private inputSize({ image, size }: RunInput): { height: number; width: number } {

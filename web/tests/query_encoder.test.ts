@@ -7,11 +7,17 @@ const words = ["red", "circle", "striped", "square"];
 const table = new Float32Array([1, 0, 3, 2, -1, 1, 0, 0.5]); // two values a word
 const encoder = QueryEncoder.from(bytes(JSON.stringify({ dim: 2, words })), new Uint8Array(table.buffer), "u");
 
-test("a query is the mean of its known words' rows", () => {
-  const { vector, known, unknown } = encoder.encode("  Red,CIRCLE frob!");
+test("a query is the mean of its words' rows", () => {
+  const { vector, known } = encoder.encode("  Red,CIRCLE!");
   expect([...vector]).toEqual([2, 1]);
   expect(known).toEqual(["red", "circle"]);
-  expect(unknown).toEqual(["frob"]);
+});
+
+test("a query with an unknown word is refused by its name", () => {
+  expect(() => encoder.encode("not red")).toThrow(QueryError);
+  expect(() => encoder.encode("not red")).toThrow('the model does not know "not": ');
+  expect(() => encoder.encode(["red", "frob frob"])).toThrow('does not know "frob": ');
+  expect(encoder.unknown("red frob, circle not frob")).toEqual(["frob", "not"]);
 });
 
 test("a word twice counts twice, and a list is as good as a text", () => {

@@ -116,3 +116,15 @@ def test_a_query_that_is_ignored_at_other_sizes_is_rejected(shell: Shell) -> Non
 def test_chance_is_found_by_what_was_asked_twice_or_timed(shell: Shell) -> None:
     said = shell.judged("looking", inverted(rarely))
     assert any(reason["batch"].endswith(" again") for reason in said.reasons), said.sentences
+
+
+def test_int8_is_judged_by_its_ranks_on_photographs_which_are_named(shell: Shell) -> None:
+    """Also of a model without an evaluation set; and on real inputs of other sizes."""
+    clean = shell.judged("looking", precision="int8")
+    assert clean.status == "verified", clean.sentences
+    flatter = shell.judged("looking", lambda g: g.wrap("relevance", lambda x: g.add("Mul", x, x)), "int8")
+    assert flatter.status == "rejected"
+    assert any(r["image"].startswith("photograph ") and r["batch"] == "photographs" for r in flatter.reasons)
+    between = shell.judged("looking", inverted(size(2, 56)), "int8")
+    assert {reason["metric"] for reason in between.reasons} >= {"spearman"}
+    assert all("height 56" in reason["batch"] for reason in between.reasons)

@@ -68,6 +68,35 @@ def test_the_task_metric_is_asked_of_both_sides() -> None:
     assert found.task[1] == pytest.approx(candidate["relevance"].mean(1))
 
 
+def test_a_tie_at_k_is_no_drop_of_the_task_metric_and_a_real_swap_is() -> None:
+    reference = answer(np.array([[0.9, 0.8, 0.7, 0.0012, 0.0011, 0.0, 0.0]], np.float32))  # K is 4
+    truth = np.array([[1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
+
+    def hits(outputs: Mapping[str, Array], wanted: Array) -> Array:
+        return np.asarray(np.take_along_axis(wanted, outputs["indices"], 1).mean(1))
+
+    for rank, left in ((3, 0.5), (0, 0.25)):  # patch 4 instead of the one with 0.0012, and instead of the one with 0.9
+        candidate = dict(reference, indices=reference["indices"].copy())
+        candidate["indices"][0, rank] = 4
+        found = compare(OUTPUTS, reference, candidate, ["a"], metric=hits, truth=truth)
+        assert found.task is not None
+        assert (found.task[0][0], found.task[1][0]) == (0.5, left)
+
+
+def test_a_tie_is_one_in_units_of_scores_that_spread_less() -> None:
+    reference = answer(np.array([[9e-4, 8e-4, 7e-4, 6e-4, 2e-4, 0.0, 0.0]], np.float32))  # K is 4
+
+    def first(outputs: Mapping[str, Array], wanted: Array) -> Array:
+        return np.asarray((outputs["indices"] == 0).any(1), np.float64)
+
+    candidate = dict(reference, indices=reference["indices"].copy())
+    candidate["indices"][0, 0] = 4
+    for scales, left in ((None, 1.0), ({"relevance": np.array([3e-4])}, 0.0)):
+        found = compare(OUTPUTS, reference, candidate, ["a"], metric=first, truth=np.zeros((1, 7)), scales=scales)
+        assert found.task is not None
+        assert (found.task[0][0], found.task[1][0]) == (1.0, left)
+
+
 def test_a_task_metric_that_is_not_finite_is_a_fault() -> None:
     made = answer(scores())
     found = compare(OUTPUTS, made, made, ["a", "b"], metric=lambda o, t: t * np.nan, truth=np.ones(2))

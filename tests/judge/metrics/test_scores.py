@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from edgekit.judge.metrics import RESOLUTION, SNR_CAP_DB, SPREAD_FLOOR
+from edgekit.judge.metrics import MASS_FLOOR, RESOLUTION, SNR_CAP_DB, SPREAD_FLOOR, compare
 from edgekit.model.spec import Array
+from tests.answers import OUTPUTS
 from tests.judge.metrics.answers import against, answer, maps, scores, value
 
 
@@ -88,8 +89,27 @@ def test_unexplained_is_a_share_of_the_deviation_or_of_its_floor() -> None:
 def test_a_dark_map_has_no_direction() -> None:
     dark = np.linspace(1e-8, 0.99 * RESOLUTION, 12, dtype=np.float32)[None]
     assert value(against(answer(dark), answer(dark[:, ::-1].copy())), "relevance", "cosine") == 1
-    seen = np.float32(1.1) * dark
+    seen = np.float32(20) * dark
     assert value(against(answer(seen), answer(seen[:, ::-1].copy())), "relevance", "cosine") < 0.9
+
+
+def test_the_direction_of_maps_without_relevance_counts_by_their_size_and_of_others_in_full() -> None:
+    ramp = np.linspace(0, 1, 12, dtype=np.float32)[None]
+    plain = value(against(answer(ramp), answer(ramp[:, ::-1].copy())), "relevance", "cosine")
+    small = np.float32(0.3 * MASS_FLOOR / np.sqrt((ramp**2).mean())) * ramp
+    found = value(against(answer(small), answer(small[:, ::-1].copy())), "relevance", "cosine")
+    assert found == pytest.approx(1 - 0.09 * (1 - plain), rel=1e-4)
+    wrong = answer(ramp[:, ::-1].copy())  # an artifact that finds something where the reference finds nothing
+    assert value(against(answer(small), wrong), "relevance", "cosine") == pytest.approx(plain, rel=1e-4)
+    assert value(against(wrong, answer(small)), "relevance", "cosine") == pytest.approx(plain, rel=1e-4)
+
+
+def test_the_direction_counts_in_full_where_all_scores_are_small() -> None:
+    ramp = np.linspace(0, 1e-3, 12, dtype=np.float32)[None]
+    plain = value(against(answer(ramp * 1000), answer(ramp[:, ::-1] * 1000)), "relevance", "cosine")
+    scales = {"relevance": np.array([3e-4])}
+    found = compare(OUTPUTS, answer(ramp), answer(ramp[:, ::-1].copy()), ["a"], scales=scales)
+    assert value(found, "relevance", "cosine") == pytest.approx(plain, rel=1e-4)
 
 
 def test_zero_maps_have_a_cosine_and_a_ratio() -> None:

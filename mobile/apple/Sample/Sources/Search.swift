@@ -45,8 +45,9 @@ final class Search: ObservableObject {
             let spent = ContinuousClock.now - start
             shown = try heat(picture, answer)
             let best = Int(answer.indices[0])
-            let unknown = query.unknown.isEmpty ? "" : " Not in the vocabulary: \(query.unknown.joined(separator: ", "))."
-            status = "\(spent). Most relevant patch: \(best) (score \(answer.relevance[best])).\(unknown)"
+            let present = try answer.isPresent(bundle.presenceThreshold()) ?? true
+            let what = present ? "Most relevant patch" : "Nothing like this here; the highest relevance is of patch"
+            status = "\(spent). \(what): \(best) (score \(answer.relevance[best]))."
         }
     }
 

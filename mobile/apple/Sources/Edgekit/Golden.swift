@@ -11,6 +11,11 @@ public struct Answer: Sendable {
         self.budgets = budgets
         self.indices = indices
     }
+
+    /// Whether anything in the picture answers the query, by the bundle's presence threshold; nil without one.
+    public func isPresent(_ threshold: Float?) -> Bool? {
+        threshold.map { limit in relevance.contains { $0 >= limit } }
+    }
 }
 
 /// The result of one golden case; `reason` is empty where it passed.

@@ -89,6 +89,22 @@ public struct ModelBundle: Sendable {
         return try QueryEncoder(vocabulary: data("vocabulary.json"), embeddings: data("embeddings.bin"))
     }
 
+    private struct Presence: Decodable {
+        let output: String
+        let statistic: String
+        let threshold: Float
+    }
+
+    /// The highest relevance from which something in a picture answers the query; nil for a model without.
+    public func presenceThreshold() throws -> Float? {
+        guard files.contains(where: { $0.path == "presence.json" }) else { return nil }
+        let read: Presence = try decode(data("presence.json"), name: "presence.json")
+        guard read.output == "relevance", read.statistic == "max", read.threshold > 0, read.threshold < 1 else {
+            throw EdgekitError("presence.json has no threshold between 0 and 1 for the highest relevance")
+        }
+        return read.threshold
+    }
+
     /// The golden vectors; empty for a bundle without.
     public func golden() throws -> [GoldenCase] {
         guard files.contains(where: { $0.path == "golden.json" }) else { return [] }

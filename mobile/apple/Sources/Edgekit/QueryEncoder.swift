@@ -1,10 +1,9 @@
 import Foundation
 
-/// An encoded query: its vector, the known words, and the words that the vocabulary does not contain.
+/// An encoded query: its vector and its words.
 public struct Query: Sendable {
     public let vector: [Float]
     public let known: [String]
-    public let unknown: [String]
 }
 
 /// A query's vector is the mean of its words' rows in the embedding table.
@@ -37,22 +36,21 @@ public struct QueryEncoder: Sendable {
         rows = Dictionary(zip(listed.words, listed.words.indices), uniquingKeysWith: { first, _ in first })
     }
 
-    /// Encode a text; throws an EdgekitError if no word is known.
+    /// Encode a text; throws an EdgekitError if it has no word, or an unknown one: "not red" is not "red".
     public func encode(_ text: String) throws -> Query {
         let found = text.lowercased().split { !($0.isLetter || $0.isNumber) }.map(String.init)
-        let known = found.filter { rows[$0] != nil }
         let unknown = found.filter { rows[$0] == nil }
-        guard !known.isEmpty else {
+        guard !found.isEmpty, unknown.isEmpty else {
             let named = unknown.map { "'\($0)'" }.joined(separator: ", ")
             let what = found.isEmpty ? "the query is empty" : "the model does not know \(named)"
             throw EdgekitError("\(what): try for example \(words.prefix(3).map { "'\($0)'" }.joined(separator: ", "))")
         }
         var sum = [Double](repeating: 0, count: dim)
-        for word in known {
+        for word in found {
             let start = rows[word, default: 0] * dim
             for i in 0..<dim { sum[i] += Double(table[start + i]) }
         }
-        return Query(vector: sum.map { Float($0 / Double(known.count)) }, known: known, unknown: unknown)
+        return Query(vector: sum.map { Float($0 / Double(found.count)) }, known: found)
     }
 }
 

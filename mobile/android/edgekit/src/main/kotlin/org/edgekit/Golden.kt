@@ -8,7 +8,10 @@ import kotlin.math.max
 import kotlinx.serialization.Serializable
 
 /** The outputs for one picture. `budgets` and `indices` are empty for a model without them. */
-class Answer(val relevance: FloatArray, val budgets: LongArray, val indices: LongArray)
+class Answer(val relevance: FloatArray, val budgets: LongArray, val indices: LongArray) {
+    /** Whether anything in the picture answers the query, by the bundle's presence threshold; null without one. */
+    fun isPresent(threshold: Double?): Boolean? = threshold?.let { limit -> relevance.any { it >= limit } }
+}
 
 /** One picture and query with the outputs of the recorded reference. */
 class GoldenCase(val name: String, val picture: Picture, val query: FloatArray, val expected: Answer)

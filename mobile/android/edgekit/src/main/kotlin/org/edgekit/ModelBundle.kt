@@ -42,6 +42,11 @@ class ModelBundle(private val source: Source) {
         if (VOCABULARY in files) QueryEncoder.parse(text(VOCABULARY), bytes(EMBEDDINGS)) else null
     }
 
+    /** The highest relevance from which something in a picture answers the query; null for a model without. */
+    val presenceThreshold: Double? by lazy {
+        if (PRESENCE in files) decodeJson<Presence>(text(PRESENCE), PRESENCE).checked() else null
+    }
+
     /** The golden vectors; empty for a bundle without. */
     val golden: List<GoldenCase> by lazy {
         if (GOLDEN in files) Golden.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else emptyList()
@@ -85,6 +90,7 @@ class ModelBundle(private val source: Source) {
         const val INDEX = "bundle.json"
         const val VOCABULARY = "vocabulary.json"
         const val EMBEDDINGS = "embeddings.bin"
+        const val PRESENCE = "presence.json"
         const val GOLDEN = "golden.json"
         const val GOLDEN_BINARY = "golden.bin"
 
@@ -116,4 +122,13 @@ class FolderSource(private val folder: File) : Source {
     override fun open(path: String): InputStream = File(folder, path).inputStream()
 
     override fun file(info: FileInfo): File = File(folder, info.path)
+}
+
+/** The content of presence.json. */
+@Serializable
+private data class Presence(val output: String, val statistic: String, val threshold: Double) {
+    fun checked(): Double {
+        if (output == "relevance" && statistic == "max" && threshold > 0 && threshold < 1) return threshold
+        throw EdgekitException("${ModelBundle.PRESENCE} has no threshold between 0 and 1 for the highest relevance")
+    }
 }

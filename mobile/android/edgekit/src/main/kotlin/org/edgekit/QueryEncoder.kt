@@ -4,8 +4,8 @@ import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import kotlinx.serialization.Serializable
 
-/** An encoded query: its vector, the known words, and the words that the vocabulary does not contain. */
-class Query(val vector: FloatArray, val known: List<String>, val unknown: List<String>)
+/** An encoded query: its vector and its words. */
+class Query(val vector: FloatArray, val known: List<String>)
 
 /**
  * A query's vector is the mean of its words' rows in the embedding table.
@@ -16,21 +16,21 @@ class Query(val vector: FloatArray, val known: List<String>, val unknown: List<S
 class QueryEncoder private constructor(val words: List<String>, val dim: Int, private val table: FloatArray) {
     private val rows = words.withIndex().associate { (row, word) -> word to row }
 
-    /** Encode a text. Throws an EdgekitException if no word is known. */
+    /** Encode a text. Throws an EdgekitException if it has no word, or an unknown one: "not red" is not "red". */
     fun encode(text: String): Query {
         val words = WORD.findAll(text.lowercase()).map { it.value }.toList()
-        val (known, unknown) = words.partition { it in rows }
-        if (known.isEmpty()) {
+        val unknown = words.filter { it !in rows }.distinct()
+        if (words.isEmpty() || unknown.isNotEmpty()) {
             val examples = this.words.take(3).joinToString { "'$it'" }
             val what = if (words.isEmpty()) "the query is empty" else "the model does not know ${unknown.joinToString { "'$it'" }}"
             throw EdgekitException("$what: try for example $examples")
         }
         val sum = DoubleArray(dim)
-        for (word in known) {
+        for (word in words) {
             val start = rows.getValue(word) * dim
             for (i in 0 until dim) sum[i] += table[start + i]
         }
-        return Query(FloatArray(dim) { (sum[it] / known.size).toFloat() }, known, unknown)
+        return Query(FloatArray(dim) { (sum[it] / words.size).toFloat() }, words)
     }
 
     companion object {

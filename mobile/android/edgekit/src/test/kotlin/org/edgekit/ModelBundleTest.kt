@@ -33,6 +33,17 @@ class ModelBundleTest {
     }
 
     @Test
+    fun saysWhetherAnythingIsThere() {
+        assertEquals(0.47, bundle.presenceThreshold)
+        fun answer(vararg relevance: Float) = Answer(relevance, LongArray(0), LongArray(0))
+        assertEquals(true, answer(0.1f, 0.48f).isPresent(bundle.presenceThreshold))
+        assertEquals(false, answer(0.1f, 0.46f).isPresent(bundle.presenceThreshold))
+        assertEquals(null, answer(0.1f).isPresent(null))
+        val wrong = Files.bundle(createTempDirectory("edgekit").toFile(), presence = Files.PRESENCE.replace("0.47", "1.5"))
+        assertFailsWith<EdgekitException> { ModelBundle(FolderSource(wrong)).presenceThreshold }
+    }
+
+    @Test
     fun checksThisDeviceWithGoldenVectors() {
         val reports = ToyRunner(model).selfTest(bundle)
         assertEquals(listOf(""), reports.map { it.reason })

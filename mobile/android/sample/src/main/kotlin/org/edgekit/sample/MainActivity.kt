@@ -84,10 +84,10 @@ class MainActivity : AppCompatActivity() {
         val start = System.nanoTime()
         val answer = runner.answer(shown.toPicture(), query.vector)
         val spent = (System.nanoTime() - start) / 1e6
-        val unknown = if (query.unknown.isEmpty()) "" else getString(R.string.unknown, query.unknown.joinToString())
         show(paint(shown, answer))
         val best = answer.indices[0].toInt()
-        showStatus(getString(R.string.answer, spent, best, answer.relevance[best], unknown))
+        val text = if (answer.isPresent(bundle.presenceThreshold) == false) R.string.nothing else R.string.answer
+        showStatus(getString(text, spent, best, answer.relevance[best]))
     }
 
     private fun check() {

@@ -1,0 +1,90 @@
+"""Rounding of weights that looks at what they are multiplied with (GPTQ; Frantar et al., 2023, algorithm 1).
+
+    x [..., K] -> MatMul or Gemm, weight fp32 [K, N]
+    x [..., K] -> MatMul or Gemm, weight fp32 [K, N] whose columns are whole multiples of max|column| / 127
+
+Inputs of a layer are correlated, so that the error of one rounded weight can be undone by the weights that follow: of
+the sum of squares of `x (W - W')` 5 to 20 dB less remain in arr-coc-tiny's layers than with rounding to the nearest.
+The largest weight of each output keeps its value, and so every quantizer with one symmetric scale an output finds the
+same grid again and adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.model.spec import Array
+from edgekit.onnxgraph import weight_only
+from edgekit.onnxgraph.groups import linear_groups, nodes_of
+
+if TYPE_CHECKING:
+    import onnx
+
+LEVELS = 127
+"""Steps on either side of zero: 8 bits without the lowest value."""
+DAMPING = 0.01
+"""Share of the mean of the moments' diagonal that is added to it, as in GPTQ's own code: directions that the samples
+hardly have must not be filled with error."""
+BLOCK = 64
+"""Inputs whose errors are passed on together; of no effect on the result but for the order of sums."""
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""Of a scale."""
+
+
+def round_weights(
+    graph: onnx.ModelProto, moments: Mapping[str, Array], levels: int = LEVELS, floats: tuple[str, ...] = ()
+) -> None:
+    """Round the weights of the linear layers in place; one that anything else reads too stays as it is.
+
+    So do those of groups that stay in float arithmetic, which are only stored in INT8, and rounded to the nearest then:
+    such a layer often reads something with few values (a query out of a vocabulary), and what samples do not have in
+    them would be filled with error.
+
+    Args:
+        graph: In fp32.
+        moments: Mean of `x x^T` over samples and rows, [K, K], by the name of the tensor that a layer reads.
+        levels: Steps on either side of zero.
+        floats: Groups that stay in float arithmetic.
+    """
+    from onnx import numpy_helper
+
+    weights = {i.name: i for i in graph.graph.initializer}
+    chosen = set(nodes_of(linear_groups(graph), floats))
+    others = {name for node in graph.graph.node if node.name not in chosen for name in node.input}
+    done: set[str] = set()
+    for node in graph.graph.node:
+        if node.name not in chosen or node.input[0] not in moments or node.input[1] in done | others:
+            continue
+        done.add(node.input[1])
+        values, turned = numpy_helper.to_array(weights[node.input[1]]), weight_only.transposed(node)
+        rounded = rounded_rows(values if turned else values.T, moments[node.input[0]], levels)
+        fitting = np.ascontiguousarray(rounded if turned else rounded.T).astype(np.float32)
+        weights[node.input[1]].CopyFrom(numpy_helper.from_array(fitting, node.input[1]))
+
+
+def rounded_rows(weight: Array, moment: Array, levels: int = LEVELS) -> Array:
+    """Weight [N, K], a row an output, on its grid of so many steps on either side of zero; moment [K, K]."""
+    values = weight.astype(np.float64)
+    scale = np.maximum(np.abs(values).max(1) / levels, SMALLEST)
+    largest = np.abs(values).argmax(1)
+    damped = moment + np.eye(len(moment)) * max(DAMPING * float(np.diag(moment).mean()), SMALLEST)
+    order = np.argsort(-np.diag(damped), kind="stable")  # what is large is rounded first, while most can still make up
+    factor = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
+    values, steps = values[:, order], np.zeros_like(values)
+    kept = np.sign(weight[np.arange(len(weight)), largest]) * levels
+    for start in range(0, len(order), BLOCK):
+        stop = min(start + BLOCK, len(order))
+        errors = np.zeros((len(values), stop - start))
+        for column in range(start, stop):
+            rounded = np.clip(np.round(values[:, column] / scale), -levels, levels)
+            rounded = np.where(largest == order[column], kept, rounded)
+            errors[:, column - start] = (values[:, column] - rounded * scale) / factor[column, column]
+            values[:, column:stop] -= np.outer(errors[:, column - start], factor[column, column:stop])
+            steps[:, column] = rounded
+        values[:, stop:] -= errors @ factor[start:stop, stop:]
+    result = np.empty_like(steps)
+    result[:, order] = steps
+    return np.asarray(result * scale[:, None])
