@@ -68,6 +68,7 @@ def _table() -> dict[str, MetricInfo]:
     rows = (
         MetricInfo(name="max abs", meaning="largest absolute difference", unit="score", widened=True),
         MetricInfo(name="mean abs", meaning="mean absolute difference", unit="score"),
+        MetricInfo(name="astray", meaning="the same over half the spread of real scores at least", relative=True),
         MetricInfo(name="unexplained", meaning="root mean square difference over the map's spread", relative=True),
         MetricInfo(
             name="cosine", meaning="cosine similarity of an image", better="higher", style="share", relative=True

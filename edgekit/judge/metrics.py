@@ -202,7 +202,9 @@ def _scores(r: Array, c: Array, scale: float) -> _Rows:
     yield "max abs", off.max(1), patch
     yield "mean abs", off.mean(1), patch
     error = (off * off).sum(1)
-    yield "unexplained", np.sqrt(error / r.shape[1]) / np.maximum(r.std(1), floor), patch
+    rms, wide = np.sqrt(error / r.shape[1]), FLOORED * scale if np.isfinite(scale) else floor
+    yield "unexplained", rms / np.maximum(r.std(1), floor), patch
+    yield "astray", rms / np.maximum(r.std(1), wide), patch
     directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
     yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), patch
     yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), patch

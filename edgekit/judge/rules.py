@@ -42,7 +42,7 @@ def rules_of(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
     elif real:
         rules |= {("scores", "unexplained"): GROSS_UNEXPLAINED, ("features", "row cosine"): GROSS_ROW_COSINE}
     else:
-        rules |= {("scores", "unexplained"): STRANGE_UNEXPLAINED}
+        rules |= {("scores", "astray"): STRANGE_UNEXPLAINED}
     return {key: limit for key, limit in rules.items() if limit is not None}
 
 

@@ -53,7 +53,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     partitioners = [partition.XnnpackDynamicallyQuantizedPartitioner(), partition.XnnpackPartitioner()]
     lowered = _executorch.lowered(spec, quantized, partitioners)
     (out / ENTRY).write_bytes(lowered.data)
-    kept = f"; kept in fp32: {', '.join((*float_parts, *ends))}" if float_parts or ends else ""
+    kept = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
     return Exported(precision="int8", entry=ENTRY, dynamic=axes, notes=notes)
 
