@@ -52,6 +52,12 @@ ANSWERED = 0.25
 NOTHING = 0.5
 """Weight of a query that nothing answers, against 1 for the mean of those that are answered."""
 
+DIMMED = 0.1
+"""Share of the images that are darkened, in float and not in steps of 1/255 as `exposure.tone` does it."""
+
+DARKEST = 0.05
+"""Smallest factor of a darkened image; its logarithm is drawn uniformly between this one's and 0."""
+
 _EPSILON = 1e-5
 
 
@@ -132,7 +138,7 @@ class Trainee(nn.Module):
         """Loss of a batch, and its terms."""
         model, truth, anything = self.model, batch.truth, batch.visible.sum(1)
         with torch.autocast(batch.pixels.device.type, torch.bfloat16):
-            features, rows, columns = model.texture(batch.pixels.to(torch.float32) / 255.0)
+            features, rows, columns = model.texture(_dimmed(batch.pixels.to(torch.float32) / 255.0))
         features = features.float()
         features = features + NOISE * torch.randn_like(features)
         asked = model.query_content(features, batch.queries)
@@ -163,6 +169,12 @@ class Trainee(nn.Module):
         loss = terms["relevance"] + sum(weight * terms[name] for name, weight in AUXILIARY.items())
         terms |= {f"weight {index}": weights[..., index].mean() for index in range(3)}
         return loss, {name: term.detach() for name, term in terms.items()}
+
+
+def _dimmed(images: Tensor) -> Tensor:
+    """Some of the images [B, 3, H, W] darkened."""
+    chosen, strength = torch.rand(2, len(images), 1, 1, 1, device=images.device)
+    return images * torch.where(chosen < DIMMED, DARKEST**strength, 1.0)
 
 
 def _nearness(rows: int, columns: int, device: torch.device) -> Tensor:
