@@ -218,7 +218,7 @@ def _extremes(spec: ModelSpec, samples: Samples) -> Samples:
     """What the gate asks beside real inputs: random and extreme ones, and a few real ones changed (dark, flat ...)."""
     odd = stress_batch(spec)
     first = samples.part(0, CONDITIONED)
-    own = {name: {i: a[row : row + 1] for i, a in first.inputs.items()} for row, name in enumerate(first.names)}
+    own = dict(zip(first.names, first.batches(1), strict=True))
     changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
     rows = [odd.inputs, *changed.values()]
     return Samples({i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}, (*odd.names, *changed))
