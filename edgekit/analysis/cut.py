@@ -72,6 +72,7 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
     rounded: dict[str, onnx.NodeProto] = {}
+    added: set[str] = set()
     source: dict[str, str] = {}
     nodes: list[onnx.NodeProto] = []
     for node in copy.graph.node:
@@ -83,7 +84,8 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
             rounded[node.output[0]], source[node.output[0]] = rounded[first], node.output[0]
         elif node.op_type == "DequantizeLinear" and source.get(first) == first:
             made = f"{first}/rounded"
-            if not any(made in other.output for other in nodes):
+            if made not in added:
+                added.add(made)
                 nodes.append(helper.make_node("QuantizeLinear", [first, *rounded[first].input[1:]], [made], name=made))
             node.input[0] = made
         nodes.append(node)

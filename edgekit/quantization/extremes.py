@@ -14,7 +14,7 @@ def extremes(spec: ModelSpec, samples: Samples) -> Samples:
     """Random and extreme inputs, and a few real ones changed (dark, bright, grey, flat ...)."""
     odd = stress_batch(spec)
     first = samples.part(0, CONDITIONED)
-    own = {name: {i: a[row : row + 1] for i, a in first.inputs.items()} for row, name in enumerate(first.names)}
+    own = dict(zip(first.names, first.batches(1), strict=True))
     changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
     rows = [odd.inputs, *changed.values()]
     return Samples({i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}, (*odd.names, *changed))

@@ -95,6 +95,19 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
     assert rows["onnx-fp16"].status == "verified"
 
 
+def test_an_artifact_that_its_exporter_found_wrong_is_rejected_whatever_it_answers(build: Path) -> None:
+    found = "no recipe holds the gate's limits"
+    made = read_artifact(build / "onnx").model_copy(update={"failures": (found,)})
+    with staging(build / "onnx") as staged:
+        shutil.copy(build / "onnx" / "model.onnx", staged)
+        commit(staged, made)
+    rows = run.verify(build, QuietListener())
+    assert rows["onnx"].status == "rejected"
+    (reason,) = rows["onnx"].verdict.reasons
+    assert (reason.place, reason.fact.code, str(reason.fact)) == ("cpu", Code.EXPORTER_FAILURE, found)
+    assert read_artifact(build / "onnx").rejected
+
+
 def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
     build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
