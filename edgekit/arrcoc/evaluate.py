@@ -33,6 +33,9 @@ QUERIES = 2
 UNANSWERABLE = (25, 25)
 """Of a hundred attribute queries, how many are absent and hard ones: half of them have no answer."""
 
+GOALS = (0.02, 0.04)
+"""Rates of misses and of false alarms that are aimed at: on rendered scenes, and on photographs."""
+
 _PIXELS = 128 * 224 * 224
 
 
@@ -106,11 +109,11 @@ def by_kind(answers: Answers, relevance: Array) -> dict[str, Scores]:
     return scores
 
 
-def tuning(model: ArrCoc, bank: Tensor, scenes: int) -> list[tuple[Array, Array]]:
-    """Relevance and truth on rendered scenes and on training photographs: what the presence threshold is chosen on."""
+def tuning(model: ArrCoc, bank: Tensor, scenes: int) -> list[tuple[Array, Array, float]]:
+    """Relevance, truth and goal on rendered scenes and on training photographs, for `presence.threshold`."""
     samples = (Sample(datasets.TUNING, scenes), Sample(datasets.TUNING + scenes, scenes, bank=bank))
     answers = [answer(model, sample) for sample in samples]
-    return [(one.relevance, one.truth) for one in answers]
+    return [(one.relevance, one.truth, goal) for one, goal in zip(answers, GOALS, strict=True)]
 
 
 def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:

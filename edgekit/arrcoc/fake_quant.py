@@ -7,11 +7,6 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
-LEVELS = 255
-"""Steps of an 8-bit activation between the smallest and the largest value of its tensor."""
-FEWER = 63
-"""Steps at the end of a training: what answers the same on a grid four times as coarse has room on the real one."""
-
 
 class Coarse:
     """Rounds the inputs and, within a `with` block, the weights of linear layers and convolutions.
@@ -23,12 +18,12 @@ class Coarse:
         model: Its layers get hooks that stay.
 
     Attributes:
-        steps: Of an activation's grid: `LEVELS`, or fewer for coarser ones.
+        steps: Of an activation's grid: 255 for 8 bits, or fewer for coarser ones.
     """
 
     def __init__(self, model: nn.Module) -> None:
         # A tensor, since compiled code is made anew for every number.
-        self.steps = torch.tensor(float(LEVELS), device=next(model.parameters()).device)
+        self.steps = torch.tensor(255.0, device=next(model.parameters()).device)
         layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
         for layer in layers:
             if isinstance(layer, nn.Linear):

@@ -21,9 +21,8 @@ AUXILIARY = {
     "attributes": 0.2,
     "far": 0.02,
     "range": 1e-3,
-    "presence": 0.15,
 }
-"""Weights of the auxiliary terms, against 1 for relevance itself."""
+"""Weights of the auxiliary terms, against 1 for relevance itself; that of presence is `Trainee.presence`."""
 
 NOISE = 0.03
 """Deviation of the noise on the features: answers must not hang on what INT8 or fp16 rounds away."""
@@ -51,9 +50,6 @@ ANSWERED = 0.25
 
 NOTHING = 0.5
 """Weight of a query that nothing answers, against 1 for the mean of those that are answered."""
-
-DIMMED = 0.1
-"""Share of the images that are darkened, in float and not in steps of 1/255 as `exposure.tone` does it."""
 
 DARKEST = 0.05
 """Smallest factor of a darkened image; its logarithm is drawn uniformly between this one's and 0."""
@@ -127,18 +123,29 @@ def crop(scenes: Scenes, questions: Questions, table: Tensor, window: Window, fr
 
 
 class Trainee(nn.Module):
-    """The model and a head that reads attributes off its tokens, which is thrown away after training."""
+    """The model and a head that reads attributes off its tokens, which is thrown away after training.
+
+    Attributes:
+        presence: Weight of the loss of the highest relevance.
+        dimmed: Share of the images that are darkened.
+    """
+
+    presence: Tensor
+    dimmed: Tensor
 
     def __init__(self, model: ArrCoc, width: int) -> None:
         super().__init__()
         self.model = model
         self.head = nn.Linear(width, sum(map(len, ATTRIBUTES)))
+        # Tensors, since compiled code is made anew for every number.
+        self.register_buffer("presence", torch.tensor(0.0), persistent=False)
+        self.register_buffer("dimmed", torch.tensor(0.0), persistent=False)
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of a batch, and its terms."""
         model, truth, anything = self.model, batch.truth, batch.visible.sum(1)
         with torch.autocast(batch.pixels.device.type, torch.bfloat16):
-            features, rows, columns = model.texture(_dimmed(batch.pixels.to(torch.float32) / 255.0))
+            features, rows, columns = model.texture(_dimmed(batch.pixels.to(torch.float32) / 255.0, self.dimmed))
         features = features.float()
         features = features + NOISE * torch.randn_like(features)
         asked = model.query_content(features, batch.queries)
@@ -166,15 +173,16 @@ class Trainee(nn.Module):
             "presence": (_entropy(relevance.amax(2), there.float()) * (there | nothing)).mean(),
             "range": ((logits.abs() - RANGE).clamp(min=0.0) ** 2).mean(),
         }
-        loss = terms["relevance"] + sum(weight * terms[name] for name, weight in AUXILIARY.items())
+        loss = terms["relevance"] + self.presence * terms["presence"]
+        loss = loss + sum(weight * terms[name] for name, weight in AUXILIARY.items())
         terms |= {f"weight {index}": weights[..., index].mean() for index in range(3)}
         return loss, {name: term.detach() for name, term in terms.items()}
 
 
-def _dimmed(images: Tensor) -> Tensor:
-    """Some of the images [B, 3, H, W] darkened."""
+def _dimmed(images: Tensor, share: Tensor) -> Tensor:
+    """A share of the images [B, 3, H, W] darkened."""
     chosen, strength = torch.rand(2, len(images), 1, 1, 1, device=images.device)
-    return images * torch.where(chosen < DIMMED, DARKEST**strength, 1.0)
+    return images * torch.where(chosen < share, DARKEST**strength, 1.0)
 
 
 def _nearness(rows: int, columns: int, device: torch.device) -> Tensor:

@@ -5,8 +5,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-SHARES = (55, 4), (70, 12)
-"""Of a hundred scenes, how many have a photograph, and how many of these no object: at first, and in the finish."""
+
+@dataclass(frozen=True)
+class Part:
+    """What differs between the two parts of a training.
+
+    Attributes:
+        shares: Of a hundred scenes, how many have a photograph, and how many of these no object.
+        levels: Steps of an activation's grid: 255 for 8 bits. What answers the same on a grid almost three times as
+            coarse has room on the real one.
+        rate: Share of the plan's learning rate.
+        presence: Weight of the loss of the highest relevance, against 1 for relevance itself.
+        dimmed: Share of the images that are darkened, in float and not in steps of 1/255 as `exposure.tone` does it.
+    """
+
+    shares: tuple[int, int]
+    levels: int
+    rate: float
+    presence: float
+    dimmed: float
+
+
+FIRST = Part(shares=(55, 4), levels=255, rate=1.0, presence=0.15, dimmed=0.0)
+FINISH = Part(shares=(70, 12), levels=90, rate=0.2, presence=0.3, dimmed=0.1)
 
 
 @dataclass(frozen=True)
@@ -15,13 +36,13 @@ class Plan:
 
     Attributes:
         steps: Optimizer steps.
-        finish: Steps after them, from the averaged weights on: activations rounded to `FEWER` steps, other `SHARES`.
+        finish: Steps after them, from the averaged weights on, as `FINISH` says.
         batch: Scenes of 224 x 224 a step.
         queries: Queries a scene.
         chunks: Chunks of scenes in each pool.
         chunk: Scenes a chunk; a quarter of it for large ones.
         every: Steps between new chunks.
-        rate: Highest learning rate; a fifth of it in the finish.
+        rate: Highest learning rate.
         warmup: Steps to reach it, a third of them in the finish; a cosine leads down to a hundredth of it.
         decay: Weight decay of matrices.
         average: Decay of the exponential moving average of the weights, which is what is kept.
@@ -30,7 +51,7 @@ class Plan:
     """
 
     steps: int = 20000
-    finish: int = 6000
+    finish: int = 12000
     batch: int = 512
     queries: int = 8
     chunks: int = 48
@@ -43,12 +64,16 @@ class Plan:
     seed: int = 7
     only: str = ""
 
+    def part(self, step: int) -> Part:
+        """Which part a step belongs to."""
+        return FIRST if step < self.steps else FINISH
+
 
 def schedule(step: int, plan: Plan) -> float:
     """Share of the highest learning rate at a step."""
     if step < plan.steps:
-        return _arc(step, plan.steps, plan.warmup)
-    return 0.2 * _arc(step - plan.steps, plan.finish, plan.warmup // 3)
+        return FIRST.rate * _arc(step, plan.steps, plan.warmup)
+    return FINISH.rate * _arc(step - plan.steps, plan.finish, plan.warmup // 3)
 
 
 def _arc(step: int, steps: int, warmup: int) -> float:

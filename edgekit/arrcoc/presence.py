@@ -69,18 +69,18 @@ def measure(relevance: Array, truth: Array, answer: Array, threshold: float) -> 
     )
 
 
-def threshold(*sets: tuple[Array, Array]) -> float:
-    """The threshold, in steps of 0.005, whose largest rate of misses or false alarms over all sets is smallest.
+def threshold(*sets: tuple[Array, Array, float]) -> float:
+    """The threshold, in steps of 0.005, at which the rates of misses and of false alarms are least beside their goals.
 
     Args:
-        sets: Relevance [n, N] and truth [n, N] of each.
+        sets: Of each its relevance [n, N], its truth [n, N] and the goal of both rates.
     """
     found = []
     for step in range(1, 200):
         at, rates = step / 200, []
-        for relevance, truth in sets:
+        for relevance, truth, goal in sets:
             reached, seen = relevance.max(1) >= at, truth.sum(1)
-            rates += [float((~reached[seen > SEEN]).mean()), float(reached[seen == 0].mean())]
+            rates += [float((~reached[seen > SEEN]).mean()) / goal, float(reached[seen == 0].mean()) / goal]
         found.append((max(rates), at))
     smallest = min(rate for rate, _ in found)
     # The middle of the thresholds that are as good.

@@ -22,10 +22,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from edgekit.arrcoc import evaluate, gather, presence
-from edgekit.arrcoc.fake_quant import FEWER, LEVELS, Coarse
+from edgekit.arrcoc.fake_quant import Coarse
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
 from edgekit.arrcoc.objective import Batch, Trainee, crop
-from edgekit.arrcoc.plan import SHARES, Plan, schedule
+from edgekit.arrcoc.plan import FINISH, FIRST, Plan, schedule
 from edgekit.arrcoc.pool import Pool
 from edgekit.arrcoc.queries import concept_table
 from edgekit.arrcoc.views import LARGE, window
@@ -71,7 +71,10 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = plan.rate * schedule(self.step, plan)
         batch = crop(scenes, asked, self.table, seen, pool.frame)
-        self.coarse.steps.fill_(LEVELS if self.step < plan.steps else FEWER)
+        part = plan.part(self.step)
+        self.coarse.steps.fill_(part.levels)
+        self.trainee.presence.fill_(part.presence)
+        self.trainee.dimmed.fill_(part.dimmed)
         with self.coarse(63 if self.step % 2 else 127):
             terms: dict[str, Tensor]
             loss, terms = (self.compiled if view.compiled else self.trainee)(batch)
@@ -188,10 +191,12 @@ def run(
         training.begin(start)
     training.resume(out)
     LOG.info("step %d, %.0f s: %d photographs", training.step, time.monotonic() - begun, len(bank))
-    for last, shares in zip((plan.steps, plan.steps + plan.finish), SHARES, strict=True):
+    for last, part in ((plan.steps, FIRST), (plan.steps + plan.finish, FINISH)):
         if training.step < last and time.monotonic() - begun < 60 * minutes:
             # Not kept in a name: two lots of pools are more than a device's memory.
-            _train(training, last, pools(plan, training.step, device, bank, shares), out, begun, minutes, save_every)
+            _train(
+                training, last, pools(plan, training.step, device, bank, part.shares), out, begun, minutes, save_every
+            )
     training.save(out)
     if training.step < plan.steps + plan.finish:
         LOG.info("stopped at step %d of %d: the same command goes on", training.step, plan.steps + plan.finish)
@@ -216,7 +221,7 @@ def finish(training: Training, out: Path, bank: Tensor, seconds: float) -> None:
     """Write the weights, the presence threshold and `metrics.json`, which has every figure of the model card."""
     model, gpu = training.kept.model, training.device.type == "cuda"
     write(model, out / "model.safetensors")
-    threshold = presence.threshold(*evaluate.tuning(model, bank, SCENES // 2 if gpu else 16))
+    threshold = presence.threshold(*evaluate.tuning(model, bank, SCENES if gpu else 16))
     presence.save(threshold, out)
     LOG.info("measuring at a threshold of %.3f", threshold)
     report = evaluate.report(model, threshold, SCENES if gpu else 16)
@@ -225,7 +230,7 @@ def finish(training: Training, out: Path, bank: Tensor, seconds: float) -> None:
 
 
 def pools(
-    plan: Plan, step: int, device: torch.device, bank: Tensor | None, shares: tuple[int, int] = SHARES[0]
+    plan: Plan, step: int, device: torch.device, bank: Tensor | None, shares: tuple[int, int] = FIRST.shares
 ) -> tuple[Pool, Pool]:
     """The scenes of 224 x 224 and the large ones, as they are at a step; their seeds are apart."""
     large = max(plan.chunk // 8, 1)

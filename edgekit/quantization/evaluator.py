@@ -11,11 +11,12 @@ import numpy as np
 
 from edgekit.judge import metrics, verdict
 from edgekit.judge.noise import score_tolerance
+from edgekit.judge.spread import spreads
 from edgekit.judge.tolerance import INT8, Tolerance
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.quantization.calibration import Samples
 from edgekit.reference.answers import answered
-from edgekit.reference.batches import Batch
+from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.runtime import ort
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Evaluator:
         graph: The fp32 graph, which is the truth here.
         samples: Held back from calibration.
         folder: Where candidates may be written to be opened.
-        extremes: Inputs that are no photographs, as the gate asks them: ranges made from photographs may not hold them.
+        beside: What else the gate asks: extreme inputs, which ranges made from photographs may not hold, and shapes.
         settings: Entries of ONNX Runtime's session configuration to judge with.
     """
 
@@ -67,12 +68,13 @@ class Evaluator:
         graph: onnx.ModelProto,
         samples: Samples,
         folder: Path,
-        extremes: Samples | None = None,
+        beside: tuple[Batch, ...] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
-        self._asked = [samples] if extremes is None else [samples, extremes]
+        self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names), *beside)
         self._truth = self._answers(self.opened(graph, "fp32"))
+        self._scales = spreads(spec.outputs, self._truth[:1], {})
 
     def opened(self, graph: onnx.ModelProto, name: str) -> Runtime:
         """A graph in ONNX Runtime."""
@@ -84,11 +86,23 @@ class Evaluator:
         """Run all samples through a graph and compare."""
         answers = self._answers(self.opened(graph, "candidate"))
         tolerance = score_tolerance(INT8, 0.0)
-        found, *extremes = (
-            metrics.compare(self._spec.outputs, right, got, asked.names, score_tolerance=tolerance)
+        found, *more = (
+            replace(
+                metrics.compare(
+                    self._spec.outputs, right, got, asked.names, score_tolerance=tolerance, scales=self._scales
+                ),
+                real=bool(asked.sizes),
+            )
             for asked, right, got in zip(self._asked, self._truth, answers, strict=True)
         )
-        passed = verdict.judge(stricter(INT8), {}, evaluation=[found], stress=extremes)
+        others = list(zip(self._asked[1:], more, strict=True))
+        passed = verdict.judge(
+            stricter(INT8),
+            {},
+            evaluation=[found],
+            stress=[one for asked, one in others if not asked.sizes],
+            grid=[(asked.sizes, one) for asked, one in others if asked.sizes],
+        )
         held = verdict.judge(untasked(INT8), {}, evaluation=[found])
         return Quality(
             passed=passed.status != "rejected",
@@ -105,8 +119,7 @@ class Evaluator:
 
     def _answers(self, runtime: Runtime) -> list[Mapping[str, Array]]:
         """The answers to all that is asked, one sample a run, as the reference is asked."""
-        batches = [Batch(f"samples {n}", asked.inputs, {}, {}, asked.names) for n, asked in enumerate(self._asked)]
-        found, _ = answered(runtime, self._spec.outputs, batches)
+        found, _ = answered(runtime, self._spec.outputs, self._asked)
         runtime.close()
         return [batch.outputs for batch in found]
 

@@ -18,9 +18,9 @@ from edgekit.model.source import load_model
 from edgekit.onnxgraph import dynamic, folding, save, weight_only
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import calibration, conditioning, vnni
+from edgekit.quantization.beside import beside
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Evaluator
-from edgekit.quantization.extremes import extremes
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -48,7 +48,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.1, "rounding the weights")
-    made, kept_float = _quantized(spec, graph, floats, job.get(REDUCE_RANGE))
+    made, kept_float = _quantized(spec, graph, floats, job)
     stored = weight_only.stored(made)
     if not parts and not stored:
         raise ExportError(
@@ -64,13 +64,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 
 def _quantized(
-    spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], reduce_range: bool
+    spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The INT8 graph and its groups in float: conditioned, or as it is where that is nearer to fp32.
 
-    What decides are samples that the conditioning has not seen, and random, extreme and changed inputs. Without a
-    calibration set nothing is conditioned.
+    What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
+    inputs. Without a calibration set nothing is conditioned.
     """
+    reduce_range = job.get(REDUCE_RANGE)
     plain = dynamic.quantize_dynamic(graph, floats, reduce_range=reduce_range)
     if spec.calibration is None:
         return plain, floats
@@ -83,7 +84,7 @@ def _quantized(
         return made, ready.floats
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         asked = samples.part(len(shown.names), None)
-        evaluator = Evaluator(spec, graph, asked, Path(place), extremes(spec, samples))
+        evaluator = Evaluator(spec, graph, asked, Path(place), beside(spec, samples, job.dynamic))
         found = [(evaluator.judge(one), one, kept) for one, kept in ((made, ready.floats), (plain, floats))]
     _, best, kept = max(found, key=lambda each: (each[0].passed, each[0].snr_db))
     return best, kept

@@ -92,7 +92,9 @@ def _searched(
 
     depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
     reduced = job.get(REDUCE_RANGE)
-    found = search(spec, ready.graph, samples, depth, job.cache, tell, methods, reduced, ready.floats, truth=graph)
+    found = search(
+        spec, ready.graph, samples, depth, job.cache, tell, methods, reduced, ready.floats, graph, job.dynamic
+    )
     recipe = found.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:

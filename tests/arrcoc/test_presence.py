@@ -20,7 +20,15 @@ def test_rates_leave_out_what_is_hardly_in_sight() -> None:
 
 def test_the_threshold_is_in_the_middle_of_the_gap() -> None:
     relevance = np.array([[0.8, 0.1], [0.5, 0.0], [0.1, 0.2], [0.1, 0.4], [0.9, 0.3]])
-    assert presence.threshold((relevance, TRUTH)) == pytest.approx(0.6, abs=0.01)
+    assert presence.threshold((relevance, TRUTH, 0.02)) == pytest.approx(0.6, abs=0.01)
+
+
+def test_the_threshold_gives_way_where_the_goal_is_wider() -> None:
+    """Unanswered queries of one set reach 0.6, and an answered one of the other only 0.4."""
+    high = np.array([[0.9, 0.0], [0.0, 0.0], [0.6, 0.0], [0.5, 0.0], [0.9, 0.0]])
+    low = np.array([[0.4, 0.0], [0.0, 0.0], [0.2, 0.0], [0.1, 0.0], [0.9, 0.0]])
+    assert presence.threshold((high, TRUTH, 0.01), (low, TRUTH, 0.1)) > 0.6
+    assert presence.threshold((high, TRUTH, 0.1), (low, TRUTH, 0.01)) <= 0.4
 
 
 def test_a_threshold_is_read_as_it_was_written(tmp_path: Path) -> None:

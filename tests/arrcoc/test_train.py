@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import save_file
 
 from edgekit.arrcoc import evaluate, photographs, questions, scenes, train, views
-from edgekit.arrcoc.fake_quant import FEWER, LEVELS, Coarse, rounded
+from edgekit.arrcoc.fake_quant import Coarse, rounded
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
 from edgekit.arrcoc.objective import Window, _haloed, _nearness
-from edgekit.arrcoc.plan import Plan
+from edgekit.arrcoc.plan import FINISH, FIRST, Plan
 from edgekit.arrcoc.pool import POSED, Pool
 
 CPU = torch.device("cpu")
@@ -61,13 +61,18 @@ def test_the_finish_goes_on_from_the_average_on_a_coarser_grid() -> None:
     training = train.Training(Plan(**{**vars(PLAN), "steps": 1, "finish": 2, "rate": 0.0}), CPU)
     scenes_of_it = pools(0)
     training.advance(scenes_of_it)
-    assert float(training.coarse.steps) == LEVELS
+    assert float(training.coarse.steps) == FIRST.levels
+    assert (float(training.trainee.presence), float(training.trainee.dimmed)) == (pytest.approx(0.15), 0.0)
     average = weights(training)
     with torch.no_grad():
         for parameter in training.trainee.parameters():
             parameter.add_(1.0)
     training.advance(scenes_of_it)
-    assert float(training.coarse.steps) == FEWER
+    assert float(training.coarse.steps) == FINISH.levels
+    assert (float(training.trainee.presence), float(training.trainee.dimmed)) == (
+        pytest.approx(0.3),
+        pytest.approx(0.1),
+    )
     assert all(torch.equal(value, average[name]) for name, value in training.trainee.state_dict().items())
 
 
@@ -162,7 +167,7 @@ def test_targets_fall_off_with_the_distance() -> None:
 
 def test_rounding_lets_the_gradient_through() -> None:
     values = torch.randn(1000, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    coarse = rounded(values, torch.tensor(float(LEVELS)))
+    coarse = rounded(values, torch.tensor(255.0))
     (gradient,) = torch.autograd.grad(coarse.sum(), values)
     assert torch.equal(gradient, torch.ones(1000))
     step = float(values.detach().max() - values.detach().min()) / 255

@@ -1,0 +1,64 @@
+"""What a choice among quantized graphs is made on beside real inputs at default sizes: what the gate asks as well."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.model.shapes import grid
+from edgekit.model.spec import ModelSpec
+from edgekit.quantization.calibration import Samples
+from edgekit.reference.batches import REAL_STEP, RESIZED, STRESS, Batch, stress_batch
+from edgekit.reference.variations import BATCH, CONDITIONED, batch_of, changed_rows, fits, photograph_rows
+
+AT_A_SHAPE = 4
+"""Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""
+
+
+def beside(spec: ModelSpec, samples: Samples, dynamic: Collection[str]) -> tuple[Batch, ...]:
+    """Random, extreme and changed inputs, and real ones at the shapes of the grid.
+
+    Args:
+        spec: The model.
+        samples: The first are changed (dark, bright, grey, flat ...), the last are resized.
+        dynamic: The axes whose sizes the graph leaves open.
+    """
+    return (_extremes(spec, samples), *_shapes(spec, samples, dynamic))
+
+
+def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
+    odd = stress_batch(spec)
+    first = samples.part(0, CONDITIONED)
+    own = dict(zip(first.names, first.batches(1), strict=True))
+    changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
+    rows = [odd.inputs, *changed.values()]
+    inputs = {i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}
+    return replace(odd, name=STRESS, inputs=inputs, names=(*odd.names, *changed))
+
+
+def _shapes(spec: ModelSpec, samples: Samples, dynamic: Collection[str]) -> list[Batch]:
+    """Each with inputs of its own; a batch of one, since batches do not change what a row is answered."""
+    rows = samples.batches(1)
+    made: list[Batch] = []
+    if not fits(spec, rows):
+        return made
+    for sizes in _open_sizes(spec, dynamic):
+        for _ in range(AT_A_SHAPE):
+            number = len(made)
+            first = len(rows) - 1 - number * REAL_STEP % len(rows)
+            names = (samples.names[first],)
+            made.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, first), {}, sizes, names))
+    return made
+
+
+def _open_sizes(spec: ModelSpec, dynamic: Collection[str]) -> list[Mapping[str, int]]:
+    """The shapes of the grid with other than default sizes, without their batches."""
+    default = {name: axis.default for name, axis in spec.axes.items()} | {BATCH: 1}
+    found: list[Mapping[str, int]] = []
+    for shape in grid(spec.axes):
+        sizes = {name: shape[name] if name in dynamic and name != BATCH else default[name] for name in shape}
+        if sizes not in found and any(sizes[name] != default[name] for name in sizes):
+            found.append(sizes)
+    return found
