@@ -1,14 +1,15 @@
 """Golden vectors: a few evaluation images with the reference's answers, small enough to travel with an artifact.
 
 Browsers and phones run them on the user's own device before they trust it. The format (`golden.json`, `golden.bin`) is
-described in web/README.md. The images are those on which the usual mistakes of preprocessing show most.
+described in web/README.md. They are the image on which the usual mistakes of preprocessing show most, the one with the
+lowest scores (of arr-coc-tiny a photograph whose query nothing answers) and, where sizes are open, one of another width.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from edgekit.storage.files import dump_json
 
 FORMAT = 1
 JSON, BINARY = "golden.json", "golden.bin"
-CASES = 2
 CANDIDATES = 12  # evaluation images that are tried
 MOST_WORDS = 6  # of a query that is put into words again
 ROUNDING = 1e-4
@@ -114,23 +114,53 @@ def read_words(folder: Path) -> Words | None:
         raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error
 
 
-def choose_golden(spec: ModelSpec, recorded: Path, words: Words | None, answer: Answer) -> tuple[Case, ...]:
-    """The evaluation images on which the weakest of `FAULTS` shows most; none where no image is made of bytes.
+def choose_golden(
+    spec: ModelSpec, recorded: Path, words: Words | None, answer: Answer, dynamic: Collection[str] = ()
+) -> tuple[Case, ...]:
+    """A case of each kind; none where no image is made of bytes.
+
+    First the evaluation image on which the weakest of `FAULTS` shows most. Then, as far as they are others and there
+    are such: the one whose highest score is lowest, and the first one with another width.
+    The reference has no answer to the last: it is the proved fp32 artifact's.
 
     Args:
         spec: The model.
         recorded: The reference folder.
         words: What the query encoder knows.
         answer: Runs the proved fp32 artifact.
+        dynamic: The axes whose sizes every artifact of these golden vectors leaves open.
 
     Raises:
         ExportError: The model has no scores.
     """
-    found = sorted(
-        ((_weakest(case, spec, answer), number, case) for number, case in enumerate(cases(spec, recorded, words))),
-        key=lambda scored: (-scored[0], scored[1]),
-    )
-    return tuple(case for _, _, case in found[:CASES])
+    found = list(cases(spec, recorded, words))
+    if not found:
+        return ()
+    telling = max(found, key=lambda case: _weakest(case, spec, answer))
+    named = [case for case in found if case.words] or found
+    unanswered = min(named, key=lambda case: float(case.scores.max()))
+    chosen = {case.name: case for case in (telling, unanswered)}
+    other = _of_another_width(telling, spec, answer, dynamic)
+    return (*chosen.values(), *((other,) if other is not None else ()))
+
+
+def _of_another_width(case: Case, spec: ModelSpec, answer: Answer, dynamic: Collection[str]) -> Case | None:
+    """A case's image, cropped to about half its width, or repeated where so little is not allowed."""
+    image = next(i for i in spec.inputs if i.kind == "image")
+    name = image.shape[3]
+    if not isinstance(name, str) or name not in dynamic:
+        return None
+    axis, step = spec.axes[name], spec.axes[name].multiple_of
+    half = max(axis.default // 2 // step * step, -(-axis.minimum // step) * step)
+    width = half if half < axis.default else axis.default + step
+    if width > axis.maximum:
+        return None
+    columns = np.arange(width) % axis.default
+    cut = replace(case, name=f"{case.name}, {width} pixels wide", image=np.ascontiguousarray(case.image[:, columns]))
+    answers = answer(cut.inputs(spec))
+    scores = answers[_role(spec, "scores")][0].astype(np.float32)
+    counts, ranking = (_optional(spec, role, answers, 0) for role in ("counts", "ranking"))
+    return replace(cut, scores=scores, counts=counts, ranking=ranking)
 
 
 def largest(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer) -> float:
@@ -175,26 +205,26 @@ def write_golden(folder: Path, cases: tuple[Case, ...]) -> str:
 
 def cases(spec: ModelSpec, recorded: Path, words: Words | None, most: int = CANDIDATES) -> Iterator[Case]:
     """The first evaluation images of default size that are made of bytes, with their answers."""
-    batch = next((b for b in read_reference(recorded).batches if b.name == EVALUATION), None)
+    asked = next((b for b in read_reference(recorded).batches if b.name == EVALUATION), None)
     image = next((i for i in spec.inputs if i.kind == "image"), None)
     query = next((i for i in spec.inputs if i.kind == "query"), None)
-    if batch is None or image is None:
+    if asked is None or image is None:
         return
     size = spec.shape(image.name)[1:]
-    for row, name in enumerate(batch.names[:most]):
-        unit = (batch.inputs[image.name][row] - image.low) / (image.high - image.low)
+    for row, name in enumerate(asked.names[:most]):
+        unit = (asked.inputs[image.name][row] - image.low) / (image.high - image.low)
         pixels = np.rint(unit * 255).clip(0, 255).astype(np.uint8)
         if unit.shape != size or np.abs(unit * 255 - pixels).max() > 1e-2:
             continue
-        asked = batch.inputs[query.name][row] if query else np.empty(0, np.float32)
+        question = asked.inputs[query.name][row] if query else np.empty(0, np.float32)
         yield Case(
             name=name,
-            words=words.of(asked) if words and query else (),
+            words=words.of(question) if words and query else (),
             image=pixels.transpose(1, 2, 0),
-            query=asked,
-            scores=batch.outputs[_role(spec, "scores")][row],
-            counts=_optional(spec, "counts", batch.outputs, row),
-            ranking=_optional(spec, "ranking", batch.outputs, row),
+            query=question,
+            scores=asked.outputs[_role(spec, "scores")][row],
+            counts=_optional(spec, "counts", asked.outputs, row),
+            ranking=_optional(spec, "ranking", asked.outputs, row),
         )
 
 

@@ -122,7 +122,7 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
 def _golden(spec: ModelSpec, job: Job, fp32: Path) -> tuple[tuple[golden.Case, ...], golden.Words | None]:
     words = golden.read_words(job.model)
     with closing(OrtRuntime(fp32)) as runtime:
-        return golden.choose_golden(spec, job.reference, words, runtime.run), words
+        return golden.choose_golden(spec, job.reference, words, runtime.run, job.dynamic), words
 
 
 def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: ModelSpec, out: Path) -> Variant:

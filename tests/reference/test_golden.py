@@ -78,16 +78,23 @@ def test_images_that_are_not_made_of_bytes_are_passed_over(recorded: Path, tmp_p
     assert names == [name for i, name in enumerate(changed.names) if i != 1]
 
 
-def test_the_images_on_which_mistakes_show_most_are_chosen(recorded: Path) -> None:
+def test_one_case_of_each_kind_is_chosen(recorded: Path) -> None:
     spec = small_model()
     answer = EagerRuntime(spec).run
-    chosen = golden.choose_golden(spec, recorded, None, answer)
-    assert len(chosen) == golden.CASES
-    weakest = {case.name: golden._weakest(case, spec, answer) for case in golden.cases(spec, recorded, None)}
-    assert [case.name for case in chosen] == sorted(weakest, key=lambda name: -weakest[name])[: golden.CASES]
+    chosen = golden.choose_golden(spec, recorded, None, answer, ("width",))
+    found = {case.name: case for case in golden.cases(spec, recorded, None)}
+    telling, unanswered, wide = chosen
+    assert telling.name == max(found, key=lambda name: golden._weakest(found[name], spec, answer))
+    assert unanswered.name == min(found, key=lambda name: float(found[name].scores.max()))
+    height, width, _ = wide.image.shape
+    assert height != width
+    np.testing.assert_array_equal(wide.image[:, :height], telling.image[:, :width])
+    np.testing.assert_array_equal(wide.scores, answer(wide.inputs(spec))["relevance"][0])
+    closed = golden.choose_golden(spec, recorded, None, answer)
+    assert [case.name for case in closed] == [case.name for case in chosen[:2]]
     assert golden.largest(chosen, spec, answer) < 1e-6
     assert golden.undetected_faults(chosen, spec, answer, 0.0) == ()
-    assert set(golden.undetected_faults(chosen, spec, answer, 1.0)) == set(golden.FAULTS)
+    assert set(golden.undetected_faults(chosen, spec, answer, 1.0)) <= set(golden.FAULTS)
 
 
 def test_a_fault_that_changes_nothing_is_told(recorded: Path) -> None:
