@@ -2,7 +2,7 @@
 
 Browsers and phones run them on the user's own device before they trust it. The format (`golden.json`, `golden.bin`) is
 described in web/README.md. They are the image on which the usual mistakes of preprocessing show most, the one with the
-lowest scores (of arr-coc-tiny a photograph whose query nothing answers) and, where sizes are open, one of another width.
+lowest scores (of arr-coc-tiny a photograph that does not answer its query) and, where sizes are open, one more width.
 """
 
 from __future__ import annotations
