@@ -1,7 +1,7 @@
-"""The search for a recipe: the least float work that passes the gate, and of equals the one with the least noise.
+"""The search for a recipe: ranges that cut nothing, the least float work that passes the gate, then the least noise.
 
 First every group of layers is quantized alone: its signal-to-noise ratio says how sensitive it is. Then ways of
-making ranges are tried on all groups at once. Where none passes, the most sensitive groups go back to float, one by
+making ranges are tried on all groups at once. From MinMax on, the most sensitive groups go back to float, one by
 one. Work in float, not a clock, orders the candidates, so that the same search gives the same recipe; the clock
 only fills a column of the table, and the judge says where INT8 is slower.
 """
