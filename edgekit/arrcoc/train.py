@@ -36,7 +36,7 @@ FIRST_NOTHING, FIRST_CENTRE = 3.6, 0.3
 """Where "nothing here" and the centre of the query's map start on weights of the first edition. There the highest logit
 was 4.6 to 7.6 of queries that objects fit and 0.0 to 4.3 of others (5th to 95th percentile, 32 scenes)."""
 
-SCENES = 2048
+SCENES = 4096
 """Scenes of each kind that the card's figures are measured on, with two queries each."""
 
 
@@ -221,7 +221,7 @@ def finish(training: Training, out: Path, bank: Tensor, seconds: float) -> None:
     """Write the weights, the presence threshold and `metrics.json`, which has every figure of the model card."""
     model, gpu = training.kept.model, training.device.type == "cuda"
     write(model, out / "model.safetensors")
-    threshold = presence.threshold(*evaluate.tuning(model, bank, SCENES if gpu else 16))
+    threshold = presence.threshold(*evaluate.tuning(model, bank, SCENES // 2 if gpu else 16))
     presence.save(threshold, out)
     LOG.info("measuring at a threshold of %.3f", threshold)
     report = evaluate.report(model, threshold, SCENES if gpu else 16)
