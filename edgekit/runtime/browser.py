@@ -18,7 +18,9 @@ import numpy as np
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
+from edgekit.runtime.browser_scripts import ASK, CLOCK, CODING, LOAD, RUN, VISIT
 from edgekit.runtime.protocol import Timings
+from edgekit.runtime.user_input import UserInput, user_input
 from edgekit.serving.static import Server
 
 if TYPE_CHECKING:
@@ -38,62 +40,6 @@ SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "-
 NO_PLAYWRIGHT = "Playwright is not installed: pip install 'edgekit[web]'"
 PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
 
-_LOAD = """async ([device, dtype, timeout]) => {
-  const { load } = await import(new URL("edgekit.js", location.href).href);
-  try {
-    globalThis.runner = await load("./", { device, dtype, timeout, selfTest: false });
-    return { info: globalThis.runner.info };
-  } catch (error) {
-    return { error: String(error) };
-  }
-}"""
-
-_DECODE = """
-globalThis.decode = (inputs) => {
-  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const types = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array };
-  const made = ({ dtype, shape, data }) => ({ dtype, shape, data: new types[dtype](bytes(data).buffer) });
-  return Object.fromEntries(Object.entries(inputs).map(([name, tensor]) => [name, made(tensor)]));
-};"""
-
-_RUN = """async (inputs) => {
-  const text = (view) => {
-    const raw = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-    let made = "";
-    for (let at = 0; at < raw.length; at += 32768) made += String.fromCharCode(...raw.subarray(at, at + 32768));
-    return btoa(made);
-  };
-  try {
-    const outputs = await globalThis.runner.feed(globalThis.decode(inputs));
-    const { device, dtype } = globalThis.runner.info;
-    const plain = ([name, { dtype, shape, data }]) => [name, { dtype, shape, data: text(data) }];
-    return { device, dtype, outputs: Object.fromEntries(Object.entries(outputs).map(plain)) };
-  } catch (error) {
-    return { error: String(error) };
-  }
-}"""
-
-_CLOCK = """async ([inputs, seconds, warmUps, runs]) => {
-  const feeds = globalThis.decode(inputs);
-  const time = async () => {
-    const start = performance.now();
-    await globalThis.runner.feed(feeds);
-    return performance.now() - start;
-  };
-  for (let i = 0; i < warmUps; i++) await time();
-  const taken = [];
-  const start = performance.now();
-  while (taken.length < runs || performance.now() - start < 1000 * seconds) taken.push(await time());
-  return taken;
-}"""
-
-_VISIT = """async ([device, dtype, timeout, inputs]) => {
-  const start = performance.now();
-  const { load } = await import(new URL("edgekit.js", location.href).href);
-  const runner = await load("./", { device, dtype, timeout });
-  await runner.feed(globalThis.decode(inputs));
-  return performance.now() - start;
-}"""
 WARM_UPS, RUNS = 10, 100
 
 
@@ -111,7 +57,8 @@ class BrowserRuntime:
     """
 
     def __init__(self, bundle: Path, device: str, dtype: str) -> None:
-        if dtype not in {variant.name for variant in read_artifact(bundle, check=False).variants}:
+        self._made = read_artifact(bundle, check=False)
+        if dtype not in {variant.name for variant in self._made.variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
         self._server = Server(bundle)
         self._playwright, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
@@ -135,29 +82,33 @@ class BrowserRuntime:
         return f"Chromium {self._browser.version}, {where}, onnxruntime-web {info['version']}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch of raw tensors.
+        """Answer one batch: through the library's `run` where a user could give it, else as raw tensors.
 
         Raises:
             ArtifactError: The run failed, or the library had to leave the device that is judged.
         """
-        answer = self._page.evaluate(_RUN, _sent(inputs))
+        given = user_input(self._made.inputs, self._made.outputs, inputs)
+        answer = self._page.evaluate(RUN, _sent(inputs)) if given is None else self._page.evaluate(ASK, _picture(given))
         if "error" in answer:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
-        return {name: _array(tensor) for name, tensor in answer["outputs"].items()}
+        found = {name: _array(tensor) for name, tensor in answer["outputs"].items()}
+        if given is None:
+            return found
+        return {one.name: found[one.role].astype(one.dtype) for one in self._made.outputs}
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))
         sent = _sent(inputs)
-        taken = self._page.evaluate(_CLOCK, [sent, seconds, WARM_UPS, RUNS])
+        taken = self._page.evaluate(CLOCK, [sent, seconds, WARM_UPS, RUNS])
         context = self._browser.new_context()
         visits = []
         for _ in range(2):
             page = open_page(context, self._server.url)
-            visits.append(page.evaluate(_VISIT, [self._info["device"], self._info["dtype"], PATIENCE, sent]))
+            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, sent]))
             page.close()
         context.close()
         first, second = visits
@@ -171,7 +122,7 @@ class BrowserRuntime:
         self._server.__exit__()
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:
-        answer = self._page.evaluate(_LOAD, [device, dtype, PATIENCE])
+        answer = self._page.evaluate(LOAD, [device, dtype, PATIENCE])
         if "error" in answer:
             raise ArtifactError(f"the bundle does not start in the browser: {answer['error']}")
         info: dict[str, Any] = answer["info"]
@@ -231,7 +182,7 @@ def open_page(browser: Browser | BrowserContext, url: str) -> Page:
     """A page of the bundle's origin that runs nothing by itself."""
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
-    page.add_init_script(_DECODE)
+    page.add_init_script(CODING)
     page.goto(url + MANIFEST)
     return page
 
@@ -252,6 +203,13 @@ def _sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
         return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
 
     return {name: one(array) for name, array in inputs.items()}
+
+
+def _picture(given: UserInput) -> dict[str, object]:
+    height, width, _ = given.pixels.shape
+    rgba = np.concatenate([given.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
+    query = None if given.query is None else base64.b64encode(given.query.astype("<f4").tobytes()).decode()
+    return {"rgba": base64.b64encode(rgba.tobytes()).decode(), "width": width, "height": height, "query": query}
 
 
 def _array(tensor: Mapping[str, Any]) -> Array:

@@ -1,0 +1,80 @@
+"""What runs inside the page for `edgekit.runtime.browser`: loading, running and timing a bundle by its own library."""
+
+LOAD = """async ([device, dtype, timeout]) => {
+  const { load } = await import(new URL("edgekit.js", location.href).href);
+  try {
+    globalThis.runner = await load("./", { device, dtype, timeout, selfTest: false });
+    return { info: globalThis.runner.info };
+  } catch (error) {
+    return { error: String(error) };
+  }
+}"""
+
+CODING = """
+globalThis.bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+globalThis.text = (view) => {
+  const raw = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+  let made = "";
+  for (let at = 0; at < raw.length; at += 32768) made += String.fromCharCode(...raw.subarray(at, at + 32768));
+  return btoa(made);
+};
+globalThis.decode = (inputs) => {
+  const types = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array };
+  const made = ({ dtype, shape, data }) => ({ dtype, shape, data: new types[dtype](bytes(data).buffer) });
+  return Object.fromEntries(Object.entries(inputs).map(([name, tensor]) => [name, made(tensor)]));
+};"""
+
+RUN = """async (inputs) => {
+  const { text } = globalThis;
+  try {
+    const outputs = await globalThis.runner.feed(globalThis.decode(inputs));
+    const { device, dtype } = globalThis.runner.info;
+    const plain = ([name, { dtype, shape, data }]) => [name, { dtype, shape, data: text(data) }];
+    return { device, dtype, outputs: Object.fromEntries(Object.entries(outputs).map(plain)) };
+  } catch (error) {
+    return { error: String(error) };
+  }
+}"""
+
+ASK = """async ({ rgba, width, height, query }) => {
+  const { bytes, text } = globalThis;
+  try {
+    const image = new ImageData(new Uint8ClampedArray(bytes(rgba).buffer), width, height);
+    const vector = query === null ? undefined : new Float32Array(bytes(query).buffer);
+    const found = await globalThis.runner.run({ image, query: vector, size: { width, height } });
+    const { device, dtype } = globalThis.runner.info;
+    const integers = (data) => ({ dtype: "int32", shape: [1, data.length], data: text(data) });
+    const outputs = {
+      scores: { dtype: "float32", shape: [1, found.relevance.length], data: text(found.relevance) },
+      counts: integers(found.budgets),
+      ranking: integers(found.indices),
+    };
+    const { tokens } = found;
+    if (tokens) outputs.features = { dtype: "float32", shape: [1, ...tokens.shape], data: text(tokens.data) };
+    return { device, dtype, outputs };
+  } catch (error) {
+    return { error: String(error) };
+  }
+}"""
+
+CLOCK = """async ([inputs, seconds, warmUps, runs]) => {
+  const feeds = globalThis.decode(inputs);
+  const time = async () => {
+    const start = performance.now();
+    await globalThis.runner.feed(feeds);
+    return performance.now() - start;
+  };
+  for (let i = 0; i < warmUps; i++) await time();
+  const taken = [];
+  const start = performance.now();
+  while (taken.length < runs || performance.now() - start < 1000 * seconds) taken.push(await time());
+  return taken;
+}"""
+
+VISIT = """async ([device, dtype, timeout, inputs]) => {
+  const start = performance.now();
+  const { load } = await import(new URL("edgekit.js", location.href).href);
+  const runner = await load("./", { device, dtype, timeout });
+  await runner.feed(globalThis.decode(inputs));
+  return performance.now() - start;
+}"""
