@@ -169,10 +169,10 @@ def _asks_ranks(t: Tolerance, comparison: Comparison) -> bool:
 
 
 def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> list[Fact]:
-    if not checks:
-        return [fact(Code.NOTHING_COMPARED)]
-    if not t.exact_ranking and not any(is_real(check.batch) for check in checks):
-        return [fact(Code.REAL_INPUTS_NEEDED, tolerance_name=t.name)]
+    asked = checks if t.exact_ranking else [check for check in checks if is_real(check.batch)]
+    if not asked:
+        needed = not t.exact_ranking and not evaluation
+        return [fact(Code.REAL_INPUTS_NEEDED, tolerance_name=t.name) if needed else fact(Code.NOTHING_COMPARED)]
     limited = {check.output for check in checks if check.limit is not None}
     free = [check.output for check in checks if check.output and check.output not in limited]
     return [Fact(code=Code.NO_LIMIT_APPLIES, output=free[0], details={"tolerance_name": t.name})] if free else []

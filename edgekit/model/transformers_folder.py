@@ -22,13 +22,14 @@ PREFIX = "transformers:"
 CONFIG, PREPROCESSING = "config.json", "preprocessor_config.json"
 KEPT = {CONFIG: "transformers.json", PREPROCESSING: "transformers-preprocessing.json"}
 """The folder's files, and their names in a model folder."""
+LOGITS = Output("logits", role="logits")
 OUTPUTS = {
-    "ForImageClassification": ("logits",),
-    "ForSemanticSegmentation": ("logits",),
-    "ForObjectDetection": ("logits", "pred_boxes"),
-    "ForSequenceClassification": ("logits",),
-    "ForTokenClassification": ("logits",),
-    "Model": ("last_hidden_state",),
+    "ForImageClassification": (LOGITS,),
+    "ForSemanticSegmentation": (Output("logits"),),  # classes are not its last axis, as the role has them
+    "ForObjectDetection": (LOGITS, Output("pred_boxes")),  # centre and size, where the role has corners
+    "ForSequenceClassification": (LOGITS,),
+    "ForTokenClassification": (LOGITS,),
+    "Model": (Output("last_hidden_state"),),
 }
 """By the end of the architecture's name."""
 PIXELS, COLOURS = 224, 3
@@ -70,7 +71,7 @@ def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
 def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) -> ModelSpec:
     config = module.config
     config.use_cache = False
-    outputs = next(names for end, names in OUTPUTS.items() if architecture.endswith(end))
+    outputs = next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
     axes = {"batch": BATCHES}
     if module.main_input_name == "pixel_values":
         preprocessing = files.get(KEPT[PREPROCESSING])
@@ -89,7 +90,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) 
         name=name,
         module=module.eval(),
         inputs=inputs,
-        outputs=tuple(Output(output) for output in outputs),
+        outputs=outputs,
         axes=axes,
         factory=f"{PREFIX}{architecture}",
         files=files,

@@ -56,6 +56,7 @@ def test_a_classifier_of_pictures_takes_them_as_they_are(vit: Path, tmp_path: Pa
     spec = resolve_model(f"transformers:{vit}")
     assert (spec.name, spec.author, spec.licence) == ("tiny-vit", "", "")
     assert [(i.name, i.shape, i.kind) for i in spec.inputs] == [("images", ("batch", 3, 32, 32), "image")]
+    assert [(o.name, o.role) for o in spec.outputs] == [("logits", "logits")]
     images = torch.rand(2, 3, 32, 32)
     mean, deviation = (torch.tensor(each).reshape(1, 3, 1, 1) for each in (MEAN, DEVIATION))
     with torch.no_grad():

@@ -14,6 +14,7 @@ from edgekit.judge.metrics import SPREAD_FLOOR, compare, failed
 from edgekit.judge.rules import GROSS_UNEXPLAINED, STRANGE_UNEXPLAINED
 from edgekit.judge.tolerance import FP16, FP32, INT8, Tolerance
 from edgekit.judge.verdict import judge, not_verified
+from edgekit.model.spec import Output
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
 
@@ -40,6 +41,15 @@ def test_ranks_only_needs_real_inputs() -> None:
     verdict = judge(INT8, {}, stress=[at()])
     assert verdict.status == "not verified here"
     assert "no evaluation set" in str(verdict.reasons[0])
+
+
+def test_a_classifier_without_real_inputs_is_told_what_is_missing() -> None:
+    """No limit of INT8 on its logits holds for random inputs, so that there is not one check."""
+    outputs = (Output("logits", role="logits"),)
+    logits = {"logits": np.random.default_rng(1).standard_normal((4, 10)).astype(np.float32)}
+    verdict = judge(INT8, {}, stress=[compare(outputs, logits, logits, [f"random {row}" for row in range(4)])])
+    assert [reason.code for reason in verdict.reasons] == [Code.REAL_INPUTS_NEEDED]
+    assert verdict.status == "not verified here"
 
 
 def test_stress_is_judged_absolutely_where_ranks_are_exact() -> None:
