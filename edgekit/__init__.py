@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgekit import metrics
     from edgekit.api import Build, TargetOutcome, explain, export, load, quantize, record, targets, verify
     from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
@@ -30,6 +31,7 @@ __all__ = [
     "explain",
     "export",
     "load",
+    "metrics",
     "quantize",
     "record",
     "targets",
@@ -42,6 +44,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("edgekit")
+    if name == "metrics":
+        return import_module("edgekit.metrics")
     if name not in _HOMES:
         raise AttributeError(f"module 'edgekit' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

@@ -4,12 +4,10 @@ What cannot be compared (missing, wrong shape or dtype, NaN or Inf on any side, 
 out of range) is a fault and never averaged away; that output and what is derived from it get no measures.
 A measure is one float64 an image, computed in float64, and named as reports print it. Those that need a word:
 - spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
-  RESOLUTION: a smaller difference is no change of order. (Most patches of a trained map are background: plain ranks
-  would give the order of 0.0003 and 0.0004 the same weight as the order of 0.3 and 0.4, and a sound INT8 graph 0.95.)
+  RESOLUTION: a smaller difference is no change of order (plain ranks weigh the order of 0.0003 and 0.0004 like 0.3, 0.4).
   A map that is constant, within the resolution, on both sides counts 1, on one side only 0. "spearman raw" is plain.
 - cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, and
-  its square over that of the floor below. Where both sides say that nothing is relevant the direction is rounding, and
-  what differs counts by its size. A map that is zero, within the resolution, on both sides counts 1.
+  its square over that of the floor below: where nothing is relevant the direction is rounding. Two zero maps count 1.
 - task metric of the artifact: of its answers with ties at K, within RESOLUTION, undone (`ties.py`).
 - unexplained: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR).
 - count excess: the smallest score tolerance t that explains every count c, that is, for which
@@ -17,10 +15,10 @@ A measure is one float64 an image, computed in float64, and named as reports pri
 - swap gap: the largest gap between the reference's scores of a displaced patch and of the one chosen instead, paired
   best with best (no other pairing has a smaller largest gap); order gap: the most that r rises along the ranking.
 - own count excess, own gap: the same against the artifact's own scores: do its outputs belong together?
-- agreement: share of the K patches that are right, a swap across no more than the score tolerance ignored.
+- agreement: share of the K patches that are right, where a swap within the score tolerance counts as right.
 - lost mass: share of the best possible sum of K reference scores that the chosen patches lack.
-- relative: max abs over the reference's peak magnitude. Features are compared only where both sides chose the patch.
-- deviation, error, gain, offset, correlation, of rows and of channels: `deviation.py`; what a role is for: `roles.py`.
+- relative: max abs over the reference's peak. Features are compared only where both sides chose the patch.
+- deviation, error, gain, offset, correlation: `deviation.py`; what a role is for: `roles.py`.
 Score units: of scores that spread less than those in 0 to 1 do (a softmax over many places), all floors shrink.
 """
 
@@ -54,7 +52,7 @@ SNR_CAP_DB = 200.0
 RESOLVED, FLOORED, MASSED = 0.01, 0.5, 0.1
 """Shares of the scores' spread: the most that RESOLUTION, SPREAD_FLOOR and MASS_FLOOR may be."""
 _DERIVED = ("labels", "counts", "ranking", "features")  # after what they are derived from
-_Sides = tuple[Array, Array]  # of the reference, of the artifact
+_Sides = tuple[Array, Array]  # reference, artifact
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst patches [n]
 
 

@@ -1,0 +1,138 @@
+"""Task metrics for `Evaluation.metric`: each gives a number in 0 to 1 an image, larger is better.
+
+    Evaluation(inputs, names, truth=labels, metric=edgekit.metrics.top_k("logits"), metric_name="top-1")
+
+A metric of your own is any function of the outputs by name and the truth that gives [n] numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgekit.model.spec import Array, Metric
+
+IGNORED = -1
+"""Class of a pixel that is not counted."""
+HIGHEST_PSNR = 60.0
+"""dB that count as 1: a difference of a thousandth of the peak, a quarter of a step of 8 bits."""
+
+
+def top_k(output: str, k: int = 1) -> Metric:
+    """Whether the right class is among the k largest.
+
+    Args:
+        output: Logits or probabilities [n, classes]. The truth is [n], integers.
+        k: How many count.
+    """
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        best = np.argsort(-outputs[output], axis=1, kind="stable")[:, :k]
+        return np.asarray((best == truth.reshape(-1, 1)).any(1), np.float64)
+
+    return metric
+
+
+def mean_iou(output: str) -> Metric:
+    """Mean intersection over union of the classes that an image's truth or answer has (Jaccard index).
+
+    Args:
+        output: Logits or probabilities [n, classes, H, W]. The truth is [n, H, W], integers; `IGNORED` is left out.
+    """
+
+    def image(answer: Array, truth: Array) -> float:
+        known = truth != IGNORED
+        answer, truth = answer[known], truth[known]
+        shares = [
+            float(((answer == c) & (truth == c)).sum() / ((answer == c) | (truth == c)).sum())
+            for c in np.union1d(answer, truth)
+        ]
+        return float(np.mean(shares)) if shares else 1.0
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        chosen = outputs[output].argmax(1)
+        return np.array([image(*pair) for pair in zip(chosen, truth, strict=True)], np.float64)
+
+    return metric
+
+
+def cosine(output: str) -> Metric:
+    """Cosine similarity of embeddings; 0 where it is negative.
+
+    Args:
+        output: Embeddings [n, ...]. The truth is of the same shape.
+    """
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        a, b = (x.reshape(len(x), -1).astype(np.float64) for x in (outputs[output], truth))
+        lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        return np.asarray(np.maximum((a * b).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny), 0.0))
+
+    return metric
+
+
+def psnr(output: str, peak: float = 1.0) -> Metric:
+    """Peak signal-to-noise ratio as a share of `HIGHEST_PSNR`.
+
+    Args:
+        output: Images [n, ...]. The truth is of the same shape.
+        peak: The range of their values.
+    """
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        off = outputs[output].astype(np.float64) - truth
+        mean = (off * off).reshape(len(off), -1).mean(1)
+        least = peak**2 / 10.0 ** (HIGHEST_PSNR / 10.0)
+        return np.asarray((10.0 * np.log10(peak**2 / np.maximum(mean, least)) / HIGHEST_PSNR).clip(0.0, 1.0))
+
+    return metric
+
+
+def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
+    """Average precision of an image's boxes, mean over the classes that it shows: COCO's, image by image.
+
+    Boxes are taken in the order of their scores; each finds the truth that it overlaps most and that no better one has.
+    Precision is the largest at a recall or any higher one. An image without truth gets 1 if no score is above a half.
+
+    Args:
+        boxes: Output [n, boxes, 4]: left, top, right, bottom. The truth is [n, m, 5], with the class in front; rows of
+            the class `IGNORED` fill up.
+        scores: Output [n, boxes, classes], in 0 to 1.
+        iou: Overlap from which a box is right.
+    """
+
+    def metric(outputs: Mapping[str, Array], truth: Array) -> Array:
+        pairs = zip(outputs[boxes], outputs[scores], truth, strict=True)
+        return np.array([_image_precision(*pair, iou) for pair in pairs], np.float64)
+
+    return metric
+
+
+def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
+    classes = np.unique(truth[truth[:, 0] != IGNORED, 0]).astype(int)
+    if not len(classes):
+        return float(scores.max(initial=0.0) <= 0.5)
+    return float(np.mean([_precision(boxes, scores[:, c], truth[truth[:, 0] == c, 1:], iou) for c in classes]))
+
+
+def _precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:
+    """Area under precision over recall of one class: `boxes` [b, 4], `scores` [b], `truth` [m, 4]."""
+    order = np.argsort(-scores, kind="stable")
+    overlaps = _overlaps(boxes[order], truth)
+    free, right = np.ones(len(truth), bool), np.zeros(len(order), bool)
+    for row, found in enumerate(overlaps):
+        best = int(np.where(free, found, -1.0).argmax())
+        if free[best] and found[best] >= iou:
+            free[best], right[row] = False, True
+    precision = right.cumsum() / np.arange(1, len(right) + 1)
+    highest = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(highest[right].sum() / len(truth))
+
+
+def _overlaps(a: Array, b: Array) -> Array:
+    """Intersection over union of boxes [p, 4] and [q, 4]: [p, q]."""
+    low, high = np.maximum(a[:, None, :2], b[None, :, :2]), np.minimum(a[:, None, 2:], b[None, :, 2:])
+    shared = np.maximum(high - low, 0.0).prod(2)
+    areas = [np.maximum(x[:, 2:] - x[:, :2], 0.0).prod(1) for x in (a, b)]
+    return np.asarray(shared / np.maximum(areas[0][:, None] + areas[1][None] - shared, np.finfo(np.float64).tiny))
