@@ -4,7 +4,7 @@ What cannot be compared (missing, wrong shape or dtype, NaN or Inf on any side, 
 out of range) is a fault and never averaged away; that output and what is derived from it get no measures.
 A measure is one float64 an image, computed in float64, and named as reports print it. Those that need a word:
 - spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
-  RESOLUTION: a smaller difference is no change of order (plain ranks weigh the order of 0.0003 and 0.0004 like 0.3, 0.4).
+  RESOLUTION: a smaller difference is no change of order (plain ranks weigh 0.0003 against 0.0004 like 0.3 against 0.4).
   A map that is constant, within the resolution, on both sides counts 1, on one side only 0. "spearman raw" is plain.
 - cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, and
   its square over that of the floor below: where nothing is relevant the direction is rounding. Two zero maps count 1.
