@@ -8,7 +8,8 @@ Let z be the reference's values and y the artifact's, both divided by the spread
 - correlation: of y and z, each less its own mean: a constant part, however large, is no agreement.
 
 A row is judged over all its values, a channel over all its rows and positions. What hardly moves (less than MOVING of
-its channels' spread) or has fewer than FEWEST values has no slope and no correlation.
+its channels' spread) or has fewer than FEWEST values has no slope and no correlation. A channel of so few values has no
+error either: the mean of one value would be its deviation, and the row's error holds it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def channel_deviations(z: Array, y: Array, there: Array) -> _Rows:
     mask = np.broadcast_to(there[:, :, None], z.shape)
     z, y, mask = (np.moveaxis(a, 2, 0).reshape(a.shape[2], -1) for a in (z, y, mask))
     for metric, values in _lines(z, y, mask):
-        yield f"channel {metric}", values, np.full(len(values), -1)
+        kept = np.where(mask.sum(1) >= FEWEST, values, 0.0) if metric == "error" else values
+        yield f"channel {metric}", kept, np.full(len(values), -1)
 
 
 def _lines(z: Array, y: Array, mask: Array) -> Iterator[tuple[str, Array]]:

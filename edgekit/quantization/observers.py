@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,9 @@ BATCH = 4
 BINS, LEVELS, PERCENTILE = 2048, 128, 99.999
 """Bins of a histogram, quantization levels of the entropy method and the percentile: ONNX Runtime's defaults, but for
 the bins, of which entropy takes as many as it has levels."""
+GROWN = 16.0
+"""A histogram's bins are as wide as its first batch makes them. Where the range grows more than this, it is made again with
+bins for all of it: the time of the entropy method grows with the square of their number."""
 
 
 def observe(
@@ -48,6 +51,7 @@ def observe(
     low: dict[str, Array] = {}
     high: dict[str, Array] = {}
     rows: dict[str, int] = {}
+    first: dict[str, float] = {}
     batch_size = samples_a_run(graph)
     batches = samples.batches(batch_size)
     session = ort.tapped(graph, tensors)
@@ -62,15 +66,33 @@ def observe(
             low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
             high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
             rows[name] = array.size // array.shape[-1] // count
+            first.setdefault(name, _peak(low[name], high[name]))
+        _collect(histograms, {name: found[name] if name in found else batch[name] for name in tensors})
+    narrow = [n for n in tensors if _peak(low[n], high[n]) > GROWN * first[n]]
+    if histograms and narrow:
         for collector in histograms.values():
-            with contextlib.redirect_stdout(io.StringIO()):
-                collector.collect({name: [found[name] if name in found else batch[name]] for name in tensors})
+            for name in narrow:
+                del collector.histogram_dict[name]
+        _collect(histograms, {n: np.array([low[n].min(), high[n].max()], np.float32) for n in narrow})
+        for batch in batches:
+            found = session.run(batch)
+            _collect(histograms, {name: found[name] if name in found else batch[name] for name in narrow})
     ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
     ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
     return {
         n: ObservedRange({m: _with_zero(found[n]) for m, found in ranges.items()}, low[n], high[n], rows[n])
         for n in tensors
     }
+
+
+def _collect(histograms: Mapping[Method, Any], arrays: Mapping[str, Array]) -> None:
+    for collector in histograms.values():
+        with contextlib.redirect_stdout(io.StringIO()):
+            collector.collect({name: [array] for name, array in arrays.items()})
+
+
+def _peak(low: Array, high: Array) -> float:
+    return float(max(np.abs(low).max(), np.abs(high).max()))
 
 
 def samples_a_run(graph: onnx.ModelProto) -> int:

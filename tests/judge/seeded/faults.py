@@ -42,6 +42,7 @@ from tests.judge.seeded.changes import (
 from tests.judge.seeded.graph import Change
 
 FAULTS: dict[str, Change] = {
+    "mean for maximum": operator("balancing/ReduceMax", "ReduceMean"),
     "weight perturbed by 1 %": weight(f"{B}.mlp.0/MatMul", shaken(0.01)),
     "weight of the content perturbed by 1 %": weight("query_content.content/MatMul", shaken(0.01)),
     "weight of the tokens perturbed by 1 %": weight("realizing.value/MatMul", shaken(0.01)),
@@ -82,7 +83,6 @@ GROSS: dict[str, Change] = {  # too large for any precision
     "residual dropped": replaced(f"{B}/Add", lambda g: g.out(f"{B}.attention.out/Add")),
     "block skipped": replaced(f"{B}/Add_2", lambda g: g.out("texture.blocks.1/Add_2")),
     "balancer stuck": lambda g: times(g.out("balancing.weigh.2/MatMul"), 0)(g),
-    "mean for maximum": operator("balancing/ReduceMax", "ReduceMean"),
     "another scale of the input": weight("texture/Mul", lambda w: w / 0.45),  # 1 / 0.225 for 1 / 0.5
     "input up to 255": times("images", 255),
     "channels reversed": backwards("images"),
