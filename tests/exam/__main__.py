@@ -54,13 +54,13 @@ def examined(room: Room, cache: Path, models: tuple[str, ...] | list[str], left_
             source = room.folder / "builds" / model / "reference" / "outputs.safetensors"
             basis = (judge, digest_file(source), digest_file(room.folder / "builds" / model / target / ENTRY))
             for number, case in enumerate(room.paper(model, target).cases()):
-                found = _remembered(room, cache, case, basis)
+                found = remembered(room, cache, case, basis)
                 spent = time.monotonic() - began
                 print(f"{spent:6.0f} s {model} {target} {number}: {found.word}: {case.name}", file=sys.stderr)
                 yield found
 
 
-def _remembered(room: Room, cache: Path, case: Case, basis: tuple[str, ...]) -> Outcome:
+def remembered(room: Room, cache: Path, case: Case, basis: tuple[str, ...]) -> Outcome:
     """The verdict on a case: of an earlier run where neither the judge nor the reference nor the file has changed."""
     key = json.dumps([*basis, case.model, case.target, case.name, case.threads])
     name = hashlib.sha256(key.encode() + case.graph).hexdigest()

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import Array, ModelSpec
 from tests.exam.clean import Clean, changed, variants
 from tests.exam.conditions import QUANTILES, conditional
 from tests.exam.effect import DRAWN, FRESH, Answers, Effect, asked, effect_of, fresh
 from tests.exam.faults import Fault, When, attributes, constants, operators, outputs, weights
+from tests.judge.seeded.graph import Graph
 
 DRAW_SEED = 2026
 SHARE = {"weights": 8, "constants": 4, "attributes": 4, "operators": 5, "outputs": 3, "conditions": 8}
@@ -64,20 +65,14 @@ class Paper:
         self.sound = bytes(exported.SerializeToString())
         self._answers: dict[str, Answers] = {}
 
-    def names(self) -> list[tuple[str, str]]:
-        """Class and name of every fault drawn and every variant, as `cases` makes them."""
-        return [(case.kind, case.name) for case in self.cases()]
-
     def cases(self) -> Iterator[Case]:
         """All cases; the same for the same graph."""
         for fault in self.drawn():
-            made = self.case_of(fault)
+            made = self.fault_case(fault)
             if made is not None:
                 yield made
         for clean in self.clean():
-            yield Case(
-                self.spec.name, self.target, CLEAN, clean.name, clean.make(self.exported), threads=clean.threads
-            )
+            yield Case(self.spec.name, self.target, CLEAN, clean.name, clean.make(self.exported), threads=clean.threads)
 
     def clean(self) -> Iterable[Clean]:
         """The clean variants."""
@@ -85,23 +80,27 @@ class Paper:
 
     def drawn(self) -> Iterator[Fault]:
         """Faults that change the file and leave a graph that answers at default sizes, class by class."""
-        pools = itertools.groupby(self._pool(), lambda fault: fault.kind)
+        pools = itertools.groupby(self.pool(), lambda fault: fault.kind)
         for number, (kind, pool) in enumerate(pools):
             found = list(pool)
             draw = np.random.Generator(np.random.PCG64([DRAW_SEED, number, len(self.sound)]))
             usable = (found[i] for i in draw.permutation(len(found)) if self._answers_once(found[i]))
             yield from itertools.islice(usable, SHARE[kind])
 
-    def case_of(self, fault: Fault) -> Case | None:
+    def clean_case(self, clean: Clean) -> Case:
+        """A clean variant's case."""
+        graph = clean.make(self.exported)
+        return Case(self.spec.name, self.target, CLEAN, clean.name, graph, threads=clean.threads)
+
+    def fault_case(self, fault: Fault) -> Case:
         """A fault's case with its measured effect."""
         graph = self._graph(fault)
         runs, sound = self._sound(fault.when)
         effect = effect_of(self.spec, PRECISIONS[self.target], sound, asked(graph, runs), fault.when.above)
         return Case(self.spec.name, self.target, fault.kind, fault.name, graph, effect)
 
-    def _pool(self) -> Iterator[Fault]:
-        from tests.judge.seeded.graph import Graph
-
+    def pool(self) -> Iterator[Fault]:
+        """All faults that the graph allows, class by class."""
         graph = Graph(self.exported)
         for made in (weights, constants, attributes, operators, outputs):
             yield from made(graph)
@@ -120,7 +119,7 @@ class Paper:
             return False
         return answer is not None and graph != changed(lambda g: None)(self.exported)
 
-    def _one(self) -> Sequence[dict[str, np.ndarray]]:
+    def _one(self) -> Sequence[dict[str, Array]]:
         return fresh(self.spec, When(), 1)
 
     def _quantiles(self) -> list[float]:
@@ -129,7 +128,7 @@ class Paper:
         largest = [float(answer[first].max()) for answer in sound if answer is not None]
         return [float(np.quantile(largest, share)) for share in QUANTILES]
 
-    def _sound(self, when: When) -> tuple[list[dict[str, np.ndarray]], Answers]:
+    def _sound(self, when: When) -> tuple[list[dict[str, Array]], Answers]:
         """Fresh inputs for a condition, and the unbroken graph's answers."""
         runs = fresh(self.spec, when, FRESH * (DRAWN if when.above is not None else 1))
         key = repr((sorted(when.sizes.items()), when.rows, when.brightness, when.above is not None))

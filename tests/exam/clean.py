@@ -12,8 +12,9 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
+from tests.judge.seeded.changes import every
 from tests.judge.seeded.graph import Change, Graph
-from tests.judge.seeded.variants import constants, every, gelu, norm, opset, same, sigmoid, softmax
+from tests.judge.seeded.variants import constants, gelu, norm, opset, same, sigmoid, softmax
 
 LEVELS = {
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -43,7 +44,7 @@ def variants(model: onnx.ModelProto, precision: str) -> Iterator[Clean]:
     yield Clean("as exported", lambda m: bytes(m.SerializeToString()))
     yield Clean("two threads", lambda m: bytes(m.SerializeToString()), threads=2)
     for name, level in LEVELS.items():
-        yield Clean(f"optimised by onnxruntime, {name}", lambda m, level=level: optimised(m, level))  # type: ignore[misc]
+        yield Clean(f"optimised by onnxruntime, {name}", lambda m, level=level: optimised(m, level))
     for name, change in _rewrites(model).items():
         yield Clean(name, changed(change))
     operators = {node.op_type for node in model.graph.node}
@@ -90,7 +91,8 @@ def _rewrites(model: onnx.ModelProto) -> dict[str, Change]:
 
     def halves(g: Graph, x: str) -> str:
         parts = [
-            g.add("Slice", x, np.array([a]), np.array([b]), np.array([-1])) for a, b in ((0, 5), (5, np.iinfo("i8").max))
+            g.add("Slice", x, np.array([a]), np.array([b]), np.array([-1]))
+            for a, b in ((0, 5), (5, np.iinfo("i8").max))
         ]
         return g.add("Concat", *parts, axis=-1)
 
@@ -103,7 +105,7 @@ def _rewrites(model: onnx.ModelProto) -> dict[str, Change]:
         ],
         "times one": lambda g: [g.wrap(n, lambda x: g.add("Mul", x, np.float32(1))) for n in names],
         "plus zero": lambda g: [g.wrap(n, lambda x: g.add("Add", x, np.float32(0))) for n in inputs],
-        "transposed twice": lambda g: [g.wrap(n, lambda x, n=n: swapped(g, x, ranks[n])) for n in names],  # type: ignore[misc]
+        "transposed twice": lambda g: [g.wrap(n, lambda x, n=n: swapped(g, x, ranks[n])) for n in names],
         "split and joined": lambda g: [g.wrap(n, lambda x: halves(g, x)) for n in names],
         "reshaped to itself": lambda g: [g.wrap(n, lambda x: g.add("Reshape", x, g.add("Shape", x))) for n in names],
         "sums commuted": every("Add", lambda g, n: same(g, n, *reversed(n.input))),

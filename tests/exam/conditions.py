@@ -1,4 +1,4 @@
-"""Faults that show only under a condition: at a size, in a batch, at a brightness, by chance, at a value of the output."""
+"""Faults that show only under a condition: a size, a batch, a brightness, a chance, a value of the output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from edgekit.model.spec import ModelSpec
-from tests.exam.faults import Fault, When, around, backwards
+from tests.exam.faults import Fault, When, backwards
 from tests.judge.seeded.graph import Change, Graph
 
 Mask = Callable[[Graph, str], str]
@@ -36,8 +36,8 @@ def conditional(spec: ModelSpec, ranks: Sequence[int], quantiles: Sequence[float
 
 
 def masked(output: str, mask: Mask, wrong: Break) -> Change:
-    """Where the mask says so, an output leaves the graph otherwise than it was computed."""
-    return around(output, lambda g, x: g.add("Where", mask(g, x), wrong(g, x), x))
+    """Where the mask says so, an output is another one, also for what is computed from it."""
+    return lambda g: g.wrap(output, lambda x: g.add("Where", mask(g, x), wrong(g, x), x))
 
 
 def _breaks(rank: int) -> dict[str, Break]:

@@ -25,6 +25,12 @@ Answers = list[dict[str, Array] | None]
 LIMITS: dict[str, dict[str, float]] = {
     # The gate's limit on the task metric; INT8's on the mass that the chosen patches lose.
     "lost mass": {"fp32": FP32.task_drop or 0, "fp16": FP16.task_drop or 0, "int8": INT8.lost_mass or 0},
+    # 1 minus the smallest allowed Spearman correlation; fp32 and fp16 have none, so their own correlation.
+    "rank order": {
+        "fp32": 1 - (FP32.correlation or 0),
+        "fp16": 1 - (FP16.correlation or 0),
+        "int8": 1 - (INT8.spearman or 0),
+    },
     # 1 minus the smallest allowed cosine of an output; fp32 has no cosine, so its centred correlation.
     "token cosine": {
         "fp32": 1 - (FP32.correlation or 0),
@@ -50,7 +56,7 @@ class Effect:
 
     Attributes:
         measure: One of LIMITS.
-        value: Mean over the fresh inputs, 0 to 1 (an angle's 1 - cosine: to 2).
+        value: Mean over the fresh inputs, 0 to 1 (1 minus a cosine or correlation: to 2).
         limit: What the gate allows.
     """
 
@@ -88,7 +94,7 @@ def _of_brightness(x: Array, low: float, high: float, wanted: tuple[float, float
     mean = share.mean(tuple(range(1, x.ndim)), keepdims=True)
     middle = sum(wanted) / 2
     moved = np.where(mean > middle, share * middle / mean, 1 - (1 - share) * (1 - middle) / (1 - mean))
-    return (low + (high - low) * moved).astype(np.float32)
+    return np.asarray(low + (high - low) * moved, np.float32)
 
 
 def asked(graph: bytes, runs: Sequence[Mapping[str, Array]]) -> Answers:
@@ -146,7 +152,7 @@ def _middle(spec: ModelSpec, sound: Answers) -> Array:
     """Mean of the first output where rows have one shape: embeddings are compared around it."""
     if spec.name != "embedding":
         return np.zeros(1)
-    return np.concatenate([a[spec.outputs[0].name] for a in sound if a is not None]).mean(0)
+    return np.asarray(np.concatenate([a[spec.outputs[0].name] for a in sound if a is not None]).mean(0))
 
 
 def lost_mass(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
@@ -154,7 +160,13 @@ def lost_mass(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> 
     inside = (places >= 0) & (places < scores.shape[1])
     inside &= np.array([[i not in row[:k] for k, i in enumerate(row)] for row in places])  # twice is once
     got = np.where(inside, np.take_along_axis(scores, np.where(inside, places, 0), 1), 0).sum(1)
-    return 1 - got / np.take_along_axis(scores, r["indices"], 1).sum(1)
+    return np.asarray(1 - got / np.take_along_axis(scores, r["indices"], 1).sum(1))
+
+
+def rank_order(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
+    """1 minus Spearman's correlation of the relevance of the patches; equal scores are ranked in their order."""
+    a, b = (x["relevance"].argsort(1, kind="stable").argsort(1).astype(np.float64) for x in (r, w))
+    return np.asarray(6 * ((a - b) ** 2).sum(1) / (a.shape[1] * (a.shape[1] ** 2 - 1)))
 
 
 def token_cosine(r: Mapping[str, Array], w: Mapping[str, Array], middle: Array) -> Array:
@@ -204,7 +216,7 @@ def _cosine(a: Array, b: Array) -> float:
 
 _Measure = Callable[[Mapping[str, Array], Mapping[str, Array], Array], Array]
 TASKS: dict[str, dict[str, _Measure]] = {
-    "arrcoc": {"lost mass": lost_mass, "token cosine": token_cosine},
+    "arrcoc": {"lost mass": lost_mass, "rank order": rank_order, "token cosine": token_cosine},
     "classifier": {"labels": labels},
     "detector": {"boxes": boxes, "confidence": confidence},
     "segmentation": {"masks": masks},

@@ -13,6 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.model.spec import Array
+from tests.exam.damage import DAMAGES, NUMBERS, VECTORS
+from tests.exam.settings import EXCHANGED, SETTINGS, no_settings
 from tests.judge.seeded.graph import Change, Graph
 
 LEAST_WEIGHTS = 16
@@ -76,7 +78,7 @@ def attributes(graph: Graph) -> Iterator[Fault]:
     """Other values of what a node is told."""
     for node in graph.graph.node:
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        for word, values in SETTINGS.get(node.op_type, _no_settings)(given):
+        for word, values in SETTINGS.get(node.op_type, no_settings)(given):
             yield Fault("attributes", f"{node.name} {word}", becoming(node.name, node.op_type, {**given, **values}))
 
 
@@ -166,135 +168,3 @@ def exchanged(one: str, other: str) -> Change:
             node.output[:] = [taken.get(name, name) for name in node.output]
 
     return change
-
-
-def flipped(w: Array) -> Array:
-    """The second highest bit of the value that is the median by magnitude: of a float its highest exponent bit."""
-    place = int(np.argsort(np.abs(w), axis=None)[w.size // 2])
-    new = w.copy()
-    if w.dtype.kind == "f":
-        bits = np.array([w.flat[place]], np.float32).view(np.uint32)
-        new.flat[place] = np.clip((bits ^ np.uint32(1 << 26)).view(np.float32)[0], -6e4, 6e4)  # fp16 ends there
-    else:
-        new.flat[place] ^= 1 << 6
-    return new
-
-
-def row(w: Array, factor: float) -> Array:
-    """One column of a matrix, or one kernel, times a factor."""
-    new = w.copy()
-    if w.ndim == 2:
-        new[:, 1] = np.round(new[:, 1] * factor, 12)
-    else:
-        new[1] = new[1] * factor
-    return new
-
-
-def transposed(w: Array) -> Array:
-    return w.T if w.ndim == 2 and w.shape[0] == w.shape[1] else w.reshape(w.shape[::-1]).T
-
-
-def rounded(bits: int) -> Callable[[Array], Array]:
-    return lambda w: np.round(w / (step := np.abs(w).max() / (2 ** (bits - 1) - 1))) * step
-
-
-def _swapped(w: Array) -> Array:
-    order = np.arange(w.shape[0])
-    order[[0, -1]] = order[[-1, 0]]
-    return w[order]
-
-
-def _dropped(w: Array) -> Array:
-    new = w.copy()
-    new[: max(w.shape[0] // 4, 1)] = 0
-    return new
-
-
-DAMAGES: dict[str, Callable[[Array], Array]] = {
-    "times 1.02": lambda w: w * 1.02,
-    "times 1.25": lambda w: w * 1.25,
-    "times 0.8": lambda w: w * 0.8,
-    "swapped": _swapped,
-    "reversed": lambda w: w[::-1],
-    "transposed": transposed,
-    "dropped": lambda w: np.zeros_like(w),
-    "a quarter dropped": _dropped,
-    "of 3 bits": rounded(3),
-    "of 4 bits": rounded(4),
-    "of 5 bits": rounded(5),
-    "a bit flipped": flipped,
-    "sign of a row": lambda w: row(w, -1),
-    "a row dropped": lambda w: row(w, 0),
-}
-VECTORS: dict[str, Callable[[Array], Array]] = {
-    "dropped": lambda w: np.zeros_like(w),
-    "times 1.5": lambda w: w * 1.5,
-    "rolled": lambda w: np.roll(w, 1),
-    "sign of all": lambda w: -w,
-}
-NUMBERS: dict[str, Callable[[Array], Array]] = {
-    "times 1.1": lambda w: w * 1.1,
-    "times 0.5": lambda w: w * 0.5,
-    "times -1": lambda w: -w,
-    "plus 0.25": lambda w: w + 0.25,
-}
-EXCHANGED: dict[str, tuple[str, ...]] = {
-    "Gelu": ("Relu", "HardSwish", "Identity"),
-    "Relu": ("Abs", "LeakyRelu", "Identity", "Softplus"),
-    "MaxPool": ("AveragePool",),
-    "Add": ("Sub", "Mul", "Max"),
-    "Sub": ("Add", "Div"),
-    "Mul": ("Div", "Add", "Min"),
-    "Div": ("Mul", "Sub"),
-    "Softmax": ("Sigmoid", "LogSoftmax", "Hardmax"),
-    "Sigmoid": ("HardSigmoid", "Tanh", "Relu"),
-    "Tanh": ("Softsign", "Sigmoid", "Identity"),
-    "ReduceMean": ("ReduceMax", "ReduceL2", "ReduceSum"),
-    "ReduceMax": ("ReduceMean", "ReduceMin"),
-    "ReduceL2": ("ReduceL1", "ReduceMax"),
-    "GlobalAveragePool": ("GlobalMaxPool",),
-    "Floor": ("Ceil", "Round"),
-    "ArgMax": ("ArgMin",),
-    "Max": ("Min",),
-    "Sqrt": ("Identity", "Abs"),
-    "Abs": ("Relu", "Identity"),
-    "Clip": ("Identity",),
-}
-_Settings = Iterator[tuple[str, dict[str, object]]]
-
-
-def _no_settings(given: Mapping[str, object]) -> _Settings:
-    yield from ()
-
-
-def _gemm(given: Mapping[str, object]) -> _Settings:
-    yield from ((f"alpha {a:g}", {"alpha": a}) for a in (0.5, 0.9, 1.1))
-    yield from ((f"beta {b:g}", {"beta": b}) for b in (0.0, 2.0))
-
-
-def _conv(given: Mapping[str, object]) -> _Settings:
-    pads = list(np.asarray(given.get("pads", (0, 0, 0, 0)), int))
-    if len(pads) == 4 and any(pads):
-        for word, shift in (("moved down", (1, 0, -1, 0)), ("moved right", (0, 1, 0, -1)), ("moved up", (-1, 0, 1, 0))):
-            yield f"pads {word}", {"pads": [int(p + s) for p, s in zip(pads, shift, strict=True)]}
-        yield "dilated", {"dilations": [2, 2], "pads": [int(p) + 1 for p in pads]}
-
-
-SETTINGS: dict[str, Callable[[Mapping[str, object]], _Settings]] = {
-    "Gemm": _gemm,
-    "Conv": _conv,
-    "ConvInteger": _conv,
-    "LayerNormalization": lambda given: ((f"epsilon {e:g}", {"epsilon": e}) for e in (0.01, 0.1, 1.0)),
-    "Softmax": lambda given: ((f"axis {a}", {"axis": a}) for a in (0, 1)),
-    "Gelu": lambda given: iter([("tanh", {"approximate": "tanh"})]),
-    "Transpose": lambda given: iter([("perm of its last two", {"perm": _last_two(given)})]),
-    "TopK": lambda given: iter([("smallest", {"largest": 0}), ("unsorted", {"sorted": 0})]),
-    "ArgMax": lambda given: iter([("last of ties", {"select_last_index": 1})]),
-    "MaxPool": lambda given: iter([("of one pixel", {"kernel_shape": [1, 1]})]),
-    "Concat": lambda given: iter([("axis 1", {"axis": 1}), ("axis 2", {"axis": 2})]),
-}
-
-
-def _last_two(given: Mapping[str, object]) -> list[int]:
-    perm = [int(a) for a in np.asarray(given["perm"])]
-    return [*perm[:-2], perm[-1], perm[-2]]

@@ -54,6 +54,7 @@ class Detector(nn.Module):
         self.pool = nn.MaxPool2d(2)
         self.head = nn.Linear(24, 5)
         rows, columns = torch.meshgrid(torch.arange(4) * 8.0 + 4, torch.arange(4) * 8.0 + 4, indexing="ij")
+        self.centres: Tensor
         self.register_buffer("centres", torch.stack([columns.ravel(), rows.ravel()], 1))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -173,7 +174,9 @@ def seeded(module: nn.Module, seed: int) -> nn.Module:
         for name, parameter in module.named_parameters():
             drawn = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() == 1:
-                parameter.copy_(0.1 * drawn + (1.0 if name.endswith(("before.weight", "after.weight", "norm.weight")) else 0))
+                parameter.copy_(
+                    0.1 * drawn + (1.0 if name.endswith(("before.weight", "after.weight", "norm.weight")) else 0)
+                )
             else:
                 parameter.copy_(drawn * (1.8 / parameter[0].numel() ** 0.5))
     return module.eval()

@@ -1,7 +1,7 @@
 """One case through the whole way: a changed file in a copy of a build, its hash entered, `edgekit verify --json`.
 
-The exports and the judging run in this process: a worker of its own would load PyTorch again for each, which takes 2.5 of
-a case's 3.5 seconds. What the worker runs is the same function with the same arguments (`test_exam.py` compares both).
+The exports and the judging run in this process: a worker of its own would load PyTorch again for each, which takes 3
+of a case's 3.5 seconds. What the worker runs is the same function with the same arguments (`test_exam.py` compares).
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import os
 import shutil
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -91,11 +93,13 @@ class Room:
             raise RuntimeError(f"{case.title}: {artifact['reasons']}")
         return Said(artifact["status"], tuple(reason["sentence"] for reason in artifact["reasons"]), code)
 
-    def run(self, *arguments: str, threads: int = 1) -> tuple[int, dict[str, list[dict[str, object]]]]:
+    def run(self, *arguments: str, threads: int = 1) -> tuple[int, dict[str, Any]]:
         """The command line; its exit code and what it prints as JSON."""
         here = contextlib.nullcontext() if self.workers else called_here()
         said, argv, code = io.StringIO(), sys.argv, 0
-        with here, environment({**SETTINGS, "EDGEKIT_THREADS": str(threads)}), contextlib.redirect_stdout(said):
+        settings = environment({**SETTINGS, "EDGEKIT_THREADS": str(threads)})
+        with here, settings, contextlib.redirect_stdout(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of exporters; a worker's are shown to nobody
             sys.argv = ["edgekit", *arguments, "--json"]
             try:
                 main.main()
@@ -165,5 +169,3 @@ def _called(
         raise
     except Exception as error:
         raise ExportError(f"the worker met a bug:\n{traceback.format_exc()}") from error
-
-

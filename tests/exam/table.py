@@ -81,7 +81,7 @@ def written(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
     parts = [
         "# The judge's exam",
         "",
-        "Made by `python -m tests.exam --out tests/exam/table.md`; `tests/exam/` says how. A fault is **caught** where the"
+        "Made by `python -m tests.exam --out tests/exam/table.md`. A fault is **caught** where the"
         " artifact was rejected, **within tolerance** where it was not and its effect on the task is within the gate's"
         " limit for the role, **missed** where it is not, and **harmless** where nothing of the task changes, whatever"
         " the verdict. The effect is measured on fresh inputs against the unbroken artifact of the same precision.",
