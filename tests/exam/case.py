@@ -67,12 +67,8 @@ class Paper:
 
     def cases(self) -> Iterator[Case]:
         """All cases; the same for the same graph."""
-        for fault in self.drawn():
-            made = self.fault_case(fault)
-            if made is not None:
-                yield made
-        for clean in self.clean():
-            yield Case(self.spec.name, self.target, CLEAN, clean.name, clean.make(self.exported), threads=clean.threads)
+        yield from map(self.fault_case, self.drawn())
+        yield from map(self.clean_case, self.clean())
 
     def clean(self) -> Iterable[Clean]:
         """The clean variants."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def variants(model: onnx.ModelProto, precision: str) -> Iterator[Clean]:
     yield Clean("as exported", lambda m: bytes(m.SerializeToString()))
     yield Clean("two threads", lambda m: bytes(m.SerializeToString()), threads=2)
     for name, level in LEVELS.items():
-        yield Clean(f"optimised by onnxruntime, {name}", lambda m, level=level: optimised(m, level))
+        yield Clean(f"optimised by onnxruntime, {name}", functools.partial(optimised, level))
     for name, change in _rewrites(model).items():
         yield Clean(name, changed(change))
     operators = {node.op_type for node in model.graph.node}
@@ -67,7 +68,7 @@ def changed(change: Change) -> Callable[[onnx.ModelProto], bytes]:
     return make
 
 
-def optimised(model: onnx.ModelProto, level: ort.GraphOptimizationLevel) -> bytes:
+def optimised(level: ort.GraphOptimizationLevel, model: onnx.ModelProto) -> bytes:
     """What ONNX Runtime makes of a graph at a level of optimisation, written to a file."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         options = ort.SessionOptions()
