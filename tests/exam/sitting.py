@@ -52,7 +52,7 @@ class Said:
 
 
 class Room:
-    """Where cases are judged: a build of each model, and of each artifact a copy that is broken and mended.
+    """Where cases are judged: a build of each model, and of each artifact a copy whose file each case replaces.
 
     Args:
         folder: Holds the builds and the copies; what is there is used again where it is current.
