@@ -104,6 +104,7 @@ def _table() -> dict[str, MetricInfo]:
         *_lines("channel ", "of a channel"),
         MetricInfo(name="argmax gap", meaning="what the largest class lost, in units of the classes' spread"),
         MetricInfo(name="label gap", meaning="what the labelled class lost, in units of the classes' spread"),
+        MetricInfo(name="own label gap", meaning="what the labelled class lost, by the artifact's own classes"),
         MetricInfo(name="flips", meaning="share of answers with another largest class", unit="share", mean=True),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),

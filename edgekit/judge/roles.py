@@ -17,14 +17,14 @@ LEAST = 1e-30
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst positions [n]
 
 
-def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array] | None) -> _Rows:
+def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None) -> _Rows:
     """Measures of an output's role; none for a role that has no purpose of its own.
 
     Args:
         output: Which.
         r: Of the reference, float64 [n, ...].
         c: Of the artifact.
-        base: For labels the logits or probabilities that they are the largest of, with the reference's values.
+        base: For labels the logits or probabilities that they are the largest of, with the values of both sides.
     """
     if np.dtype(output.dtype).kind in "iub":
         yield from _labels(output, r, c, base)
@@ -32,7 +32,7 @@ def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array]
         yield from _MEASURES[output.role](output, r, c)
 
 
-def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array] | None) -> _Rows:
+def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None) -> _Rows:
     wrong = (r != c).reshape(len(r), -1)
     place = wrong.argmax(1)
     if output.role != "labels":
@@ -41,14 +41,19 @@ def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array] | Non
     if base is None:
         yield "wrong labels", wrong.mean(1), place
         return
-    classes, values = base
-    values = values.reshape(len(r), -1, values.shape[-1]) if classes.role != "mask" else _classes_last(values)
-    given = c.reshape(len(c), -1).astype(np.int64)
+    classes, *sides = base
+    for metric, values in zip(("label gap", "own label gap"), sides, strict=True):
+        gap = _label_gap(classes, values, c.reshape(len(c), -1).astype(np.int64))
+        yield metric, gap.max(1), gap.argmax(1)
+    yield "flips", wrong.mean(1), place
+
+
+def _label_gap(classes: Output, values: Array, given: Array) -> Array:
+    """How far the labelled classes are below the largest, [n, labels] in units of the spread of the classes."""
+    values = values.reshape(len(values), -1, values.shape[-1]) if classes.role != "mask" else _classes_last(values)
     known = (given >= 0) & (given < values.shape[-1])
     picked = np.take_along_axis(values, np.where(known, given, 0)[..., None], -1)[..., 0]
-    gap = np.where(known, values.max(-1) - picked, np.inf) / _size(values)
-    yield "label gap", gap.max(1), gap.argmax(1)
-    yield "flips", wrong.mean(1), place
+    return np.asarray(np.where(known, values.max(-1) - picked, np.inf) / _size(values))
 
 
 def _classes(output: Output, r: Array, c: Array) -> _Rows:

@@ -48,7 +48,7 @@ def rules_of(t: Tolerance, real: bool) -> dict[tuple[str, str], float]:
 
 def _scaled_rules(t: Tolerance, real: bool) -> dict[str, float | None]:
     """Limits on outputs of any scale: of the largest difference everywhere, of all else on real inputs."""
-    anywhere = {"deviation": t.deviation, "unequal": 0.0, "wrong labels": t.flips or 0.0}
+    anywhere = {"deviation": t.deviation, "unequal": 0.0, "wrong labels": t.flips or 0.0, "own label gap": t.gap}
     if not real:
         return anywhere
     lines = {"error": t.error, "gain": t.gain, "offset": t.offset, "correlation": t.correlation}

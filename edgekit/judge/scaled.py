@@ -32,8 +32,15 @@ def scaled_measures(output: Output, outputs: Sequence[Output], answers: Answers,
         yield from _deviations(output, answers, scale)
     if output.role not in ("scores", "features"):
         base = next((o for o in outputs if o.name == output.of and o.name in answers[0]), None)
-        classes = None if base is None else (base, answers[0][base.name].astype(np.float64))
-        yield from role_measures(output, r.astype(np.float64), c.astype(np.float64), classes)
+        yield from role_measures(output, r.astype(np.float64), c.astype(np.float64), _classes(base, answers))
+
+
+def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Array] | None:
+    """What labels are the largest of, of both sides; the reference's twice where the artifact's cannot be compared."""
+    if base is None:
+        return None
+    r, c = answers[0][base.name], answers[1].get(base.name)
+    return base, r.astype(np.float64), (r if c is None or c.shape != r.shape else c).astype(np.float64)
 
 
 def _deviations(output: Output, answers: Answers, scale: Array) -> _Rows:

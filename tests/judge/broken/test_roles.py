@@ -30,6 +30,10 @@ def backwards(output: str, axis: int) -> Change:
     return wrap(output, lambda g, x: g.add("Slice", x, *places))
 
 
+def first_row(g: Graph, x: str) -> str:
+    return g.add("Expand", g.add("Slice", x, np.array([0]), np.array([1]), np.array([0])), g.add("Shape", x))
+
+
 CONFIDENCE = np.array([0, 0, 0, 0, 1])[:, None]
 REST = np.where(np.arange(25) < 24, 1.25, 1)
 FAULTS: dict[str, tuple[str, str, Change]] = {
@@ -43,6 +47,8 @@ FAULTS: dict[str, tuple[str, str, Change]] = {
         "int8",
         wrap("label", lambda g, x: g.add("Max", g.add("Sub", x, np.int64(1)), np.int64(0))),
     ),
+    "labels of a batch's first row": ("classifier", "fp32", wrap("label", lambda g, x: first_row(g, x))),
+    "labels of a batch's first row in fp16": ("classifier", "fp16", wrap("label", lambda g, x: first_row(g, x))),
     "no confidence": ("detector", "int8", times("boxes", 1 - CONFIDENCE)),
     "confidence off by 0.05": ("detector", "fp32", plus("boxes", 0.05 * CONFIDENCE)),
     "confidence off by 0.05 in fp16": ("detector", "fp16", plus("boxes", 0.05 * CONFIDENCE)),
