@@ -24,8 +24,8 @@ BINS, LEVELS, PERCENTILE = 2048, 128, 99.999
 """Bins of a histogram, quantization levels of the entropy method and the percentile: ONNX Runtime's defaults, but for
 the bins, of which entropy takes as many as it has levels."""
 GROWN = 16.0
-"""A histogram's bins are as wide as its first batch makes them. Where the range grows more than this, it is made again with
-bins for all of it: the time of the entropy method grows with the square of their number."""
+"""A histogram's bins are as wide as its first batch makes them. Where the range grows more than this, it is made again
+with bins for all of it: the time of the entropy method grows with the square of their number."""
 
 
 def observe(
@@ -47,7 +47,7 @@ def observe(
     Raises:
         ExportError: If a tensor holds a NaN or Inf although the samples do not.
     """
-    histograms = {m: _collector(m) for m in methods if m != "minmax"}
+    histograms: dict[Method, Any] = {m: _collector(m) for m in methods if m != "minmax"}
     low: dict[str, Array] = {}
     high: dict[str, Array] = {}
     rows: dict[str, int] = {}

@@ -36,7 +36,7 @@ def test_damaged_photographs_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_bank_is_read_and_a_missing_one_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="edgekit.arrcoc.gather"):
+    with pytest.raises(UsageError, match=r"edgekit\.arrcoc\.gather"):
         gather.load(tmp_path)
     Image.new("RGB", (8, 8), (10, 20, 30)).save(tmp_path / "0000.png")
     (tmp_path / "bank.json").write_text(json.dumps({"photographs": [{"file": "0000.png", "source": "here"}]}))

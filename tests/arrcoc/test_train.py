@@ -15,7 +15,6 @@ from edgekit.arrcoc.pool import POSED, Pool
 CPU = torch.device("cpu")
 PLAN = Plan(steps=3, finish=1, batch=2, queries=2, chunks=2, chunk=2, every=1, warmup=2)
 SCENE_FIELDS = ("images", "attributes", "visible", "outline", "area", "grey")
-SCENE_FIELDS = ("images", "attributes", "visible", "outline", "area", "grey")
 BANK = photographs.held_out("calibration")
 
 
