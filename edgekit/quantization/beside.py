@@ -10,7 +10,7 @@ import numpy as np
 from edgekit.model.shapes import grid
 from edgekit.model.spec import ModelSpec
 from edgekit.quantization.calibration import Samples
-from edgekit.reference.batches import REAL_STEP, RESIZED, STRESS, Batch, stress_batch
+from edgekit.reference.batches import REAL_STEP, RESIZED, Batch, stress_batch
 from edgekit.reference.variations import BATCH, CONDITIONED, batch_of, changed_rows, fits, photograph_rows
 
 AT_A_SHAPE = 4
@@ -35,7 +35,7 @@ def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
     changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
     rows = [odd.inputs, *changed.values()]
     inputs = {i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}
-    return replace(odd, name=STRESS, inputs=inputs, names=(*odd.names, *changed))
+    return replace(odd, inputs=inputs, names=(*odd.names, *changed))
 
 
 def _shapes(spec: ModelSpec, samples: Samples, dynamic: Collection[str]) -> list[Batch]:

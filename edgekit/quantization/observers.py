@@ -57,17 +57,17 @@ def observe(
     session = ort.tapped(graph, tensors)
     for number, batch in enumerate(batches):
         tell(number / len(batches))
-        found = session.run(batch)
+        found = answers(session, batch, tensors)
         count = min(batch_size, len(samples.names) - number * batch_size)
         for name in tensors:
-            array = np.asarray(found[name] if name in found else batch[name])
+            array = found[name]
             refuse_not_finite(name, array)
             others = tuple(range(array.ndim - 1))
             low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
             high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
             rows[name] = array.size // array.shape[-1] // count
             first.setdefault(name, _peak(low[name], high[name]))
-        _collect(histograms, {name: found[name] if name in found else batch[name] for name in tensors})
+        _collect(histograms, found)
     narrow = [n for n in tensors if _peak(low[n], high[n]) > GROWN * first[n]]
     if histograms and narrow:
         for collector in histograms.values():
@@ -75,8 +75,7 @@ def observe(
                 del collector.histogram_dict[name]
         _collect(histograms, {n: np.array([low[n].min(), high[n].max()], np.float32) for n in narrow})
         for batch in batches:
-            found = session.run(batch)
-            _collect(histograms, {name: found[name] if name in found else batch[name] for name in narrow})
+            _collect(histograms, answers(session, batch, narrow))
     ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
     ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
     return {
@@ -93,6 +92,12 @@ def _collect(histograms: Mapping[Method, Any], arrays: Mapping[str, Array]) -> N
 
 def _peak(low: Array, high: Array) -> float:
     return float(max(np.abs(low).max(), np.abs(high).max()))
+
+
+def answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    """The named tensors of one run; an input of the graph is what was given."""
+    found = session.run(batch)
+    return {name: np.asarray(found[name] if name in found else batch[name]) for name in names}
 
 
 def samples_a_run(graph: onnx.ModelProto) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import ExportError
+from edgekit.model.pixels import pixels_of
 from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference
@@ -25,6 +26,8 @@ JSON, BINARY = "golden.json", "golden.bin"
 CANDIDATES = 12  # evaluation images that are tried
 MOST_WORDS = 6  # of a query that is put into words again
 ROUNDING = 1e-4
+EXACT = 1e-2
+"""Largest difference of an image's value from a byte, in bytes."""
 Answer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 FAULTS: Mapping[str, Callable[[Array, Input], Array]] = {
@@ -212,15 +215,15 @@ def cases(spec: ModelSpec, recorded: Path, words: Words | None, most: int = CAND
         return
     size = spec.shape(image.name)[1:]
     for row, name in enumerate(asked.names[:most]):
-        unit = (asked.inputs[image.name][row] - image.low) / (image.high - image.low)
-        pixels = np.rint(unit * 255).clip(0, 255).astype(np.uint8)
-        if unit.shape != size or np.abs(unit * 255 - pixels).max() > 1e-2:
+        array = asked.inputs[image.name][row]
+        pixels = pixels_of(array, image.low, image.high, EXACT) if array.shape == size else None
+        if pixels is None:
             continue
         question = asked.inputs[query.name][row] if query else np.empty(0, np.float32)
         yield Case(
             name=name,
             words=words.of(question) if words and query else (),
-            image=pixels.transpose(1, 2, 0),
+            image=pixels,
             query=question,
             scores=asked.outputs[_role(spec, "scores")][row],
             counts=_optional(spec, "counts", asked.outputs, row),

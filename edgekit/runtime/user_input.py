@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.artifact.manifest import TensorInfo
+from edgekit.model.pixels import pixels_of
 from edgekit.model.spec import Array
 
 ROLES = ("scores", "counts", "ranking", "features")
@@ -54,9 +55,8 @@ def user_input(
     array = inputs[image.name]
     if array.shape[:2] != (1, 3) or array.dtype != np.float32:
         return None
-    unit = (array[0].transpose(1, 2, 0).astype(np.float64) - image.low) / (image.high - image.low) * 255
-    pixels = np.rint(unit)
-    if pixels.min() < 0 or pixels.max() > 255 or np.abs(unit - pixels).max() > EXACT:
+    pixels = pixels_of(array[0], image.low, image.high, EXACT)
+    if pixels is None:
         return None
     query = next((inputs[one.name][0] for one in declared if one.kind == "query"), None)
-    return UserInput(pixels.astype(np.uint8), query)
+    return UserInput(pixels, query)

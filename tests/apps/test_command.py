@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from edgekit.cli import main
 from tests.apps import toy
+from tests.command import exit_code
 
 
-def edgekit(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    """Run the command line in this process; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["edgekit", *map(str, arguments)])
-    try:
-        main.main()
-    except SystemExit as left:
-        return int(left.code or 0)
-    return 0
-
-
-def test_check_exits_0_and_after_the_model_changed_3(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_check_exits_0_and_after_the_model_changed_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     build, app = toy.build(tmp_path / "build" / "toy"), toy.android_app(tmp_path / "app")
-    assert edgekit(monkeypatch, "assets", "android", build, "--into", app) == 0
+    assert exit_code("assets", "android", build, "--into", app) == 0
     assert " written, 0 removed, 0 unchanged, " in capsys.readouterr().out
-    assert edgekit(monkeypatch, "assets", "android", build, "--into", app) == 0
+    assert exit_code("assets", "android", build, "--into", app) == 0
     assert capsys.readouterr().out.startswith("0 written, 0 removed, ")
-    assert edgekit(monkeypatch, "assets", "android", build, "--into", app, "--check") == 0
+    assert exit_code("assets", "android", build, "--into", app, "--check") == 0
     assert capsys.readouterr().out == "up to date\n"
     newer = toy.build(tmp_path / "newer" / "toy", shift=0.5)
-    assert edgekit(monkeypatch, "assets", "android", newer, "--into", app, "--check") == 3
+    assert exit_code("assets", "android", newer, "--into", app, "--check") == 3
     assert "torch-mobile/model.ptl' is stale" in capsys.readouterr().out
 
 
@@ -48,14 +35,13 @@ def test_bad_input_is_one_sentence_and_exit_2(
     targets: tuple[str, ...],
     app: str,
     sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     build = toy.build(tmp_path / "build" / "toy")
     toy.android_app(tmp_path / "app")
     toy.judge(build / "onnx", "rejected", "max abs 0.3")
-    assert edgekit(monkeypatch, "assets", "android", build, "--into", tmp_path / app, *targets) == 2
+    assert exit_code("assets", "android", build, "--into", tmp_path / app, *targets) == 2
     said = capsys.readouterr().err
     assert sentence in said
     assert len(said.strip().splitlines()) == 1

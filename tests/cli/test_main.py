@@ -8,22 +8,13 @@ from pathlib import Path
 import onnx
 import pytest
 
-from edgekit.cli import build_commands, main
+from edgekit.cli import build_commands
 from edgekit.model.checkpoint import write_checkpoint
 from edgekit.testing import SMALL
 from tests import modules
+from tests.command import exit_code
 
 HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
-
-
-def edgekit(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command line in this process; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["edgekit", *arguments])
-    try:
-        main.main()
-    except SystemExit as left:
-        return int(left.code or 0)
-    return 0
 
 
 @pytest.mark.parametrize(
@@ -50,7 +41,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     monkeypatch.chdir(tmp_path)
-    assert edgekit(monkeypatch, *arguments) == 2
+    assert exit_code(*arguments) == 2
     said = capsys.readouterr()
     assert sentence in said.err
     assert said.err.startswith("edgekit: ")
@@ -59,46 +50,40 @@ def test_bad_input_is_one_sentence_and_exit_2(
     assert not list(tmp_path.iterdir())
 
 
-def test_verbose_prints_the_whole_report(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ("export", "tests.modules:without_translation", "-t", "onnx", "-o", str(tmp_path))
     for more, frames in (((), 0), (("--verbose",), 1)):
-        assert edgekit(monkeypatch, *asked, *more) == 2
+        assert exit_code(*asked, *more) == 2
         said = capsys.readouterr()
         assert "it has no operator 'aten._linalg_svd', used at" in said.out
         assert said.err.count("DispatchError: No ONNX function found") >= frames
         assert ("Traceback" in said.err) == bool(frames)
         assert "\x1b" not in said.out + said.err
-    assert edgekit(monkeypatch, "export", "tests.models:raising", "--verbose") == 2
+    assert exit_code("export", "tests.models:raising", "--verbose") == 2
     assert 'raise ValueError("the weights are on another machine")' in capsys.readouterr().err
 
 
-def test_weights_name_author_and_licence_are_given(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_weights_name_author_and_licence_are_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     weights = tmp_path / "mine.safetensors"
     write_checkpoint(weights, {name: tensor + 0.01 for name, tensor in modules.video().module.state_dict().items()})
     signed = ("--name", "mine", "--author", "Me", "--licence", "MIT")
     asked = ("export", "tests.modules:video", "--weights", str(weights), *signed, "-t", "onnx", "-o", str(tmp_path))
-    assert edgekit(monkeypatch, *asked) == 0, capsys.readouterr()
+    assert exit_code(*asked) == 0, capsys.readouterr()
     graph = onnx.load(tmp_path / "mine" / "onnx" / "model.onnx")
     facts = {entry.key: entry.value for entry in graph.metadata_props}
     assert (facts["name"], facts["author"], facts["licence"]) == ("mine", "Me", "MIT")
-    assert edgekit(monkeypatch, "export", SMALL, "--name", "a/b", "-t", "onnx", "-o", str(tmp_path)) == 2
+    assert exit_code("export", SMALL, "--name", "a/b", "-t", "onnx", "-o", str(tmp_path)) == 2
     assert "'a/b' is no name for a model" in capsys.readouterr().err
 
 
-def test_a_port_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert edgekit(monkeypatch, "demo", "--port", "70000") == 2
+def test_a_port_that_cannot_be_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("demo", "--port", "70000") == 2
     assert "less than or equal to 65535" in capsys.readouterr().err
 
 
-def test_an_output_that_cannot_be_written_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_output_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert edgekit(monkeypatch, "export", SMALL, "-t", "onnx", "-o", str(tmp_path / "file")) == 2
+    assert exit_code("export", SMALL, "-t", "onnx", "-o", str(tmp_path / "file")) == 2
     assert f"cannot write to '{tmp_path}/file/small'" in capsys.readouterr().err
 
 
@@ -110,28 +95,26 @@ def test_truncated_checkpoints_are_refused(
     whole = (Path(str(edgekit.arrcoc.__file__)).parent / "checkpoints/arr-coc-tiny/model.safetensors").read_bytes()
     path = tmp_path / "cut.safetensors"
     path.write_bytes(whole[: len(whole) // 2])
-    assert edgekit_refuses(monkeypatch, path, tmp_path)
+    assert edgekit_refuses(path, tmp_path)
     assert "cut.safetensors" in capsys.readouterr().err
 
 
-def edgekit_refuses(monkeypatch: pytest.MonkeyPatch, path: Path, folder: Path) -> bool:
-    return edgekit(monkeypatch, "export", str(path), "-t", "onnx", "-o", str(folder / "build")) == 2
+def edgekit_refuses(path: Path, folder: Path) -> bool:
+    return exit_code("export", str(path), "-t", "onnx", "-o", str(folder / "build")) == 2
 
 
-def test_json_is_one_object(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert edgekit(monkeypatch, "export", SMALL, "-t", "onnx", "-o", str(tmp_path), "--json") == 0
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert exit_code("export", SMALL, "-t", "onnx", "-o", str(tmp_path), "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["artifacts"][0]["target"] == "onnx"
     assert said["artifacts"][0]["status"] == "verified"
     assert Path(said["report"]).is_file()
     for command in ("targets", "doctor"):
-        assert edgekit(monkeypatch, command, "--json") == 0
+        assert exit_code(command, "--json") == 0
         assert "targets" in json.loads(capsys.readouterr().out)
 
 
-def test_a_rejected_artifact_is_exit_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rejected_artifact_is_exit_3(capsys: pytest.CaptureFixture[str]) -> None:
     from edgekit.pipeline.outcome import Build, TargetOutcome
 
     def build(status: str) -> Build:

@@ -21,14 +21,14 @@ from typing import Any
 
 import onnx
 
-from edgekit.artifact.store import MANIFEST, describe_file, read_artifact
-from edgekit.cli import main
+from edgekit.artifact.store import MANIFEST
 from edgekit.errors import EdgekitError, ExportError
 from edgekit.pipeline import process
-from edgekit.storage.files import dump_json, write_text
 from edgekit.target import silent
+from tests.command import exit_code
 from tests.exam.case import PRECISIONS, Case, Paper
 from tests.exam.models import SPECS
+from tests.judge.broken.conftest import recommit
 
 ROOT = Path(__file__).parents[2]
 ENTRY = "model.onnx"
@@ -86,7 +86,7 @@ class Room:
         home = copy / case.target
         (home / ENTRY).write_bytes(case.graph)
         (home / MANIFEST).write_bytes(self._manifests[home])
-        enter(home)
+        recommit(home, case.target)
         code, found = self.run("verify", str(copy), threads=case.threads)
         (artifact,) = found["artifacts"]
         if artifact["status"] == "failed":
@@ -96,17 +96,11 @@ class Room:
     def run(self, *arguments: str, threads: int = 1) -> tuple[int, dict[str, Any]]:
         """The command line; its exit code and what it prints as JSON."""
         here = contextlib.nullcontext() if self.workers else called_here()
-        said, argv, code = io.StringIO(), sys.argv, 0
+        said = io.StringIO()
         settings = environment({**SETTINGS, "EDGEKIT_THREADS": str(threads)})
         with here, settings, contextlib.redirect_stdout(said), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of exporters; a worker's are shown to nobody
-            sys.argv = ["edgekit", *arguments, "--json"]
-            try:
-                main.main()
-            except SystemExit as left:
-                code = int(left.code or 0)
-            finally:
-                sys.argv = argv
+            code = exit_code(*arguments, "--json")
         return code, json.loads(said.getvalue())
 
     def _copy(self, model: str, target: str) -> Path:
@@ -121,13 +115,6 @@ class Room:
                     (copy / other / MANIFEST).unlink(missing_ok=True)
             self._manifests[copy / target] = (copy / target / MANIFEST).read_bytes()
         return copy
-
-
-def enter(home: Path) -> None:
-    """Make the manifest name the files as they are."""
-    made = read_artifact(home, check=False)
-    files = tuple(describe_file(home, home / file.path) for file in made.files)
-    write_text(home / MANIFEST, dump_json(made.model_copy(update={"files": files}).model_dump(mode="json")))
 
 
 @contextlib.contextmanager

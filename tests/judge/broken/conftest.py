@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ import onnx
 import pytest
 
 from edgekit.artifact.store import MANIFEST, describe_file, read_artifact
-from edgekit.cli import main
 from edgekit.storage.files import dump_json, write_text
+from tests.command import exit_code
 from tests.judge.seeded.graph import Graph
 
 ROOT = Path(__file__).parents[3]
@@ -46,15 +45,7 @@ class Shell:
         self.folder, self.printed = folder, capsys
 
     def run(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        before, sys.argv = sys.argv, ["edgekit", *arguments, "--json"]
-        code = 0
-        try:
-            main.main()
-        except SystemExit as left:
-            code = int(left.code or 0)
-        finally:
-            sys.argv = before
-        out = self.printed()
+        code, out = exit_code(*arguments, "--json"), self.printed()
         return code, json.loads(out) if out.strip().startswith("{") else {}
 
     def built(self, model: str) -> Path:
