@@ -56,8 +56,9 @@ def call(
             env=os.environ | {"PYTHONPATH": os.pathsep.join([p for p in sys.path if p])},
         )
         alarm = threading.Timer(timeout, worker.kill)
-        alarm.start()
+        alarm.daemon = True  # an interruption between here and the `try` must not make Python wait for it
         try:
+            alarm.start()
             answer = _converse(worker, arguments, progress)
             code = worker.wait()
         finally:

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,23 @@ def test_what_kills_a_worker_is_named(function: Callable[..., dict[str, object]]
 def test_a_worker_that_hangs_is_stopped() -> None:
     with pytest.raises(ExportError, match="stopped after 1 s"):
         process.call(hang, {}, timeout=1)
+
+
+def test_an_interruption_as_the_clock_starts_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: list[int] = []
+    start = threading.Timer.start
+
+    def interrupted(self: threading.Timer) -> None:
+        start(self)
+        workers.append(self.function.__self__.pid)  # type: ignore[attr-defined]  # the worker's `kill`
+        assert self.daemon
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        process.call(hang, {}, timeout=600)
+    assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+    assert [_running(worker) for worker in workers] == [False]
 
 
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
