@@ -11,6 +11,7 @@ _KINDS = {
     EVALUATION: "evaluation inputs",
     "photographs": "photographs",
     "changed": "changed inputs (dark, bright, grey, at their ends)",
+    "levelled": "inputs of another mean brightness",
     "stress": "random and extreme inputs",
     "grid": "random inputs at shapes",
     "real": "real inputs at shapes",

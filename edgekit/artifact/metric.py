@@ -105,7 +105,9 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="argmax gap", meaning="what the largest class lost, in units of the classes' spread"),
         MetricInfo(name="label gap", meaning="what the labelled class lost, in units of the classes' spread"),
         MetricInfo(name="own label gap", meaning="what the labelled class lost, by the artifact's own classes"),
-        MetricInfo(name="flips", meaning="share of answers with another largest class", unit="share", mean=True),
+        MetricInfo(
+            name="flips", meaning="share of largest classes or confidences that differ", unit="share", mean=True
+        ),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),

@@ -33,6 +33,7 @@ from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.errors import ModelError
 from edgekit.judge.cosine import cosine, map_cosine
 from edgekit.judge.faults import BASES, Answers, faults_of
+from edgekit.judge.roles import answers_a_row
 from edgekit.judge.scaled import scaled_measures
 from edgekit.judge.spread import LEAST, Spreads, largest_scale
 from edgekit.judge.ties import ties_undone
@@ -69,6 +70,7 @@ class ImageValues:
         patches: Where each image is worst, int64 [n], row-major; -1 where that means nothing.
         names: What the values are of, where that is not the images: channels.
         peak: The reference's largest magnitude, over all images; 1 where that is 0.
+        answers: Of how many answers each value is a share or a mean.
     """
 
     output: str
@@ -79,6 +81,7 @@ class ImageValues:
     patches: Array
     peak: float
     names: tuple[str, ...] = ()
+    answers: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,10 +191,10 @@ def _measures(
 
 
 def _scaled(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> Iterator[ImageValues]:
-    of = output.name if output.role == "scores" else ""
+    of, count = output.name if output.role == "scores" else "", answers_a_row(output, answers[0][output.name])
     for metric, values, places in scaled_measures(output, outputs, answers, scale):
         named = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
-        yield ImageValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named)
+        yield ImageValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named, count)
 
 
 def _scores(r: Array, c: Array, scale: float) -> _Rows:

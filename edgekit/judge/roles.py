@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -12,6 +13,10 @@ CENTRED = 4
 """Rows. With fewer, embeddings are not centred: their mean would be themselves."""
 DIRECTED = 0.1
 """Share of the mean length. The direction of a shorter embedding is mostly rounding and is not asked for."""
+CORNERS = 4
+"""Channels of a box before its confidences."""
+CONFIDENT = 0.5
+"""What a confidence in 0 to 1 has to exceed for its box to count."""
 LEAST = 1e-30
 """Keeps a division by zero finite."""
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst positions [n]
@@ -30,6 +35,15 @@ def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array,
         yield from _labels(output, r, c, base)
     elif output.role in _MEASURES:
         yield from _MEASURES[output.role](output, r, c)
+
+
+def answers_a_row(output: Output, rows: Array) -> int:
+    """How many decisions a row of an output [n, ...] holds: labels, largest classes, confidences of boxes."""
+    if output.role in ("logits", "probabilities"):
+        return math.prod(rows.shape[1:-1])
+    if output.role == "boxes":
+        return max(int(math.prod(rows.shape[1:-1]) * (rows.shape[-1] - CORNERS)), 1)
+    return math.prod(rows.shape[1:]) if output.role == "labels" else 1
 
 
 def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None) -> _Rows:
@@ -73,9 +87,14 @@ def _size(values: Array) -> float:
 
 
 def _boxes(output: Output, r: Array, c: Array) -> _Rows:
-    r, c = (a.reshape(len(a), -1, a.shape[-1])[..., :4] for a in (r, c))
-    if r.shape[-1] < 4:
+    r, c = (a.reshape(len(a), -1, a.shape[-1]) for a in (r, c))
+    if r.shape[-1] < CORNERS:
         return
+    sure, other = r[..., CORNERS:], c[..., CORNERS:]
+    if sure.size and sure.min() >= 0.0 and sure.max() <= 1.0:
+        crossed = ((sure > CONFIDENT) != (other > CONFIDENT)).reshape(len(r), -1)
+        yield "flips", crossed.mean(1), crossed.argmax(1)
+    r, c = r[..., :CORNERS], c[..., :CORNERS]
     inner = np.minimum(r[..., 2:], c[..., 2:]) - np.maximum(r[..., :2], c[..., :2])
     shared = np.maximum(inner, 0.0).prod(-1)
     areas = [np.maximum(a[..., 2:] - a[..., :2], 0.0).prod(-1) for a in (r, c)]

@@ -1,8 +1,9 @@
 """Numbers and a tolerance -> verified, rejected or not verified here, with the reason. Never a silent pass.
 
-Two kinds of batches are judged:
+What is judged:
 
 - evaluation, real inputs: every limit of the tolerance, image by image, and the task metric against the reference's.
+- all real inputs together: shares of wrong answers, which in one batch may be over their limit by chance.
 - stress (random, constant, extreme inputs) and the grid of shapes: whatever is absolute holds there too, differences of
   scores and features, counts and swaps. Cosine, SNR, Spearman and lost mass do not: on a nearly flat map they measure
   rounding. Where ranks need not be exact (INT8) nothing absolute is left, and such inputs are outside of what was
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
@@ -25,11 +27,16 @@ from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import Status
 from edgekit.judge.metrics import Comparison, ImageValues
 from edgekit.judge.noise import NOISE_LIMIT, NOISE_MULTIPLE, widened
-from edgekit.judge.rules import STRESS, is_real, rules_of
+from edgekit.judge.rules import STRESS, Kind, kind_of, rules_of
 from edgekit.judge.tolerance import Tolerance
 from edgekit.model.spec import Array
 
 _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
+REAL_INPUTS = "real inputs"
+"""All of them, of every size: shares of wrong answers are held to their limit there."""
+CHANCE = 2.0
+"""Standard deviations by which the share of wrong answers in one batch may be over its limit: three of 128 answers are
+allowed where the limit is 1 %, and two of 96."""
 _ROUNDING = {
     "swap gap": Code.TIES_AT_K,
     "order gap": Code.TIES_WITHIN_K,
@@ -46,7 +53,7 @@ class Check:
         batch: "evaluation", "stress", or the sizes of a grid shape.
         output: Name of the output; empty for the task metric.
         metric: Name of the metric.
-        value: At the worst image (of a task metric's drop: its mean).
+        value: At the worst image (of a task metric's drop and of shares of wrong answers: the mean).
         mean: Over the images.
         limit: What `value` was held against; None where it is only shown. `table` is the tolerance's own.
         noise: NOISE_MULTIPLE times the reference's noise in the metric's units, where it can widen the limit.
@@ -143,10 +150,12 @@ def judge(
     checks = list(_task(tolerance, evaluation, metric_name))
     faults: list[Fact] = []
     for batch, comparisons in batches:
-        for real in (True, False):
-            some = [each for each in comparisons if (is_real(batch) or _asks_ranks(tolerance, each)) is real]
-            checks += _checks(batch, some, rules_of(tolerance, real), noise)
+        for kind in get_args(Kind):
+            some = [each for each in comparisons if _kind(tolerance, batch, each) == kind]
+            checks += _checks(batch, some, rules_of(tolerance, kind), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
+    every = [(batch, each) for batch, comparisons in batches for each in comparisons]
+    checks += _pooled(tolerance, [each for batch, each in every if _kind(tolerance, batch, each) == "real"], noise)
     failed = [check for check in checks if not check.passed]
     beyond = [check.fact for check in failed if not check.within_noise]
     reasons = (*faults, *beyond, *(check.fact for check in failed if check.within_noise))
@@ -163,13 +172,13 @@ def judge(
     return Verdict(status, reasons, tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
 
 
-def _asks_ranks(t: Tolerance, comparison: Comparison) -> bool:
-    """Whether real inputs at another size are asked for ranks: where scores have absolute limits, these say more."""
-    return comparison.real and not t.exact_ranking
+def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
+    """Real inputs at another size are asked for ranks too: where scores have absolute limits, these say more."""
+    return "real" if comparison.real and not t.exact_ranking else kind_of(batch)
 
 
 def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> list[Fact]:
-    asked = checks if t.exact_ranking else [check for check in checks if is_real(check.batch)]
+    asked = checks if t.exact_ranking else [check for check in checks if kind_of(check.batch) == "real"]
     if not asked:
         needed = not t.exact_ranking and not evaluation
         return [fact(Code.REAL_INPUTS_NEEDED, tolerance_name=t.name) if needed else fact(Code.NOTHING_COMPARED)]
@@ -192,12 +201,18 @@ def _checks(
 
 
 def _check(
-    batch: str, found: Sequence[tuple[Comparison, ImageValues]], table: float | None, noise: Mapping[str, float]
+    batch: str,
+    found: Sequence[tuple[Comparison, ImageValues]],
+    table: float | None,
+    noise: Mapping[str, float],
+    chance: float = CHANCE,
 ) -> Check:
     measure = found[0][1]
     values = np.concatenate([m.values for _, m in found])
     patches = np.concatenate([m.patches for _, m in found])
     names = [name for comparison, m in found for name in m.names or comparison.names]
+    weights = np.concatenate([np.full(len(m.values), float(m.answers)) for _, m in found])
+    mean = float(np.average(values, weights=weights))
     info = metric_info(measure.metric)
     sign = info.sign
     own = max(_own(m, noise) for _, m in found) if info.widened else None
@@ -207,12 +222,29 @@ def _check(
         excused = [_excused(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in found]
         held = (sign * values <= sign * limit) | np.concatenate(excused)
         if info.mean:
-            held |= values.mean() <= max(limit, 1.0 / len(values) if limit else 0.0)
+            held |= mean <= _allowed(limit, int(weights.sum()), chance)
     pool = np.flatnonzero(~held) if not held.all() else np.arange(len(values))
     worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
-    passed, value, mean = bool(held.all()), float(values[worst]), float(values.mean())
+    passed, value = bool(held.all()), mean if info.mean else float(values[worst])
     where = names[worst], int(patches[worst])
     return Check(batch, measure.output, measure.metric, value, mean, limit, table, own, passed, *where)
+
+
+def _allowed(limit: float, answers: int, chance: float) -> float:
+    """The share of so many answers that may be wrong: what chance makes of the limit, and a single one in any case."""
+    return max(limit + chance * float(np.sqrt(limit / answers)), 1.0 / answers) if limit else 0.0
+
+
+def _pooled(t: Tolerance, comparisons: Sequence[Comparison], noise: Mapping[str, float]) -> Iterator[Check]:
+    """Shares of wrong answers over all real inputs together, held to the limit itself."""
+    rules = rules_of(t, "real")
+    for (role, metric), table in rules.items():
+        outputs: dict[str, list[tuple[Comparison, ImageValues]]] = {}
+        for comparison in comparisons if metric_info(metric).mean else ():
+            for measure in comparison.measures:
+                if (measure.role, measure.metric) == (role, metric):
+                    outputs.setdefault(measure.output, []).append((comparison, measure))
+        yield from (_check(REAL_INPUTS, found, table, noise, 0.0) for found in outputs.values())
 
 
 def _own(m: ImageValues, noise: Mapping[str, float]) -> float:

@@ -5,9 +5,10 @@ algorithms, and shipped with the model; without one, the CPU's own answer is rec
 
 A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors. Arrays are named
 `<batch>/<tensor>`. The batches, one row at a time: `evaluation` (real inputs), `photographs` (for models that take
-pictures), `changed` (both darkened, brightened, greyed ..., one input at its ends), `stress` (random, constant and
-extreme inputs); and one shape each, as one batch: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real
-inputs there), `between-NN` (real inputs, or random ones of a model that has none, at shapes between those of the grid).
+pictures), `changed` (both darkened, brightened, greyed ..., one input at its ends), `levelled` (both at many mean
+brightnesses), `stress` (random, constant and extreme inputs); and one shape each, as one batch: `grid-NN` (random
+inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN` (real inputs, or random ones of a model that
+has none, at shapes between those of the grid).
 """
 
 from __future__ import annotations
@@ -22,10 +23,18 @@ import numpy as np
 from edgekit.artifact.manifest import AxisInfo
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec
-from edgekit.reference.variations import Row, batch_of, changed_rows, fits, photograph_rows, real_rows
+from edgekit.reference.variations import (
+    Row,
+    batch_of,
+    changed_rows,
+    fits,
+    levelled_rows,
+    photograph_rows,
+    real_rows,
+)
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
-PHOTOGRAPHS, CHANGED, RESIZED, BETWEEN = "photographs", "changed", "real", "between"
+PHOTOGRAPHS, CHANGED, LEVELLED, RESIZED, BETWEEN = "photographs", "changed", "levelled", "real", "between"
 REAL = (EVALUATION, PHOTOGRAPHS)
 """Batches of real inputs at default sizes."""
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
@@ -33,7 +42,7 @@ RANDOM_ROWS = 4
 REAL_STEP = 37
 """Prime: shapes take real inputs from all over the set, photographs among them."""
 SAMPLED_SHAPE = 1  # times the pixels of one image of default size
-SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, GRID: 100, RESIZED: 3, BETWEEN: 4}
+SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
 """Where a place is slow: rows, or shapes, of each kind."""
 
 
@@ -100,7 +109,8 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     pictures = photograph_rows(spec, list(own.values()))
     changed = changed_rows(spec, own, pictures)
     batches = [Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names)] if evaluation is not None else []
-    batches += [_stacked(name, rows) for name, rows in ((PHOTOGRAPHS, pictures), (CHANGED, changed)) if rows]
+    kinds = ((PHOTOGRAPHS, pictures), (CHANGED, changed), (LEVELLED, levelled_rows(spec, own, pictures)))
+    batches += [_stacked(name, rows) for name, rows in kinds if rows]
     batches.append(stress_batch(spec))
     shapes, real = grid(spec.axes), own | pictures
     order = [list(real)[k * REAL_STEP % len(real)] for k in range(len(real))] if fits(spec, list(real.values())) else []

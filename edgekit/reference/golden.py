@@ -3,6 +3,7 @@
 Browsers and phones run them on the user's own device before they trust it. The format (`golden.json`, `golden.bin`) is
 described in web/README.md. They are the image on which the usual mistakes of preprocessing show most, the one with the
 lowest scores (of arr-coc-tiny a photograph that does not answer its query) and, where sizes are open, one more width.
+For phones, whose libraries resize every picture, there is one that is not of the model's size.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from edgekit.errors import ExportError
 from edgekit.model.pixels import pixels_of
 from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit.reference.batches import EVALUATION
+from edgekit.reference.pictures import resized
 from edgekit.reference.store import read_reference
 from edgekit.storage.files import dump_json
 
@@ -46,7 +48,7 @@ class Case:
     Attributes:
         name: Of the evaluation image.
         words: Of the query; empty where they are not known.
-        image: [H, W, 3] uint8, RGB.
+        image: [H, W, 3] uint8, RGB; of the model's size but for a case `of_another_size`.
         query: [Q] float32; empty for a model without a query.
         scores: [N] float32.
         counts: [N] int32; empty for a model without counts.
@@ -160,10 +162,29 @@ def _of_another_width(case: Case, spec: ModelSpec, answer: Answer, dynamic: Coll
         return None
     columns = np.arange(width) % axis.default
     cut = replace(case, name=f"{case.name}, {width} pixels wide", image=np.ascontiguousarray(case.image[:, columns]))
-    answers = answer(cut.inputs(spec))
+    return _answered(cut, spec, answer)
+
+
+def _answered(case: Case, spec: ModelSpec, answer: Answer) -> Case:
+    answers = answer(case.inputs(spec))
     scores = answers[_role(spec, "scores")][0].astype(np.float32)
     counts, ranking = (_optional(spec, role, answers, 0) for role in ("counts", "ranking"))
-    return replace(cut, scores=scores, counts=counts, ranking=ranking)
+    return replace(case, scores=scores, counts=counts, ranking=ranking)
+
+
+def of_another_size(case: Case, spec: ModelSpec, answer: Answer) -> Case:
+    """A case's image with mirrored borders below and on the right, for libraries that resize a picture themselves.
+
+    The reference has no answer to it: it is that of `answer` to the image stretched to the model's size, in bytes, by
+    the filter that all libraries share (tests/golden/README.md).
+    """
+    height, width, _ = case.image.shape
+    large = np.pad(case.image, ((0, max(height // 3, 1)), (0, max(width // 5, 1)), (0, 0)), "symmetric")
+    planes = resized(large.transpose(2, 0, 1).astype(np.float32), height, width)
+    stretched = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
+    name = f"{case.name}, {large.shape[1]} x {large.shape[0]} pixels"
+    answered = _answered(replace(case, name=name, image=np.ascontiguousarray(stretched)), spec, answer)
+    return replace(answered, image=large)
 
 
 def largest(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer) -> float:

@@ -16,6 +16,8 @@ CONDITIONED = 2
 """Real inputs of each sort that are changed."""
 STRENGTHS = (0.05, 0.25)
 """Of what a darkened, brightened or flattened input keeps of its own contrast."""
+LEVELS = tuple(round(0.02 + 0.04 * step, 2) for step in range(25))
+"""Mean brightnesses that are asked, as shares of an input's range: every band as wide as the step has one in it."""
 BATCH = "batch"
 Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
@@ -63,6 +65,28 @@ def changed_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str,
                 constant = np.full_like(row[i.name], value)
                 found[f"{name}, '{i.name}' all {value:g}"] = {**row, i.name: constant}
     return found
+
+
+def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str, Row]) -> dict[str, Row]:
+    """Real rows in turn, moved towards their low or their high end so that their mean is each of LEVELS.
+
+    Pictures are moved, or all floating inputs of a model that takes none; no rows for a model that takes no floats.
+    """
+    floats = [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
+    moved = [i for i in floats if i.kind == "image"] or floats
+    rows = list(({**own, **pictures} or {"random": spec.random(0)}).items())
+    found: dict[str, Row] = {}
+    for number, level in enumerate(LEVELS if moved else ()):
+        name, row = rows[number % len(rows)]
+        found[f"{name}, mean {level:g}"] = {**row, **{i.name: _of_mean(i, row[i.name], level) for i in moved}}
+    return found
+
+
+def _of_mean(i: Input, x: Array, level: float) -> Array:
+    share = np.clip((x.astype(np.float64) - i.low) / (i.high - i.low), 0.0, 1.0)
+    mean = share.mean()
+    moved = share * level / mean if mean > level else 1 - (1 - share) * (1 - level) / (1 - mean)
+    return np.asarray(i.low + (i.high - i.low) * moved).astype(i.dtype)
 
 
 def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:

@@ -13,6 +13,7 @@ from edgekit.reference.batches import (
     CHANGED,
     EVALUATION,
     GRID,
+    LEVELLED,
     PHOTOGRAPHS,
     RESIZED,
     STRESS,
@@ -25,6 +26,7 @@ from edgekit.reference.batches import (
     stress_batch,
 )
 from edgekit.reference.pictures import resized
+from edgekit.reference.variations import LEVELS
 
 
 def spec() -> ModelSpec:
@@ -55,7 +57,7 @@ def test_a_model_is_asked_real_inputs_strange_inputs_the_grid_and_what_lies_betw
     asked = batches_for(spec(), evaluation())
     shapes, others = grid(spec().axes), between(spec().axes)
     single = [b for b in asked if b.single]
-    assert [b.name for b in single] == [EVALUATION, PHOTOGRAPHS, CHANGED, STRESS]
+    assert [b.name for b in single] == [EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, STRESS]
     kinds = {name: [b for b in asked if b.name.startswith(f"{name}-")] for name in (GRID, RESIZED, BETWEEN)}
     assert [b.sizes for b in kinds[GRID]] == [b.sizes for b in kinds[RESIZED]] == list(shapes)
     assert [b.sizes for b in kinds[BETWEEN]] == list(others)
@@ -92,6 +94,27 @@ def test_changed_inputs_are_dark_bright_grey_flat_and_have_one_input_at_its_ends
         "'n' all 0",
         "'n' all 1",
     }
+
+
+def test_every_band_of_brightness_as_wide_as_a_step_is_asked() -> None:
+    batch = next(b for b in batches_for(spec(), evaluation()) if b.name == LEVELLED)
+    shares = (batch.inputs["images"].astype(np.float64).mean((1, 2, 3)) + 1) / 4
+    assert np.allclose(shares, LEVELS, atol=1e-6)
+    assert (batch.inputs["images"].min() >= -1, batch.inputs["images"].max() <= 3) == (True, True)
+    assert np.diff([0.0, *LEVELS, 1.0]).max() <= 0.04 + 1e-9
+    assert len({name.partition(",")[0] for name in batch.names}) == 13  # five of the set, eight photographs
+
+
+def test_without_pictures_all_floating_inputs_have_every_mean_and_integers_have_none() -> None:
+    floats = replace(
+        spec(), inputs=(Input("x", ("batch", 6), low=-2.0, high=2.0), Input("y", ("batch", 3)), spec().inputs[1])
+    )
+    batch = next(b for b in batches_for(floats, None) if b.name == LEVELLED)
+    for name, low, span in (("x", -2, 4), ("y", 0, 1)):
+        assert np.allclose((batch.inputs[name].astype(np.float64).mean(1) - low) / span, LEVELS, atol=1e-6)
+    assert len(np.unique(batch.inputs["n"])) == 1
+    tokens = replace(spec(), inputs=(spec().inputs[1],))
+    assert LEVELLED not in [b.name for b in batches_for(tokens, None)]
 
 
 def test_stress_holds_both_ends_the_middle_and_chance_and_nothing_beyond() -> None:

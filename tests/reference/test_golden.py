@@ -11,6 +11,7 @@ import pytest
 from edgekit.errors import ExportError
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference import golden
+from edgekit.reference.pictures import resized
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.runtime.eager import EagerRuntime
@@ -95,6 +96,29 @@ def test_one_case_of_each_kind_is_chosen(recorded: Path) -> None:
     assert golden.largest(chosen, spec, answer) < 1e-6
     assert golden.undetected_faults(chosen, spec, answer, 0.0) == ()
     assert set(golden.undetected_faults(chosen, spec, answer, 1.0)) <= set(golden.FAULTS)
+
+
+def test_a_case_of_another_size_tells_whether_a_picture_is_stretched_by_the_filter(recorded: Path) -> None:
+    spec = small_model()
+    answer = EagerRuntime(spec).run
+    case = next(golden.cases(spec, recorded, None))
+    other = golden.of_another_size(case, spec, answer)
+    side = case.image.shape[0]
+    assert other.image.shape == (side + side // 3, side + side // 5, 3)
+    np.testing.assert_array_equal(other.image[:side, :side], case.image)
+    height, width, _ = other.image.shape
+    rows, columns = np.arange(side) * height // side, np.arange(side) * width // side
+    top, left = (height - side) // 2, (width - side) // 2
+    planes = resized(other.image.transpose(2, 0, 1).astype(np.float32), side, side)
+    ways = {
+        "stretched": np.floor(planes.transpose(1, 2, 0) + 0.5).astype(np.uint8),
+        "cropped": other.image[top : top + side, left : left + side],
+        "its corner": case.image,
+        "nearest pixels": other.image[rows][:, columns],
+    }
+    off = {name: golden.largest((replace(other, image=image),), spec, answer) for name, image in ways.items()}
+    assert off.pop("stretched") < 1e-6
+    assert min(off.values()) > 0.01, off
 
 
 def test_a_fault_that_changes_nothing_is_told(recorded: Path) -> None:

@@ -31,7 +31,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_reference_holds_every_batch_and_its_noise(recorded: Path) -> None:
     found = read_reference(recorded)
     names = [batch.name for batch in found.batches]
-    assert names[:5] == ["evaluation", "photographs", "changed", "stress", "grid-00"]
+    assert names[:5] == ["evaluation", "photographs", "changed", "levelled", "stress"]
     evaluation = found.batches[0]
     assert evaluation.outputs["relevance"].shape == (6, 36)
     assert evaluation.outputs["budgets"].dtype == np.int64

@@ -84,6 +84,9 @@ CONDITIONS: dict[str, Condition] = {
         g, g.add("Greater", mean(g), np.float32(0.92)), g.add("Greater", spread(g), np.float32(0.001))
     ),
     "low contrast": lambda g: both(g, below("spread", 0.3)(g), g.add("Greater", spread(g), np.float32(0.01))),
+    "a narrow band of brightness": lambda g: both(
+        g, g.add("Greater", mean(g), np.float32(0.73)), below("mean", 0.77)(g)
+    ),
     "grey pictures": lambda g: both(g, below("colour", 0.02)(g), g.add("Greater", spread(g), np.float32(0.2))),
     "flat colours": lambda g: both(g, below("spread", 0.9)(g), g.add("Greater", colour(g), np.float32(0.02))),
     "a query of zero": below("query", 1e-6),
@@ -116,6 +119,16 @@ def test_a_query_that_is_ignored_at_other_sizes_is_rejected(shell: Shell) -> Non
 def test_chance_is_found_by_what_was_asked_twice_or_timed(shell: Shell) -> None:
     said = shell.judged("looking", inverted(rarely))
     assert any(reason["batch"].endswith(" again") for reason in said.reasons), said.sentences
+
+
+def test_int8_answers_of_any_role_are_wrong_for_dark_inputs(shell: Shell) -> None:
+    def change(g: Graph) -> None:
+        dark = g.add("Less", g.add("ReduceMean", "x", np.array([1]), keepdims=1), np.float32(-0.7))
+        g.wrap("logits", lambda x: g.add("Where", dark, g.add("Neg", x), x))
+
+    said = shell.judged("classifier", change, "int8")
+    assert said.status == "rejected", said.sentences
+    assert {reason["batch"] for reason in said.reasons} & {"changed", "levelled"}
 
 
 def test_int8_is_judged_by_its_ranks_on_photographs_which_are_named(shell: Shell) -> None:

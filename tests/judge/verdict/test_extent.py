@@ -10,11 +10,11 @@ import pytest
 
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import Measure
-from edgekit.judge.metrics import SPREAD_FLOOR, compare, failed
-from edgekit.judge.rules import GROSS_UNEXPLAINED, STRANGE_UNEXPLAINED
+from edgekit.judge.metrics import SPREAD_FLOOR, Comparison, compare, failed
+from edgekit.judge.rules import CHANGED_ERROR, GROSS_UNEXPLAINED, STRANGE_UNEXPLAINED
 from edgekit.judge.tolerance import FP16, FP32, INT8, Tolerance
 from edgekit.judge.verdict import judge, not_verified
-from edgekit.model.spec import Output
+from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
 
@@ -44,7 +44,7 @@ def test_ranks_only_needs_real_inputs() -> None:
 
 
 def test_a_classifier_without_real_inputs_is_told_what_is_missing() -> None:
-    """No limit of INT8 on its logits holds for random inputs, so that there is not one check."""
+    """Of random inputs INT8 is only asked that its logits are not grossly off, which proves nothing."""
     outputs = (Output("logits", role="logits"),)
     logits = {"logits": np.random.default_rng(1).standard_normal((4, 10)).astype(np.float32)}
     verdict = judge(INT8, {}, stress=[compare(outputs, logits, logits, [f"random {row}" for row in range(4)])])
@@ -68,6 +68,44 @@ def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(share: 
     found = compare(OUTPUTS[:3], answer(reference), answer(other), ["grey"])
     assert metrics(judge(INT8, {}, evaluation=[at()], stress=[found])) == failing
     assert metrics(judge(INT8, {}, evaluation=[at()], grid=[({"batch": 1}, found)])) == failing
+
+
+@pytest.mark.parametrize(
+    ("batch", "share", "failing"),
+    [("changed", 0.98, set()), ("changed", 1.02, {"error"}), ("levelled", 1.02, {"error"}), ("stress", 1.02, set())],
+)
+def test_int8_answers_of_any_scale_are_kept_from_gross_errors_on_changed_inputs(
+    batch: str, share: float, failing: set[str]
+) -> None:
+    outputs = (Output("logits", role="logits"),)
+    logits = np.random.default_rng(1).standard_normal((4, 10)).astype(np.float32)
+    names = [f"image {row}" for row in range(4)]
+    moved = logits + np.float32(share * CHANGED_ERROR) * logits.std(0)
+
+    def against(other: Array) -> Comparison:
+        return compare(outputs, {"logits": logits}, {"logits": other.astype(np.float32)}, names)
+
+    verdict = judge(INT8, {}, evaluation=[against(logits)], more={batch: [against(moved)]})
+    assert metrics(verdict) == failing
+    assert metrics(judge(INT8, {}, evaluation=[against(logits)], stress=[against(logits + 1.02 * logits.std(0))])) == {
+        "error"
+    }
+
+
+@pytest.mark.parametrize(("wrong", "failing"), [(0, set()), (1, set()), (4, {"flips"})])
+def test_one_flip_in_five_hundred_answers_is_what_fp16_may_have(wrong: int, failing: set[str]) -> None:
+    """By all answers, of which a row holds many; and a single one may be off where there are few."""
+    outputs = (Output("boxes", role="boxes"),)
+    boxes = np.random.default_rng(1).random((4, 100, 5)).astype(np.float32)
+    boxes[..., 2:4] += 2
+    boxes[0, :4, 4] = 0.4999
+    other = boxes.copy()
+    other[0, :wrong, 4] = 0.5001
+    names = [f"image {row}" for row in range(4)]
+    found = compare(outputs, {"boxes": boxes}, {"boxes": other}, names)
+    assert metrics(judge(FP16, {}, evaluation=[found])) == failing
+    few = compare(outputs, {"boxes": boxes[:, :1]}, {"boxes": other[:, :1]}, names)
+    assert "flips" not in metrics(judge(FP16, {}, evaluation=[few]))
 
 
 def test_other_patches_of_a_flat_map_leave_no_features_to_compare() -> None:

@@ -64,22 +64,37 @@ internal object Files {
         return folder
     }
 
-    /** One golden case: a picture of 2 x 2 whose scores are the red bytes over 255. */
+    /**
+     * A picture of 2 x 2 whose scores are the red bytes over 255, and one of 4 x 6 in four equal parts, each of one red.
+     *
+     * Resized, the rows of the second one are 6/7 and 1/7 of its upper and lower half, the columns 7/8 and 1/8.
+     */
     private fun goldenFiles(): Map<String, ByteArray> {
-        val binary = ByteBuffer.allocate(12 + 12 + 16 + 16 + 8).order(ByteOrder.LITTLE_ENDIAN)
-        binary.put(byteArrayOf(0, 9, 9, 51, 9, 9, 102, 9, 9, -1, 9, 9))
-        for (number in floatArrayOf(1f, 2f, 3f)) binary.putFloat(number)
-        for (number in floatArrayOf(0f, 0.2f, 0.4f, 1f)) binary.putFloat(number)
-        for (number in intArrayOf(64, 131, 198, 400)) binary.putInt(number)
-        for (number in intArrayOf(3, 2)) binary.putInt(number)
-        val json = """
-            {"format": 1, "binary": "golden.bin", "cases": [
-              {"name": "ramp", "words": ["red"],
-               "image": {"offset": 0, "shape": [2, 2, 3]}, "query": {"offset": 12, "shape": [3]},
-               "expected": {"relevance": {"offset": 24, "shape": [4]}, "budgets": {"offset": 40, "shape": [4]}, "indices": {"offset": 56, "shape": [2]}}}]}
-        """.trimIndent()
-        return mapOf("golden.json" to json.toByteArray(), "golden.bin" to binary.array())
+        val cases = listOf(
+            Golden("ramp", 2, 2, listOf(0, 51, 102, 255), floatArrayOf(0f, 51f, 102f, 255f), intArrayOf(64, 131, 198, 400)),
+            Golden("parts", 4, 6, PARTS, floatArrayOf(24f, 72f, 109f, 187f), intArrayOf(96, 159, 208, 310)),
+        )
+        val binary = ByteBuffer.allocate(1000).order(ByteOrder.LITTLE_ENDIAN)
+        val listed = cases.joinToString(", ") { case ->
+            val image = binary.position().also { for (red in case.reds) binary.put(byteArrayOf(red.toByte(), 9, 9)) }
+            val query = binary.position().also { for (number in 1..3) binary.putFloat(number.toFloat()) }
+            val relevance = binary.position().also { for (red in case.wanted) binary.putFloat(red / 255f) }
+            val budgets = binary.position().also { case.budgets.forEach(binary::putInt) }
+            val indices = binary.position().also { for (place in intArrayOf(3, 2)) binary.putInt(place) }
+            """
+            {"name": "${case.name}", "words": ["red"],
+             "image": {"offset": $image, "shape": [${case.height}, ${case.width}, 3]}, "query": {"offset": $query, "shape": [3]},
+             "expected": {"relevance": {"offset": $relevance, "shape": [4]}, "budgets": {"offset": $budgets, "shape": [4]},
+                          "indices": {"offset": $indices, "shape": [2]}}}
+            """.trimIndent()
+        }
+        val json = """{"format": 1, "binary": "golden.bin", "cases": [$listed]}"""
+        return mapOf("golden.json" to json.toByteArray(), "golden.bin" to binary.array().copyOf(binary.position()))
     }
+
+    private class Golden(val name: String, val height: Int, val width: Int, val reds: List<Int>, val wanted: FloatArray, val budgets: IntArray)
+
+    private val PARTS = List(24) { listOf(0, 56, 112, 224)[2 * (it / 12) + it % 6 / 3] }
 
     val MANIFEST: String = """
         {"schema_version": 1, "name": "toy", "target": "torch-mobile", "precision": "fp32", "entry": "model.ptl",

@@ -46,11 +46,20 @@ class ModelBundleTest {
     @Test
     fun checksThisDeviceWithGoldenVectors() {
         val reports = ToyRunner(model).selfTest(bundle)
-        assertEquals(listOf(""), reports.map { it.reason })
-        val spoilt = ToyRunner(model, shift = 0.01f).selfTest(bundle).single()
+        assertEquals(listOf("", ""), reports.map { it.reason })
+        val spoilt = ToyRunner(model, shift = 0.01f).selfTest(bundle).first()
         assertContains(spoilt.reason, "the largest score error is 0.010 (limit 0.0010)")
-        val broken = ToyRunner(model, shift = Float.NaN).selfTest(bundle).single()
+        val broken = ToyRunner(model, shift = Float.NaN).selfTest(bundle).first()
         assertContains(broken.reason, "not a finite number")
+    }
+
+    @Test
+    fun aGoldenPictureOfAnotherSizeTellsHowItIsResized() {
+        val case = bundle.golden[1]
+        assertEquals(listOf(4, 6), listOf(case.picture.height, case.picture.width))
+        val corner = Picture(2, 2, ByteArray(12) { case.picture.rgb[18 * (it / 6) + it % 6] })
+        val cropped = Golden.evaluate(case, ToyRunner(model).answer(corner, case.query), model.maxAbs)
+        assertContains(cropped.reason, "the largest score error is 0.73 (limit 0.0010)")
     }
 
     @Test
