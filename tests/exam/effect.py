@@ -11,7 +11,7 @@ import onnxruntime as ort
 from edgekit.judge.tolerance import FP16, FP32, INT8
 from edgekit.model.spec import Array, ModelSpec
 from tests.exam.faults import When
-from tests.exam.models import WAVES
+from tests.exam.models import ROWS, WAVES
 from tests.exam.pictures import TRUTH, pictures, queries, sequences
 
 FRESH, SEED = 96, TRUTH + 2
@@ -50,6 +50,10 @@ LIMITS: dict[str, dict[str, float]] = {
 """Measure -> precision -> the limit of `edgekit/judge/tolerance.py` on the output's role."""
 
 
+ANSWERS = {"labels": 1, "confidence": 16}
+"""Shares of wrong answers -> answers in a row."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """The measure of the task that a fault moves most, in units of its limit.
@@ -58,11 +62,14 @@ class Effect:
         measure: One of LIMITS.
         value: Mean over the fresh inputs, 0 to 1 (1 minus a cosine or correlation: to 2).
         limit: What the gate allows.
+        chance: By how much the share may be over the limit in the gate's own evaluation set by chance: two standard
+            deviations of a share of so many answers; 0 of what is no share.
     """
 
     measure: str
     value: float
     limit: float
+    chance: float = 0.0
 
     @property
     def times(self) -> float:
@@ -128,10 +135,18 @@ def effect_of(spec: ModelSpec, precision: str, sound: Answers, broken: Answers, 
         kept = first.reshape(len(first), -1).max(1) > (-np.inf if above is None else above)
         for measure, values in _measured(spec, right, wrong, middle):
             rows.setdefault(measure, []).extend(float(v) for v in np.nan_to_num(values, nan=1.0)[kept])
-    found = [Effect(m, float(np.mean(values)), LIMITS[m][precision]) for m, values in rows.items() if values]
+    found = [
+        Effect(m, float(np.mean(values)), LIMITS[m][precision], _chance(m, LIMITS[m][precision]))
+        for m, values in rows.items()
+        if values
+    ]
     if not found:
         raise ValueError("no fresh input meets the condition")
     return max(found, key=lambda effect: effect.times)
+
+
+def _chance(measure: str, limit: float) -> float:
+    return 2 * float(np.sqrt(limit / (ROWS * ANSWERS[measure]))) if measure in ANSWERS else 0.0
 
 
 def _measured(

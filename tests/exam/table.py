@@ -10,9 +10,9 @@ from tests.exam.case import CLEAN, Case
 from tests.exam.effect import Effect
 from tests.exam.sitting import Said
 
-CAUGHT, WITHIN, MISSED, HARMLESS = "caught", "within tolerance", "missed", "harmless"
+CAUGHT, WITHIN, AT_LIMIT, MISSED, HARMLESS = "caught", "within tolerance", "at the limit", "missed", "harmless"
 PASSED, FLAGGED = "passed", "flagged"
-FAULT_COLUMNS = (CAUGHT, WITHIN, MISSED, HARMLESS)
+FAULT_COLUMNS = (CAUGHT, WITHIN, AT_LIMIT, MISSED, HARMLESS)
 LISTED = 20
 """Faults within tolerance that are listed, largest effect first."""
 
@@ -51,7 +51,9 @@ class Outcome:
             return HARMLESS
         if self.status == "rejected":
             return CAUGHT
-        return WITHIN if self.effect.times <= 1 else MISSED
+        if self.effect.times <= 1:
+            return WITHIN
+        return AT_LIMIT if self.effect.value <= self.effect.limit + self.effect.chance else MISSED
 
     def record(self) -> dict[str, object]:
         """What JSON can hold."""
@@ -83,8 +85,10 @@ def written(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
         "",
         "Made by `python -m tests.exam --out tests/exam/table.md`. A fault is **caught** where the"
         " artifact was rejected, **within tolerance** where it was not and its effect on the task is within the gate's"
-        " limit for the role, **missed** where it is not, and **harmless** where nothing of the task changes, whatever"
-        " the verdict. The effect is measured on fresh inputs against the unbroken artifact of the same precision.",
+        " limit for the role, **at the limit** where a share of wrong answers is over it by no more than two standard"
+        " deviations of the share that the gate's own inputs show, **missed** where it is further over, and"
+        " **harmless** where nothing of the task changes, whatever the verdict. The effect is measured on 96 fresh"
+        " inputs (960 where it is near its limit) against the unbroken artifact of the same precision.",
         "",
         total(outcomes),
         "",
@@ -93,6 +97,7 @@ def written(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
         *_counts("By model and target", outcomes, lambda o: f"{o.model}, {o.target}"),
         *_counts("By class of fault", faults, lambda o: o.kind),
         *_counts("By precision and class", faults, lambda o: f"{o.target}, {o.kind}"),
+        *_listed("At the limit", (o for o in faults if o.word == AT_LIMIT), None),
         *_listed("Missed", (o for o in faults if o.word == MISSED), None),
         *_flagged(outcomes),
         *_listed(f"Within tolerance: the {LISTED} largest effects", (o for o in faults if o.word == WITHIN), LISTED),
@@ -106,7 +111,8 @@ def total(outcomes: Sequence[Outcome]) -> str:
     faults = sum(found[word] for word in FAULT_COLUMNS)
     rejected = sum(o.word == HARMLESS and o.status == "rejected" for o in outcomes)
     return (
-        f"{faults} faults: {found[CAUGHT]} caught, {found[WITHIN]} within tolerance, {found[MISSED]} missed,"
+        f"{faults} faults: {found[CAUGHT]} caught, {found[WITHIN]} within tolerance,"
+        f" {found[AT_LIMIT]} at the limit, {found[MISSED]} missed,"
         f" {found[HARMLESS]} harmless ({rejected} of them rejected)."
         f" {found[PASSED] + found[FLAGGED]} clean variants: {found[FLAGGED]} flagged."
     )

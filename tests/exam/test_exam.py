@@ -112,22 +112,25 @@ def test_the_table_counts_and_names_what_was_missed_and_flagged() -> None:
     effects = {
         "grave": (0.9, "verified"),
         "mild": (0.001, "verified"),
+        "unlucky": (0.015, "verified"),
         "found": (0.9, "rejected"),
         "none": (0.0, "rejected"),
     }
     outcomes = [
-        outcome(Case("classifier", "onnx", "weights", name, b"", Effect("labels", value, 0.01)), Said(status, (), 0))
+        outcome(
+            Case("classifier", "onnx", "weights", name, b"", Effect("labels", value, 0.01, 0.006)), Said(status, (), 0)
+        )
         for name, (value, status) in effects.items()
     ]
     outcomes.append(outcome(Case("classifier", "onnx", "clean", "other", b""), Said("rejected", ("too far off",), 3)))
-    said = "4 faults: 1 caught, 1 within tolerance, 1 missed, 1 harmless (1 of them rejected)."
+    said = "5 faults: 1 caught, 1 within tolerance, 1 at the limit, 1 missed, 1 harmless (1 of them rejected)."
     text = written(outcomes, ["onnx of nobody, which is rejected as exported."])
     assert total(outcomes) == f"{said} 1 clean variants: 1 flagged."
     assert said in text
     assert "| classifier onnx: grave | weights | labels | 0.9 | 0.01 |" in text
     assert "- classifier onnx: other: rejected, too far off" in text
     assert "Not examined: onnx of nobody" in text
-    assert "| classifier, onnx | 1 | 1 | 1 | 1 | 0 | 1 |" in text
+    assert "| classifier, onnx | 1 | 1 | 1 | 1 | 1 | 0 | 1 |" in text
 
 
 def test_the_committed_table_is_of_a_whole_run_and_the_docs_say_its_totals() -> None:
