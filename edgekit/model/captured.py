@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.errors import ModelError
 from edgekit.model import onnx_file
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.program import Capture, load_program, save_program
@@ -39,6 +40,11 @@ def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
         CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
     """
     spec = captured.spec
+    if lost := sorted(set(spec.translations) - set(spec.decompositions)):
+        raise ModelError(
+            f"'{spec.name}' was given in memory, where the translation of '{lost[0]}' cannot follow: put it into a "
+            "file and export 'package.module:function', or name a decomposition"
+        )
     if (file := onnx_file.file_of(spec.module)) is not None:
         shutil.copyfile(file, folder / onnx_file.FILE)
         identity = digest_file(file)

@@ -18,12 +18,15 @@ _OPERATOR = (
     re.compile(r"Operator torch\._ops\.([\w.]+?)(?:\.default)? is not in Core ATen"),
     re.compile(r"Missing out variants: \{'?([\w.:]+)"),
     re.compile(r"PyTorch convert function for op '(\w+)' not implemented"),
-    re.compile(r"Unsupported fx node \S+, kind (\w+)"),
+    re.compile(r"Unsupported fx node \S+, kind ([\w.:]+)"),
 )
 _NODE = re.compile(r"Error when translating node %(\w+)")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-WAY_OUT = "write that line with other operators, or export to torchscript, which keeps PyTorch's own"
+WAY_OUT = (
+    "write that line with other operators, name what stands for it in `ModelSpec.translations` or `decompositions`, or "
+    "export to torchscript, which keeps PyTorch's own"
+)
 
 
 def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:

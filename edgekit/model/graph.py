@@ -18,6 +18,7 @@ from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model import onnx_file
 from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
 from edgekit.model.determinism import refuse_changes
+from edgekit.model.own_operators import check_registered, decomposed
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.spec import Array, ModelSpec
 
@@ -55,6 +56,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     import torch
 
     onnx_file.refuse(spec)
+    check_registered(spec)
     axes = tuple(spec.axes) if dynamic else ()
     proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)
     sizes = example_sizes(spec.axes) if dynamic else {}
@@ -65,7 +67,8 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         for i in spec.inputs
     )
     _check_deterministic(spec, arguments)
-    with guards_added() as guards, quiet(), torch.no_grad():
+    kept = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
+    with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=kept):
         try:
             exported = torch.export.export(spec.module, arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
-from edgekit.model import checkpoint, transformers_folder
+from edgekit.model import checkpoint, own_operators, transformers_folder
 from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.contract import checked
 from edgekit.model.onnx_file import Ranges, spec_of_onnx
@@ -264,6 +264,7 @@ def _where(error: Exception) -> str:
 def _code_sha256(spec: ModelSpec) -> str:
     """Hash of the source files that define the module, so that an edited model is exported again."""
     names = {type(module).__module__ for module in spec.module.modules()} | {spec.factory.partition(":")[0]}
+    names |= {function.__module__ for function in own_operators.replacements(spec)}
     texts = []
     for name in sorted(names):
         path = getattr(sys.modules.get(name), "__file__", None)

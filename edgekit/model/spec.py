@@ -163,6 +163,10 @@ class ModelSpec:
         evaluation: Makes the evaluation set; None means random inputs only.
         calibration: Makes n calibration samples for quantization, as an `Evaluation` without truth.
         reference: Folder of a recorded reference that ships with the model.
+        translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
+            the same arguments and stands for it in ONNX; without branches or loops on values.
+        decompositions: Likewise the function of PyTorch's own operators that stands for it everywhere else, and in ONNX
+            where it has no translation.
         files: Further files that belong to the model and go into its folder, by name.
         licence: SPDX name of the weights' licence.
         author: Who made the weights.
@@ -178,6 +182,8 @@ class ModelSpec:
     evaluation: Callable[[], Evaluation] | None = None
     calibration: Callable[[int], Evaluation] | None = None
     reference: Path | None = None
+    translations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    decompositions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     licence: str = ""
     author: str = ""

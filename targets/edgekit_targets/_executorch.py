@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError
 from edgekit.model import causes
 from edgekit.model.graph import Program, to_tensors
+from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
 
@@ -96,7 +97,7 @@ def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...
     # Sizes of 1 get no symbol, hence not the default.
     sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
     arguments = to_tensors(spec, spec.random(0, sizes))
-    with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad(), decomposed(spec):
         try:
             return torch.export.export(module, arguments, dynamic_shapes=_shapes(spec, axes))
         except Exception as error:

@@ -17,6 +17,7 @@ from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.own_operators import decomposed
 from edgekit.model.source import load_model
 from edgekit.model.spec import Input, ModelSpec
 from edgekit.model.weights import weights_digest
@@ -50,7 +51,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.1, "capturing the graph")
     wishes = _wishes(job)
     flexible = wishes.batch != "fixed"
-    captured = capture(_only_batch(spec) if flexible else spec, dynamic=flexible)
+    with decomposed(spec):
+        captured = capture(_only_batch(spec) if flexible else spec, dynamic=flexible)
     job.progress(0.4, "converting to an ML Program")
     converted = convert(spec, captured.exported, wishes)
     job.progress(0.9, "writing the package")

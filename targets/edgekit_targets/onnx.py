@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model import causes, onnx_file
+from edgekit.model import causes, onnx_file, own_operators
 from edgekit.model.graph import Program
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
@@ -79,7 +79,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
                 external_data=False,
                 input_names=[i.name for i in spec.inputs],
                 output_names=[o.name for o in spec.outputs],
-                custom_translation_table=attention.translations(),
+                custom_translation_table=attention.translations() | own_operators.translations(spec),
             )
         except Exception as error:
             cause = causes.why(error, captured.exported)

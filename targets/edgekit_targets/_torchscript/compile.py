@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import CaptureError, EdgekitError, ExportError
 from edgekit.model import onnx_file
 from edgekit.model.graph import to_tensors
+from edgekit.model.own_operators import decomposed
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, ModelSpec
 from edgekit_targets._torchscript import control_flow, determinism
@@ -25,6 +26,8 @@ from edgekit_targets._torchscript import control_flow, determinism
 if TYPE_CHECKING:
     import torch
 
+OPERATORS = {"aten", "prim", "prims", "prepacked", "quantized"}
+"""Libraries whose operators PyTorch's own runtimes hold."""
 Finish = Callable[["torch.jit.ScriptModule"], "torch.jit.ScriptModule"]
 
 
@@ -80,7 +83,8 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
     """Script or trace a module, finish it by a target's passes, and prove the outcome against the module.
 
     Raises:
-        ExportError: If only the module's captured program is here, which TorchScript cannot take.
+        ExportError: If only the module's captured program is here, which TorchScript cannot take, or it uses an
+            operator of its own.
         CaptureError: If the module draws random numbers or is in training mode, or can be neither scripted nor traced
             without baking a decision in.
     """
@@ -97,6 +101,7 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
     proof = Proof(spec)
     scripted, why = _scripted(spec, finish, proof)
     if scripted is not None:
+        _refuse_own_operators(spec, scripted.module)
         return scripted
     read = control_flow.values_read(spec)
     if read:
@@ -118,6 +123,8 @@ def quiet() -> Iterator[None]:
 def _scripted(spec: ModelSpec, finish: Finish, proof: Proof) -> tuple[Compiled | None, str]:
     import torch
 
+    if spec.decompositions:
+        return None, "operators of its own are replaced while it is traced"
     try:
         with quiet():
             module = finish(torch.jit.script(copy.deepcopy(spec.module)))
@@ -136,8 +143,20 @@ def _traced(spec: ModelSpec, finish: Finish, proof: Proof, why: str) -> Compiled
         return made[axes]
 
     axes, notes = _proved(spec, proof, free, trace)
+    _refuse_own_operators(spec, made[axes])
     head = f"traced, since it cannot be scripted ({why}); no value decides in Python, and every size was proved"
     return Compiled(made[axes], axes, (head, *fixed, *notes), proof)
+
+
+def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> None:
+    import torch
+
+    named = torch.jit.export_opnames(module)  # type: ignore[no-untyped-call]  # untyped
+    if own := sorted(name for name in named if name.partition("::")[0] not in OPERATORS):
+        raise ExportError(
+            f"'{spec.name}' uses the operator '{own[0]}', which TorchScript's runtimes do not have: name what stands "
+            "for it in `ModelSpec.decompositions`"
+        )
 
 
 def _undecided(spec: ModelSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -182,7 +201,7 @@ def _trace(spec: ModelSpec, axes: tuple[str, ...]) -> torch.jit.ScriptModule:
     # A size of 1 broadcasts, which would hide a baked batch: dynamic axes are traced at another size than the default.
     sizes = {name: min(axis.default + axis.multiple_of, axis.maximum) for name, axis in spec.axes.items()}
     arguments = to_tensors(spec, spec.random(0, {name: sizes[name] for name in axes}))
-    with quiet(), warnings.catch_warnings(), torch.no_grad():
+    with quiet(), warnings.catch_warnings(), torch.no_grad(), decomposed(spec):
         warnings.simplefilter("ignore")  # TracerWarning: `values_read` and the guards see more than it does
         traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]  # untyped
             copy.deepcopy(spec.module), arguments, check_trace=False, strict=False

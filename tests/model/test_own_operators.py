@@ -1,0 +1,92 @@
+"""Operators that a model registers itself: replaced in every target, held against the module, or refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+from edgekit.errors import CaptureError, ModelError
+from edgekit.model import source
+from edgekit.model.graph import capture
+from edgekit.model.source import resolve_model, save_model
+from edgekit.pipeline import run
+from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.testing import QuietListener
+from tests import own_operators
+
+EVERY = ("onnx", "onnx-int8-dynamic", "torchscript", "torch-mobile", "executorch", "coreml")
+
+
+def exported(factory: str, targets: tuple[str, ...], folder: Path) -> dict[str, TargetOutcome]:
+    spec = resolve_model(f"tests.own_operators:{factory}")
+    return dict(run.export(spec, targets, folder / spec.name, {}, QuietListener()))
+
+
+def status(row: TargetOutcome) -> str:
+    """Of Core ML the interpreter's: Core ML itself is not here."""
+    return next((str(place.status) for place in row.places if place.place == "interpreter"), row.status)
+
+
+def test_a_replaced_operator_is_verified_in_every_target(tmp_path: Path) -> None:
+    rows = exported("replaced_everywhere", EVERY, tmp_path)
+    assert {name: row.sentences for name, row in rows.items() if status(row) != "verified"} == {}
+    graph = onnx.load(rows["onnx"].path / "model.onnx")
+    assert {node.domain for node in graph.graph.node} == {""}
+    assert {node.op_type for node in graph.graph.node} >= {"Sigmoid", "ReduceL2"}
+
+
+def test_a_decomposition_serves_onnx_too(tmp_path: Path) -> None:
+    rows = exported("decomposed", ("onnx", "executorch"), tmp_path)
+    assert {name: row.sentences for name, row in rows.items() if row.status != "verified"} == {}
+
+
+def test_a_translation_serves_onnx_alone_and_the_others_say_what_is_missing(tmp_path: Path) -> None:
+    rows = exported("translated", ("onnx", "torchscript", "executorch", "coreml"), tmp_path)
+    assert rows["onnx"].status == "verified"
+    for name in ("torchscript", "executorch", "coreml"):
+        assert rows[name].status == "failed"
+        (sentence,) = rows[name].sentences
+        assert "edgekit_tests::fused_score" in sentence
+        assert "decompositions" in sentence
+
+
+def test_an_operator_without_a_replacement_is_named_with_its_line(tmp_path: Path) -> None:
+    row = exported("left_alone", ("onnx",), tmp_path)["onnx"]
+    (sentence,) = row.sentences
+    assert "it has no operator 'edgekit_tests.fused_score', used at" in sentence
+    assert "`ModelSpec.translations`" in sentence
+
+
+def test_a_wrong_translation_is_rejected(tmp_path: Path) -> None:
+    row = exported("wrongly_translated", ("onnx",), tmp_path)["onnx"]
+    assert row.status == "rejected"
+
+
+def test_a_wrong_decomposition_is_no_program() -> None:
+    with pytest.raises(CaptureError, match="answers differently from the module"):
+        capture(own_operators.wrongly_decomposed())
+
+
+def test_an_operator_that_is_not_registered_is_refused() -> None:
+    with pytest.raises(ModelError, match="names the operator 'edgekit_tests::gone', which is not registered"):
+        capture(own_operators.unregistered())
+
+
+def test_a_model_in_memory_needs_a_decomposition(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="name a decomposition"):
+        save_model(own_operators.translated(), tmp_path / "model")
+    save_model(replace(own_operators.replaced_everywhere(), factory=""), tmp_path / "model")
+
+
+def test_an_edited_replacement_is_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file counts as the module's do, wherever it lies."""
+    (tmp_path / "stand_ins.py").write_text("def stand_in(patches, query, sharpness):\n    return patches\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stand_ins = __import__("stand_ins")
+    spec = replace(own_operators.decomposed(), decompositions={own_operators.NAME: stand_ins.stand_in})
+    before = source._code_sha256(spec)
+    (tmp_path / "stand_ins.py").write_text("def stand_in(patches, query, sharpness):\n    return 2 * patches\n")
+    assert source._code_sha256(spec) != before
