@@ -53,6 +53,7 @@ class TensorInfo(_Record):
     of: str = ""
     low: float = 0.0
     high: float = 1.0
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def of_input(cls, given: Input) -> Self:
@@ -65,7 +66,14 @@ class TensorInfo(_Record):
     def of_output(cls, made: Output, shape: tuple[int | str, ...]) -> Self:
         """What the manifest says of a model's output, with the shape that it was seen to have."""
         return cls(
-            name=made.name, dtype=made.dtype, shape=shape, role=made.role, of=made.of, low=made.low, high=made.high
+            name=made.name,
+            dtype=made.dtype,
+            shape=shape,
+            role=made.role,
+            of=made.of,
+            low=made.low,
+            high=made.high,
+            classes=made.classes,
         )
 
 

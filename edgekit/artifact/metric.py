@@ -108,6 +108,9 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(
             name="flips", meaning="share of largest classes or confidences that differ", unit="share", mean=True
         ),
+        MetricInfo(name="lost boxes", meaning="share of the boxes over 0.5 that come or go", unit="share", mean=True),
+        MetricInfo(name="lost classes", meaning="the same by a box's largest confidence", unit="share", mean=True),
+        MetricInfo(name="unmoved", meaning="error in units of what the inputs move"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),

@@ -26,6 +26,8 @@ MOVING = 0.3
 """Share of the spread."""
 FEWEST = 8
 """Values."""
+STILL = 0.02
+"""Share of the spread: what the inputs move less is as good as constant."""
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values, worst positions
 
 
@@ -43,6 +45,25 @@ def row_deviations(z: Array, y: Array, there: Array) -> _Rows:
     yield "deviation", off.reshape(len(z), -1).max(1, initial=0.0), place
     for metric, values in _lines(z.reshape(len(z), -1), y.reshape(len(z), -1), mask):
         yield metric, values, place
+
+
+def unmoved(z: Array, y: Array, there: Array) -> _Rows:
+    """The error of all rows together, in units of what the inputs move: one value, named "unmoved".
+
+    The root mean square of y - z over that of z less its mean over the rows, position by position: an answer that is
+    the same for all inputs has 1, also where the positions of an output differ much more than its rows do. 0 where
+    there are fewer than FEWEST rows, or the inputs move less than STILL.
+
+    Args:
+        z: As of `row_deviations`.
+        y: Likewise.
+        there: Likewise.
+    """
+    value = 0.0
+    if len(z) >= FEWEST and there.all():
+        moved, off = (float(np.sqrt((a * a).mean())) for a in (z - z.mean(0), y - z))
+        value = off / moved if moved >= STILL else 0.0
+    yield "unmoved", np.full(1, value), np.full(1, -1)
 
 
 def channel_deviations(z: Array, y: Array, there: Array) -> _Rows:

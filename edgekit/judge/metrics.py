@@ -30,10 +30,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.artifact.fact import Code, Fact, fact
+from edgekit.artifact.metric import metric_info
 from edgekit.errors import ModelError
 from edgekit.judge.cosine import cosine, map_cosine
 from edgekit.judge.faults import BASES, Answers, faults_of
-from edgekit.judge.roles import answers_a_row
+from edgekit.judge.roles import decisions
 from edgekit.judge.scaled import scaled_measures
 from edgekit.judge.spread import LEAST, Spreads, largest_scale
 from edgekit.judge.ties import ties_undone
@@ -70,7 +71,7 @@ class ImageValues:
         patches: Where each image is worst, int64 [n], row-major; -1 where that means nothing.
         names: What the values are of, where that is not the images: channels.
         peak: The reference's largest magnitude, over all images; 1 where that is 0.
-        answers: Of how many answers each value is a share or a mean.
+        answers: Of how many answers each value is a share, int64 [n]; None where it is no share.
     """
 
     output: str
@@ -81,7 +82,7 @@ class ImageValues:
     patches: Array
     peak: float
     names: tuple[str, ...] = ()
-    answers: int = 1
+    answers: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,10 +192,12 @@ def _measures(
 
 
 def _scaled(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> Iterator[ImageValues]:
-    of, count = output.name if output.role == "scores" else "", answers_a_row(output, answers[0][output.name])
+    of = output.name if output.role == "scores" else ""
     for metric, values, places in scaled_measures(output, outputs, answers, scale):
         named = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
-        yield ImageValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named, count)
+        named = ("all rows",) if metric == "unmoved" else named
+        weights = decisions(output, metric, answers[0][output.name]) if metric_info(metric).mean else None
+        yield ImageValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named, weights)
 
 
 def _scores(r: Array, c: Array, scale: float) -> _Rows:
@@ -283,6 +286,7 @@ def _ranked(
 
 def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
     table = np.zeros((len(r), 5))
+    whole = cosine(r.ravel(), c.ravel()) if r[0].size == 1 else None  # of one number it would be its sign alone
     for i, (a, b) in enumerate(zip(r, c, strict=True)):
         patches, a, b = np.array([-1]), a.reshape(1, -1), b.reshape(1, -1)
         if chosen is not None:
@@ -291,7 +295,8 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
         off, length = np.abs(a - b).max(-1), np.sqrt((a * a).sum(-1))
         cosines = cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
         if len(patches):
-            table[i] = off.max(), cosine(a.ravel(), b.ravel()), cosines.min(), len(a), patches[off.argmax()]
+            directed = cosine(a.ravel(), b.ravel()) if whole is None else whole
+            table[i] = off.max(), directed, cosines.min(), len(a), patches[off.argmax()]
         else:
             table[i] = peak, 0.0, 0.0, 0, -1
     patch = table[:, 4]

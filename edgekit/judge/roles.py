@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from edgekit.judge.spread import arranged, channel_axis
 from edgekit.model.spec import Array, Output
 
 CENTRED = 4
@@ -19,6 +20,13 @@ CONFIDENT = 0.5
 """What a confidence in 0 to 1 has to exceed for its box to count."""
 LEAST = 1e-30
 """Keeps a division by zero finite."""
+SHARES = ("flips", "wrong labels")
+"""Metrics that are a share of a row's decisions."""
+COUNTED: Mapping[str, Callable[[Array], Array]] = {
+    "lost boxes": lambda confidences: confidences[..., 0],
+    "lost classes": lambda confidences: confidences.max(-1),
+}
+"""Metrics that are a share of the boxes that count -> the confidence that a box counts by: its first, its largest."""
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst positions [n]
 
 
@@ -37,19 +45,27 @@ def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array,
         yield from _MEASURES[output.role](output, r, c)
 
 
-def answers_a_row(output: Output, rows: Array) -> int:
-    """How many decisions a row of an output [n, ...] holds: labels, largest classes, confidences of boxes."""
-    if output.role in ("logits", "probabilities"):
-        return math.prod(rows.shape[1:-1])
-    if output.role == "boxes":
-        return max(int(math.prod(rows.shape[1:-1]) * (rows.shape[-1] - CORNERS)), 1)
-    return math.prod(rows.shape[1:]) if output.role == "labels" else 1
+def decisions(output: Output, metric: str, rows: Array) -> Array:
+    """How many decisions each row of the reference's output [n, ...] holds, of which a metric is a share: int64 [n].
+
+    Labels and largest classes; the confidences of boxes, or of these the boxes that count.
+    """
+    each = math.prod(rows.shape[1:])
+    if output.role in ("logits", "probabilities", "boxes"):
+        values = arranged(output, rows)
+        each = values.shape[1]
+        if output.role == "boxes":
+            sure = values[..., CORNERS:]
+            if metric in COUNTED and sure.size:
+                return np.asarray(np.maximum((COUNTED[metric](sure) > CONFIDENT).sum(1), 1))
+            each *= max(sure.shape[2], 1)
+    return np.full(len(rows), each if metric in SHARES else 1)
 
 
 def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array] | None) -> _Rows:
     wrong = (r != c).reshape(len(r), -1)
     place = wrong.argmax(1)
-    if output.role != "labels":
+    if output.role != "labels" and np.dtype(output.dtype).kind != "b":
         yield "unequal", wrong.mean(1), place
         return
     if base is None:
@@ -57,21 +73,40 @@ def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array
         return
     classes, *sides = base
     for metric, values in zip(("label gap", "own label gap"), sides, strict=True):
-        gap = _label_gap(classes, values, c.reshape(len(c), -1).astype(np.int64))
+        gap = _label_gap(classes, values, c.astype(np.int64))
         yield metric, gap.max(1), gap.argmax(1)
     yield "flips", wrong.mean(1), place
 
 
 def _label_gap(classes: Output, values: Array, given: Array) -> Array:
     """How far the labelled classes are below the largest, [n, labels] in units of the spread of the classes."""
-    values = values.reshape(len(values), -1, values.shape[-1]) if classes.role != "mask" else _classes_last(values)
+    axis = _axis_of(classes, values, given.shape)
+    given = given.reshape(len(given), -1)
+    if axis is None:
+        return np.full(given.shape, np.inf)
+    values = arranged(classes, values, axis)
     known = (given >= 0) & (given < values.shape[-1])
     picked = np.take_along_axis(values, np.where(known, given, 0)[..., None], -1)[..., 0]
     return np.asarray(np.where(known, values.max(-1) - picked, np.inf) / _size(values))
 
 
+def _axis_of(classes: Output, values: Array, labels: tuple[int, ...]) -> int | None:
+    """The axis of the classes: the one whose absence leaves the shape of the labels, the declared one if several do."""
+    places = math.prod(labels)
+    fits = [a for a in range(1, values.ndim) if math.prod(values.shape) == places * values.shape[a]]
+    shaped = [a for a in fits if tuple(s for s in np.delete(values.shape, a) if s > 1) == _long(labels)]
+    declared = channel_axis(classes, values)
+    if declared in shaped or (not shaped and declared in fits):
+        return declared
+    return next(iter(shaped or fits), None)
+
+
+def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size > 1)
+
+
 def _classes(output: Output, r: Array, c: Array) -> _Rows:
-    r, c = (a.reshape(len(a), -1, a.shape[-1]) for a in (r, c))
+    r, c = (arranged(output, a) for a in (r, c))
     chosen = c.argmax(-1)
     gap = (r.max(-1) - np.take_along_axis(r, chosen[..., None], -1)[..., 0]) / _size(r)
     yield "argmax gap", gap.max(1), gap.argmax(1)
@@ -87,13 +122,19 @@ def _size(values: Array) -> float:
 
 
 def _boxes(output: Output, r: Array, c: Array) -> _Rows:
-    r, c = (a.reshape(len(a), -1, a.shape[-1]) for a in (r, c))
+    r, c = (arranged(output, a) for a in (r, c))
     if r.shape[-1] < CORNERS:
         return
     sure, other = r[..., CORNERS:], c[..., CORNERS:]
     if sure.size and sure.min() >= 0.0 and sure.max() <= 1.0:
         crossed = ((sure > CONFIDENT) != (other > CONFIDENT)).reshape(len(r), -1)
         yield "flips", crossed.mean(1), crossed.argmax(1)
+        for metric, confidence in COUNTED.items():
+            counts, crossed = (
+                confidence(sure) > CONFIDENT,
+                (confidence(sure) > CONFIDENT) != (confidence(other) > CONFIDENT),
+            )
+            yield metric, crossed.sum(1) / np.maximum(counts.sum(1), 1), crossed.argmax(1)
     r, c = r[..., :CORNERS], c[..., :CORNERS]
     inner = np.minimum(r[..., 2:], c[..., 2:]) - np.maximum(r[..., :2], c[..., :2])
     shared = np.maximum(inner, 0.0).prod(-1)
@@ -121,10 +162,6 @@ def _embedding(output: Output, r: Array, c: Array) -> _Rows:
     angle = 2.0 * np.arcsin(np.minimum(np.linalg.norm(units[0] - units[1], axis=1) / 2.0, 1.0))
     asked = lengths[:, 0] >= DIRECTED * lengths.mean()
     yield "angle", np.where(asked, np.degrees(angle), 0.0), np.full(len(r), -1)
-
-
-def _classes_last(values: Array) -> Array:
-    return np.moveaxis(values, 1, -1).reshape(len(values), -1, values.shape[1])
 
 
 _MEASURES: Mapping[str, Callable[[Output, Array, Array], _Rows]] = {

@@ -64,5 +64,6 @@ def _scaled_rules(t: Tolerance, real: bool) -> dict[str, float | None]:
         return anywhere
     lines = {"error": t.error, "gain": t.gain, "offset": t.offset, "correlation": t.correlation}
     purposes = {"argmax gap": t.gap, "label gap": t.gap, "flips": t.flips, "total variation": t.variation}
-    purposes |= {"iou": t.iou, "mask iou": t.mask_iou, "angle": t.angle}
+    purposes |= {"iou": t.iou, "lost boxes": t.lost_boxes, "lost classes": t.lost_boxes}
+    purposes |= {"mask iou": t.mask_iou, "angle": t.angle, "unmoved": t.unmoved}
     return {**anywhere, **lines, **{f"channel {name}": limit for name, limit in lines.items()}, **purposes}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from edgekit.judge.deviation import channel_deviations, row_deviations
+from edgekit.judge.deviation import channel_deviations, row_deviations, unmoved
 from edgekit.judge.faults import Answers
 from edgekit.judge.roles import role_measures
 from edgekit.judge.rows import matched, taken
@@ -54,3 +54,4 @@ def _deviations(output: Output, answers: Answers, scale: Array) -> _Rows:
         return
     yield from row_deviations(z, y, there)
     yield from channel_deviations(z, y, there)
+    yield from unmoved(z, y, there)

@@ -9,18 +9,41 @@ least t e with a probability of at least (1 - t^2)^2 / 3 (Paley and Zygmund; E (
 t = 0.3 all of them miss with a probability of at most 0.724^16 = 0.006 for one row of one image, and of about 1e-10
 (0.236^16) where d has many entries, so that s d is nearly normal. A limit L on a sketch finds an error of e >= L / 0.3:
 a single wrong value among D must be sqrt(D) times larger than where all values are kept.
+
+Beside them some places of every row are kept as they are, with all their channels: what a role is for (the largest
+class of a pixel, the overlap of a box, which confidences are over the middle) cannot be told from projections. A fault
+in a share p of the places is in none of n of them with a probability of (1 - p)^n: of 1 % with 256 places in 8 % of the
+rows.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from edgekit.model.spec import Array
+from edgekit.judge.spread import arranged
+from edgekit.model.spec import Array, Output
 
 PROJECTIONS = 16
 """P above: 17 numbers stand for a row, whatever its length."""
 SUFFIX = ".sketch"
 """Of an array's name: it holds sketches of the rows of the output of that name."""
+
+
+PLACES = ".places"
+"""Of an array's name: it holds some places of the rows of the output of that name."""
+PLACED = {"boxes", "logits", "probabilities", "mask", "image"}
+"""Roles whose places each mean something."""
+LEAST_PLACES, PLACE_BYTES = 256, 64 << 10
+"""Places that are kept of each row at least, and bytes that these may take if they are more."""
+
+
+def placed(output: Output, rows: Array) -> Array:
+    """Seeded places of an output's rows [n, ...], the same ones of every row: [n, places, channels]."""
+    values = arranged(output, rows)
+    count, channels = values.shape[1:]
+    some = max(LEAST_PLACES, PLACE_BYTES // (4 * channels))
+    places = np.random.Generator(np.random.PCG64(count)).permutation(count)[:some]
+    return values[:, np.sort(places)].astype(rows.dtype)
 
 
 def sketch(rows: Array) -> Array:

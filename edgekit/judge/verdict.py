@@ -211,8 +211,8 @@ def _check(
     values = np.concatenate([m.values for _, m in found])
     patches = np.concatenate([m.patches for _, m in found])
     names = [name for comparison, m in found for name in m.names or comparison.names]
-    weights = np.concatenate([np.full(len(m.values), float(m.answers)) for _, m in found])
-    mean = float(np.average(values, weights=weights))
+    weights = np.concatenate([np.ones(len(m.values)) if m.answers is None else m.answers for _, m in found])
+    mean = float((values * weights).sum() / max(weights.sum(), 1))
     info = metric_info(measure.metric)
     sign = info.sign
     own = max(_own(m, noise) for _, m in found) if info.widened else None
@@ -222,7 +222,7 @@ def _check(
         excused = [_excused(comparison, m, noise, batch.startswith(EVALUATION)) for comparison, m in found]
         held = (sign * values <= sign * limit) | np.concatenate(excused)
         if info.mean:
-            held |= mean <= _allowed(limit, int(weights.sum()), chance)
+            held |= mean <= _allowed(limit, max(int(weights.sum()), 1), chance)
     pool = np.flatnonzero(~held) if not held.all() else np.arange(len(values))
     worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
     passed, value = bool(held.all()), mean if info.mean else float(values[worst])

@@ -73,7 +73,9 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
         name=config["name"],
         module=_module(folder),
         inputs=tuple(Input(**{**i, "shape": tuple(i["shape"])}) for i in config["inputs"]),
-        outputs=tuple(Output(**{**o, "axes": tuple(o["axes"])}) for o in config["outputs"]),
+        outputs=tuple(
+            Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]
+        ),
         axes={name: Axis(**axis) for name, axis in config["axes"].items()},
         evaluation=sets.get("evaluation"),
         calibration=None if calibration is None else lambda n: _first(calibration(), n),

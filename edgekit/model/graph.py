@@ -184,8 +184,8 @@ def _close(wanted: Array, got: Array) -> bool:
         return False
     if wanted.dtype.kind != "f":
         return True  # counts and indices follow from scores; ties and rounding are the judge's matter
-    scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
-    return bool(np.allclose(wanted / scale, got / scale, rtol=0, atol=CAPTURE_TOLERANCE))
+    scale = max(1.0, float(np.max(np.abs(wanted[np.isfinite(wanted)]), initial=0.0)))
+    return bool(np.allclose(wanted / scale, got / scale, rtol=0, atol=CAPTURE_TOLERANCE, equal_nan=True))
 
 
 @contextlib.contextmanager

@@ -56,9 +56,10 @@ Role = Literal[
 - "scores" [N]: values in [0, 1] whose order matters; "counts" [N]: integers that follow from scores by
   `floor(low + (high - low) * score + 0.5)`; "ranking" [K]: indices of the largest scores, largest first; "features"
   [K, D]: rows that belong to the ranking.
-- "logits" and "probabilities" [..., C]: the largest is the answer; "labels": integers, which are equal.
-- "boxes" [n, 4 or more]: left, top, right, bottom, and what else there is; "mask" [..., H, W]: inside where above the
-  middle of low and high.
+- "logits" and "probabilities" [..., C], or with the classes along the axis that is declared as "channels": the largest
+  is the answer; "labels": integers, which are equal.
+- "boxes" [n, 4 or more], or with "channels" declared elsewhere: left, top, right, bottom, and what else there is.
+- "mask" [..., H, W]: inside where above the middle of low and high.
 - "embedding" [D]: its direction matters; "image" [C, H, W]: depth, denoised ...; "state": goes in again with the next
   run; "tensor": the rest.
 """
@@ -117,6 +118,7 @@ class Output:
         axes: A name for each of its axes, in order: "batch" is where its rows are, wherever it stands; without it the
             output is one thing for all rows of a run. "channels" names what has a scale of its own. Empty: the batch is
             the one axis whose size is always that of the batch (`edgekit.judge.rows`).
+        classes: Names of the classes of logits, probabilities and labels, for people; empty where they have none.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Output:
     low: float = 0.0
     high: float = 1.0
     axes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -196,12 +199,14 @@ class ModelSpec:
         return tuple(chosen[d] if isinstance(d, str) else d for d in declared)
 
     def random(self, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
-        """Uniform random inputs between each input's low and high, the same on every platform for a seed."""
+        """Uniform random inputs from each input's low to its high, the same on every platform for a seed."""
         generator = np.random.Generator(np.random.PCG64(seed))
         made: dict[str, Array] = {}
         for i in self.inputs:
             unit = generator.random(self.shape(i.name, sizes))
             values = unit >= 0.5 if i.dtype == "bool" else i.low + (i.high - i.low) * unit
+            if np.dtype(i.dtype).kind in "iu":  # both ends are drawn
+                values = np.floor(i.low + (i.high - i.low + 1) * unit)
             made[i.name] = np.asarray(values).astype(i.dtype)
         return made
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ KEPT = {CONFIG: "transformers.json", PREPROCESSING: "transformers-preprocessing.
 LOGITS = Output("logits", role="logits")
 OUTPUTS = {
     "ForImageClassification": (LOGITS,),
-    "ForSemanticSegmentation": (Output("logits"),),  # classes are not its last axis, as the role has them
+    "ForSemanticSegmentation": (Output("logits", role="logits", axes=("batch", "channels", "height", "width")),),
     "ForObjectDetection": (LOGITS, Output("pred_boxes")),  # centre and size, where the role has corners
     "ForSequenceClassification": (LOGITS,),
     "ForTokenClassification": (LOGITS,),
@@ -72,6 +73,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) 
     config = module.config
     config.use_cache = False
     outputs = next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
+    outputs = tuple(replace(o, classes=_classes(config)) if o.role == "logits" else o for o in outputs)
     axes = {"batch": BATCHES}
     if module.main_input_name == "pixel_values":
         preprocessing = files.get(KEPT[PREPROCESSING])
@@ -115,6 +117,13 @@ def _pictures(inner: torch.nn.Module, said: Mapping[str, Any]) -> torch.nn.Modul
             return self.model(pixel_values=(images - self.get_buffer("mean")) / self.get_buffer("deviation"))
 
     return Pictures()
+
+
+def _classes(config: Any) -> tuple[str, ...]:
+    """The names of the classes in their order; none where config.json has no names of its own."""
+    named = {int(number): str(name) for number, name in (getattr(config, "id2label", None) or {}).items()}
+    names = tuple(named[number] for number in sorted(named))
+    return () if names == tuple(f"LABEL_{number}" for number in range(len(names))) else names
 
 
 def _size(config: Any) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from edgekit.judge.faults import BASES
 from edgekit.judge.metrics import Comparison
 from edgekit.judge.noise import score_tolerance, too_noisy
 from edgekit.judge.rows import row_names
-from edgekit.judge.sketch import SUFFIX, sketch
+from edgekit.judge.sketch import PLACES, SUFFIX, placed, sketch
 from edgekit.judge.spread import Spreads, spreads
 from edgekit.judge.verdict import Verdict
 from edgekit.model.evaluation_set import evaluation_of
@@ -127,7 +127,7 @@ def _noise_without_fp64(recorded: Reference) -> bool:
 def _compared(
     outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: Evaluation | None
 ) -> list[Comparison]:
-    """All rows, of what is large their sketches; then the rows that were kept whole; then what is one thing."""
+    """All rows, of what is large their sketches; the rows and places that were kept whole; then what is one thing."""
     rows = len(batch.names)
     single = {n for n, a in batch.outputs.items() if n + SUFFIX not in batch.outputs and len(a) != rows}
     many = tuple(o for o in outputs if o.name not in single)
@@ -139,6 +139,11 @@ def _compared(
         first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
     if large and first:
         found.append(_one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None))
+    if places := tuple(o for o in many if o.name + PLACES in batch.outputs and o.name in answers):
+        recorded = {o.name: batch.outputs[o.name + PLACES] for o in places}
+        some = {o.name: placed(o, answers[o.name]) for o in places}
+        named = tuple(replace(o, axes=("batch", "places", "channels")) for o in places)
+        found.append(_one(named, replace(batch, outputs=recorded), some, units, None))
     if single:
         whole = replace(batch, names=row_names(batch.names, 1))
         found.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, units, None))

@@ -48,5 +48,7 @@ def _not_asked(
     fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
     found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
     found += [] if any(b.name == PHOTOGRAPHS for b in whole) else ["photographs: it takes no pictures"]
+    unanswered = sum(len(rows) for rows in recorded.info.raw.get("unanswered", {}).values())
+    found += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
     found += [] if measured.timed_answers else ["answers of timed runs"]
     return found

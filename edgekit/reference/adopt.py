@@ -14,10 +14,10 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.judge.rows import Axes
-from edgekit.judge.sketch import SUFFIX
+from edgekit.judge.sketch import PLACES, SUFFIX
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.model.weights import weights_digest
-from edgekit.reference.answers import aligned, answered, kept
+from edgekit.reference.answers import aligned, answered, kept, without
 from edgekit.reference.batches import Batch, inputs_digest, same_inputs
 from edgekit.reference.info import INFO, ReferenceInfo, read_info
 from edgekit.reference.record import NOISE_ROWS, measured_noise, record
@@ -68,7 +68,8 @@ def _kept(subject: Subject, folder: Path) -> Reference | None:
     except RecordError:
         return None
     same = found.info.weights_sha256 == subject.weights_sha256
-    return found if same and same_inputs(found.batches, subject.asked) else None
+    asked = without(subject.asked, found.info.raw.get("unanswered", {}))
+    return found if same and same_inputs(found.batches, asked) else None
 
 
 def _adopted(subject: Subject, folder: Path) -> bool:
@@ -119,7 +120,7 @@ def _completed(
             by = f"{info.device} (features that it did not keep: {runtime.device})"
         else:
             outputs, by = there[batch.name], info.device
-        batches.append(replace(batch, outputs=kept(outputs), answered_by=by))
+        batches.append(replace(batch, outputs=kept(subject.outputs, outputs), answered_by=by))
     return tuple(batches), axes
 
 
@@ -148,7 +149,7 @@ def _noise(
     noise: dict[str, dict[str, float]] = dict(info.raw.get("noise", {}))
     first = batches[0].first(NOISE_ROWS)
     lacking = {name for name, array in first.outputs.items() if array.dtype.kind == "f" and name not in noise}
-    lacking = {name for name in lacking if not name.endswith(SUFFIX)}
+    lacking = {name for name in lacking if not name.endswith((SUFFIX, PLACES))}
     if lacking:
         asked = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
         own, _ = answered(subject.opened(), subject.outputs, (asked,), axes)

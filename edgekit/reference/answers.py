@@ -9,9 +9,9 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.judge.rows import Axes, Run, matched, row_axes, rows_of, taken
-from edgekit.judge.sketch import PROJECTIONS, SUFFIX, sketch
+from edgekit.judge.sketch import PLACED, PLACES, PROJECTIONS, SUFFIX, placed, sketch
 from edgekit.model.spec import Array, Output
-from edgekit.reference.batches import Batch
+from edgekit.reference.batches import BETWEEN, REAL, RESIZED, Batch
 from edgekit.runtime.protocol import Runtime
 
 KEPT_BYTES = 4 << 20
@@ -70,10 +70,47 @@ def answered(
     return whole, asked.row_axes
 
 
-def kept(answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[str, Array]:
-    """What is kept of a batch's answers: all, or the first rows and sketches of every row.
+def answerable(batches: Sequence[Batch]) -> tuple[tuple[Batch, ...], dict[str, list[str]]]:
+    """Batches less what the model itself answers with NaN or Inf, and the names of these rows by batch.
+
+    Only of strange and random inputs, which nobody says the model was made for (an attention mask of zeros): of single
+    rows these, of a shape the whole batch. What is real stays, and is refused by whoever records it.
+    """
+    lost: dict[str, list[str]] = {}
+    resized = any(batch.name.partition("-")[0] == RESIZED for batch in batches)  # else what lies between is random too
+    made_for = (*REAL, RESIZED, *((BETWEEN,) if resized else ()))
+    for batch in batches:
+        bad = [] if batch.name.partition("-")[0] in made_for else sorted(_not_finite(batch))
+        if bad:
+            lost[batch.name] = [batch.names[row] for row in (bad if batch.single else range(len(batch.names)))]
+    return without(batches, lost), lost
+
+
+def without(batches: Sequence[Batch], lost: Mapping[str, Collection[str]]) -> tuple[Batch, ...]:
+    """Batches less some rows by name; one that would be empty is left out."""
+    found = []
+    for batch in batches:
+        rows = [row for row, name in enumerate(batch.names) if name not in lost.get(batch.name, ())]
+        if rows:
+            found.append(batch if len(rows) == len(batch.names) else batch.chosen(rows, batch.name))
+    return tuple(found)
+
+
+def _not_finite(batch: Batch) -> set[int]:
+    """The rows of a batch with an answer that is not finite; all rows where an output is one thing for them."""
+    found: set[int] = set()
+    for array in batch.outputs.values():
+        bad = ~np.isfinite(array).reshape(len(array), -1).all(1) if array.dtype.kind == "f" else np.zeros(0, bool)
+        rows = np.flatnonzero(bad) if len(array) == len(batch.names) else range(len(batch.names) if bad.any() else 0)
+        found |= {int(row) for row in rows}
+    return found
+
+
+def kept(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[str, Array]:
+    """What is kept of a batch's answers: all, or the first rows, and sketches and some places of every row.
 
     Args:
+        outputs: Of the model.
         answers: Rows first, by output name.
         sketched: Outputs of which sketches are kept whatever their size.
     """
@@ -83,6 +120,8 @@ def kept(answers: Mapping[str, Array], sketched: Collection[str] = ()) -> dict[s
         long = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] > 1 + PROJECTIONS
         if large and long and len(array) > WHOLE_ROWS:
             found |= {name: array[:WHOLE_ROWS], name + SUFFIX: sketch(array)}
+            output = next((o for o in outputs if o.name == name and o.role in PLACED), None)
+            found |= {name + PLACES: placed(output, array)} if output is not None else {}
         else:
             found[name] = array
     return found

@@ -54,7 +54,7 @@ class Batch:
         name: "evaluation", "stress" or "grid-NN".
         inputs: By name, [n, ...].
         outputs: By name, rows first, [n, ...] or [1, ...] of what is one thing; of what is large the first rows, and by
-            the name with `sketch.SUFFIX` sketches of all (`edgekit.reference.answers`).
+            the name with `sketch.SUFFIX` sketches of all, by that with `sketch.PLACES` some places.
         sizes: For a grid batch the sizes of its axes; empty otherwise.
         names: One name a row.
         answered_by: What gave the answers, in words.

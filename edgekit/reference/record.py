@@ -15,7 +15,7 @@ from edgekit.judge import latency
 from edgekit.judge.rows import Axes
 from edgekit.model.evaluation_set import metric_values
 from edgekit.model.spec import Array, Evaluation, ModelSpec
-from edgekit.reference.answers import aligned, answered, kept
+from edgekit.reference.answers import aligned, answerable, answered, kept
 from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.reference.store import write_reference
 from edgekit.reference.subject import Subject, subject_of
@@ -59,7 +59,7 @@ def record(
     runtime = subject.opened(device)
     progress(0.1, f"recording on {runtime.device}")
     batches, axes = answered(runtime, subject.outputs, subject.asked)
-    batches = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
+    batches, unanswered = answerable([replace(batch, answered_by=_describe(device)) for batch in batches])
     _refuse_not_finite(subject, batches)
     progress(0.5, "measuring the noise floor")
     real = next((b for b in batches if b.name == EVALUATION), batches[0])
@@ -75,13 +75,14 @@ def record(
         "flags": {"tf32": False, "deterministic": True, "dtype": "float32", "double": double},
         "weights_sha256": subject.weights_sha256,
         "row_axes": dict(axes),
+        "unanswered": unanswered,
         "noise": noise,
         "metric": _task(subject.evaluation, real),
         "captions": list(subject.evaluation.captions) if subject.evaluation is not None else [],
         "latency": _latency(subject, device),
     }
     sketched = () if with_inputs else subject.features
-    batches = tuple(replace(batch, outputs=kept(batch.outputs, sketched)) for batch in batches)
+    batches = tuple(replace(batch, outputs=kept(subject.outputs, batch.outputs, sketched)) for batch in batches)
     write_reference(folder, batches, info, with_inputs)
 
 

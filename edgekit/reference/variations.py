@@ -43,7 +43,7 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
         row = dict(real[number % len(real)]) if real else spec.random(number, one)
         for i in pictures:
             height, width = spec.shape(i.name)[2:]
-            row[i.name] = (i.low + (i.high - i.low) * resized(picture, height, width)[None]).astype(i.dtype)
+            row[i.name] = _as_declared(i, i.low + (i.high - i.low) * resized(picture, height, width)[None])
         rows[f"photograph {name}"] = row
     return rows
 
@@ -72,8 +72,7 @@ def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str
 
     Pictures are moved, or all floating inputs of a model that takes none; no rows for a model that takes no floats.
     """
-    floats = [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
-    moved = [i for i in floats if i.kind == "image"] or floats
+    moved = [i for i in spec.inputs if i.kind == "image"] or [i for i in spec.inputs if np.dtype(i.dtype).kind == "f"]
     rows = list(({**own, **pictures} or {"random": spec.random(0)}).items())
     found: dict[str, Row] = {}
     for number, level in enumerate(LEVELS if moved else ()):
@@ -86,15 +85,20 @@ def _of_mean(i: Input, x: Array, level: float) -> Array:
     share = np.clip((x.astype(np.float64) - i.low) / (i.high - i.low), 0.0, 1.0)
     mean = share.mean()
     moved = share * level / mean if mean > level else 1 - (1 - share) * (1 - level) / (1 - mean)
-    return np.asarray(i.low + (i.high - i.low) * moved).astype(i.dtype)
+    return _as_declared(i, i.low + (i.high - i.low) * moved)
+
+
+def _as_declared(i: Input, values: Array) -> Array:
+    """Values in an input's dtype; integers are rounded."""
+    return np.asarray(np.rint(values) if np.dtype(i.dtype).kind in "iu" else values).astype(i.dtype)
 
 
 def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
     pictures = tuple(i for i in spec.inputs if i.kind == "image")
-    floats = tuple(i for i in spec.inputs if np.dtype(i.dtype).kind == "f")
+    floats = tuple(i for i in spec.inputs if np.dtype(i.dtype).kind == "f" or i.kind == "image")
 
     def made(change: Change, inputs: Sequence[Input]) -> Row:
-        return {**row, **{i.name: change(i, row[i.name]).astype(i.dtype) for i in inputs}}
+        return {**row, **{i.name: _as_declared(i, change(i, row[i.name])) for i in inputs}}
 
     for share in STRENGTHS if floats else ():
         yield f"darkened to {share:g}", made(_towards(0.0, share), floats)
@@ -128,7 +132,7 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], fir
 
 def _fitted(i: Input, array: Array, shape: tuple[int, ...]) -> Array:
     if i.kind == "image" and len(shape) == 3:
-        return resized(array, shape[1], shape[2]).astype(i.dtype)
+        return _as_declared(i, resized(array, shape[1], shape[2]))
     for axis, size in enumerate(shape, 1):
         if array.shape[axis] != size:
             array = np.take(array, np.arange(size) % array.shape[axis], axis)

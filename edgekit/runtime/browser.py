@@ -87,16 +87,14 @@ class BrowserRuntime:
         Raises:
             ArtifactError: The run failed, or the library had to leave the device that is judged.
         """
-        given = user_input(self._made.inputs, self._made.outputs, inputs)
+        given = user_input(self._made.inputs, inputs)
         answer = self._page.evaluate(RUN, _sent(inputs)) if given is None else self._page.evaluate(ASK, _picture(given))
         if "error" in answer:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
         found = {name: _array(tensor) for name, tensor in answer["outputs"].items()}
-        if given is None:
-            return found
-        return {one.name: found[one.role].astype(one.dtype) for one in self._made.outputs}
+        return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""

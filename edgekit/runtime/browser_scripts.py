@@ -43,14 +43,19 @@ ASK = """async ({ rgba, width, height, query }) => {
     const vector = query === null ? undefined : new Float32Array(bytes(query).buffer);
     const found = await globalThis.runner.run({ image, query: vector, size: { width, height } });
     const { device, dtype } = globalThis.runner.info;
-    const integers = (data) => ({ dtype: "int32", shape: [1, data.length], data: text(data) });
-    const outputs = {
-      scores: { dtype: "float32", shape: [1, found.relevance.length], data: text(found.relevance) },
-      counts: integers(found.budgets),
-      ranking: integers(found.indices),
+    // What has a field of its own is taken from there, since that is what users read.
+    const own = {
+      scores: { dtype: "float32", shape: [1, found.relevance.length], data: found.relevance },
+      counts: { dtype: "int32", shape: [1, found.budgets.length], data: found.budgets },
+      ranking: { dtype: "int32", shape: [1, found.indices.length], data: found.indices },
+      features: found.tokens && { dtype: "float32", shape: [1, ...found.tokens.shape], data: found.tokens.data },
     };
-    const { tokens } = found;
-    if (tokens) outputs.features = { dtype: "float32", shape: [1, ...tokens.shape], data: text(tokens.data) };
+    const outputs = {};
+    for (const [name, output] of Object.entries(found.outputs)) {
+      const { dtype, shape, data } = own[output.role] ?? output;
+      delete own[output.role]; // a second output of the role has no field
+      outputs[name] = { dtype, shape, data: text(data) };
+    }
     return { device, dtype, outputs };
   } catch (error) {
     return { error: String(error) };

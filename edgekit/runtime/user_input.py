@@ -14,8 +14,6 @@ from edgekit.artifact.manifest import TensorInfo
 from edgekit.model.pixels import pixels_of
 from edgekit.model.spec import Array
 
-ROLES = ("scores", "counts", "ranking", "features")
-"""Of the outputs that the libraries return, at most one of each."""
 EXACT = 1e-3
 """Largest difference of a value from a byte, in bytes: float32's rounding is far below."""
 
@@ -33,23 +31,16 @@ class UserInput:
     query: Array | None
 
 
-def user_input(
-    declared: Sequence[TensorInfo], outputs: Sequence[TensorInfo], inputs: Mapping[str, Array]
-) -> UserInput | None:
+def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> UserInput | None:
     """What a user would give for one run's inputs; None where there is no such thing.
 
-    A library takes one picture at a time, whose values are bytes, and returns an output of each of `ROLES`.
+    A library takes one picture at a time, whose values are bytes, and a query where the model has one.
 
     Args:
         declared: The model's inputs.
-        outputs: Its outputs.
         inputs: Arrays by name.
     """
-    kinds = sorted(one.kind for one in declared)
-    roles = [one.role for one in outputs]
-    if kinds not in (["image"], ["image", "query"]) or "scores" not in roles:
-        return None
-    if len(set(roles)) != len(roles) or not set(roles) <= set(ROLES):
+    if sorted(one.kind for one in declared) not in (["image"], ["image", "query"]):
         return None
     image = next(one for one in declared if one.kind == "image")
     array = inputs[image.name]

@@ -52,8 +52,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     stored = weight_only.stored(made)
     if not parts and not stored:
         raise ExportError(
-            f"'{spec.name}' has no linear, convolution or recurrent layer whose weights INT8 could hold: use onnx or "
-            "onnx-fp16"
+            f"'{spec.name}' has no linear or recurrent layer whose weights dynamic INT8 could hold, and no convolution "
+            f"of {weight_only.LEAST} or more that it could store: use onnx-int8-static, onnx or onnx-fp16"
         )
     save.save_graph(made, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")

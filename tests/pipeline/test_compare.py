@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code
-from edgekit.model.spec import Array
+from edgekit.model.spec import Array, Output
 from edgekit.pipeline.compare_step import Units, _compared
 from edgekit.reference.answers import kept
 from edgekit.reference.batches import EVALUATION, Batch
@@ -21,7 +21,32 @@ def batch() -> tuple[Batch, dict[str, Array]]:
     made = answer(scores, 5, 64)
     names = tuple(f"image {row}" for row in range(ROWS))
     features = [o.name for o in OUTPUTS if o.role == "features"]
-    return Batch(EVALUATION, {}, kept(made, features), {}, names), made
+    return Batch(EVALUATION, {}, kept(OUTPUTS, made, features), {}, names), made
+
+
+BOXES = (Output("boxes", role="boxes", axes=("batch", "anchors", "channels")),)
+
+
+def large_boxes() -> tuple[Batch, dict[str, Array]]:
+    """Boxes with confidences of sixteen classes, of which only sketches and some places of a late row are kept."""
+    draw = np.random.default_rng(0)
+    corner = draw.uniform(0, 500, (ROWS, 6000, 2))
+    boxes = np.concatenate([corner, corner + 40, draw.random((ROWS, 6000, 16))], 2).astype(np.float32)
+    names = tuple(f"image {row}" for row in range(ROWS))
+    return Batch(EVALUATION, {}, kept(BOXES, {"boxes": boxes}), {}, names), {"boxes": boxes}
+
+
+@pytest.mark.parametrize(("metric", "channels", "by"), [("iou", slice(0, 4), 40.0), ("lost boxes", slice(4, 5), 0.5)])
+def test_what_boxes_are_for_is_asked_of_every_row(metric: str, channels: slice, by: float) -> None:
+    asked, made = large_boxes()
+    assert asked.outputs["boxes"].shape[0] == 4
+    assert asked.outputs["boxes.places"].shape == (ROWS, 819, 20)
+    wrong = made["boxes"].copy()
+    wrong[7, :, channels] = (wrong[7, :, channels] + by) % (1.0 if metric == "lost boxes" else np.inf)
+    places = _compared(BOXES, asked, {"boxes": wrong}, UNITS, None)[-1].get("boxes", metric)
+    assert places is not None
+    assert (places[7] < 0.5) if metric == "iou" else (places[7] > 0.5)
+    assert set(np.delete(places, 7)) == ({1.0} if metric == "iou" else {0.0})
 
 
 def test_the_same_answers_differ_in_nothing() -> None:

@@ -1,5 +1,6 @@
 /** Main: connects the query field, the image picker, the runners and the views, and holds the state of the page. */
 import { Bundle, EdgekitError, type Runner, bench, clearCache, runtimeFiles } from "../src/index";
+import { hasScores, showAnswers } from "./answer_panel";
 import { checkRadio, onButton, onChoice } from "./controls";
 import {
   DISPLAY_NAMES,
@@ -64,6 +65,8 @@ async function start(): Promise<void> {
     element("#model", HTMLElement).textContent = manifest.name;
     disableMissingPrecisions(manifest);
     disableMissingViews(manifest);
+    document.body.toggleAttribute("data-no-scores", !hasScores(manifest));
+    document.body.toggleAttribute("data-no-query", !manifest.inputs.some((input) => input.kind === "query"));
   }, () => undefined); // the runner slot reports the error
   await imagePicker.start(BASE, state.sample).then((queries) => { queryField.setExamples(queries); }, showError);
   if (requestedQuery) {
@@ -152,6 +155,10 @@ function onFirstResult(inference: InferenceResult): void {
   hideError();
   firstResult = inference;
   const info = slots[0].runner?.info;
+  if (slots[0].runner && result.relevance.length === 0) {
+    showAnswer(inference, slots[0].runner);
+    return;
+  }
   const best = mostRelevant(result);
   const where = `most relevant at row ${String(Math.floor(best / result.columns) + 1)}, column ${String((best % result.columns) + 1)}`;
   const absent = result.present === false;
@@ -168,6 +175,14 @@ function onFirstResult(inference: InferenceResult): void {
   updateDifference();
 }
 
+/** The answer of a model without scores of patches: no map, but its outputs. */
+function showAnswer({ result }: InferenceResult, runner: Runner): void {
+  element(".answers", HTMLElement).hidden = false;
+  element("#answers-live", HTMLElement).textContent = showAnswers(result, runner.bundle.manifest);
+  mapViews[0].canvas.setAttribute("aria-label", "The picture");
+  setRunningStatus(runner.info, result.inference);
+}
+
 function describeAbsence(query: string, highest: number, threshold: number): string {
   return `Nothing like “${query}” here: the highest relevance is ${highest.toFixed(2)}, below ${threshold.toFixed(2)}.`;
 }
@@ -182,6 +197,7 @@ function onSecondResult(inference: InferenceResult): void {
   if (request.image !== picture) return;
   secondResult = inference;
   const info = slots[1].runner?.info;
+  if (result.relevance.length === 0) return;
   mapViews[1].showResult(result, `Second relevance map for “${request.query}”`);
   if (info) mapViews[1].setCaption(backendLabel(info, result.inference));
   updateDifference();

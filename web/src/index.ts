@@ -15,4 +15,4 @@ export { PRESENCE_FILE } from "./presence";
 export { type EncodedQuery, QueryEncoder } from "./query_encoder";
 export { type Info, type Result, type RunInput, type RunOptions, Runner, load } from "./runner";
 export { runtimeFiles } from "./session";
-export type { RawTensor } from "./protocol";
+export type { NamedOutput, RawTensor } from "./protocol";

@@ -26,6 +26,8 @@ export interface Tensor {
   readonly kind: string;
   readonly low: number;
   readonly high: number;
+  /** Names of the classes of logits, probabilities and labels; empty where they have none. */
+  readonly classes: readonly string[];
 }
 
 export interface Axis {
@@ -115,6 +117,7 @@ function readTensor(read: Reader, value: unknown, at: string): Tensor {
     kind: read.text(t.kind ?? "tensor", `${at}.kind`),
     low: read.number(t.low ?? 0, `${at}.low`),
     high: read.number(t.high ?? 1, `${at}.high`),
+    classes: read.list(t.classes ?? [], `${at}.classes`, (r, v, where) => r.text(v, where)),
   };
 }
 

@@ -87,7 +87,15 @@ export interface Started {
   readonly version: string;
 }
 
+/** An output of the model, as the runtime gave it, with what it is for (`role` in the manifest). */
+export interface NamedOutput extends RawTensor {
+  readonly role: string;
+}
+
+/** `relevance`, `budgets` and `indices` are empty, and `rows` and `columns` 0, for a model without scores of patches. */
 export interface ModelOutput extends Expected {
+  /** Every output by name. */
+  readonly outputs: Readonly<Record<string, NamedOutput>>;
   readonly rows: number;
   readonly columns: number;
   readonly tokens: { readonly data: Float32Array; readonly shape: readonly number[] } | null;

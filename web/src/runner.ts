@@ -130,7 +130,8 @@ export class Runner {
   }
 
   /**
-   * Score the patches of one image for one query.
+   * Run the model on one image, and one query where it takes one: `outputs` holds every output by name, and what a model
+   * with scores of patches gives has fields of its own.
    *
    * @throws ImageError, QueryError, ShapeError, BackendError, TimeOutError, DeviceLostError; after the last two the next
    *   run starts the backend again.

@@ -132,15 +132,15 @@ async function imageTensor(source: TransferableImage, height: number, width: num
 
 function toModelOutput(raw: Readonly<Record<string, RawTensor>>, height: number, width: number): Omit<ModelOutput, "preprocess" | "inference"> {
   const [scores, ...others] = outputs.filter((o) => o.role === "scores").map((o) => o.name);
-  const relevance = raw[scores ?? ""]?.data as Float32Array | undefined;
-  if (!relevance) throw new BackendError(`the model returned no scores, only ${Object.keys(raw).join(", ")}`);
+  const relevance = (raw[scores ?? ""]?.data ?? new Float32Array()) as Float32Array;
   // Patches are square, so the grid has the proportions of the image.
   const rows = Math.round(Math.sqrt((relevance.length * height) / width));
   const features = raw[outputs.find((o) => o.role === "features")?.name ?? ""];
   return {
+    outputs: Object.fromEntries(outputs.flatMap(({ name, role }) => (raw[name] ? [[name, { ...raw[name], role }]] : []))),
     relevance,
     rows,
-    columns: Math.round(relevance.length / rows),
+    columns: rows > 0 ? Math.round(relevance.length / rows) : 0,
     budgets: integers(raw, "counts"),
     indices: integers(raw, "ranking"),
     tokens: features ? { data: features.data as Float32Array, shape: features.shape.slice(1) } : null,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -146,3 +147,75 @@ def attention() -> ModelSpec:
         return many, torch.sigmoid(y.reshape(-1, 4, 6))
 
     return network("attention", head, Output("scores", role="scores"), Output("mask", role="mask"))
+
+
+def pixels() -> ModelSpec:
+    """Logits of four classes for each pixel, classes second, and the class of each pixel."""
+
+    def head(y: Tensor) -> tuple[Tensor, ...]:
+        logits = y.reshape(-1, 4, 2, 3)
+        return logits, logits.argmax(1)
+
+    logits = Output("logits", role="logits", axes=("batch", "channels", "height", "width"))
+    return network("pixels", head, logits, Output("label", role="labels", of="logits", dtype="int64"))
+
+
+def undeclared() -> ModelSpec:
+    """The same without names of the axes: the labels tell which axis the classes have."""
+    spec = pixels()
+    return replace(spec, name="undeclared", outputs=(Output("logits", role="logits"), spec.outputs[1]))
+
+
+ANCHORS = 40
+
+
+def _bound(y: Tensor) -> Tensor:
+    """Forty boxes bound to their places, each with a confidence of its own and of twenty classes, all below 0.4."""
+    some = (y[:, :8] @ torch.linspace(-1, 1, 8 * ANCHORS).reshape(8, ANCHORS)).unsqueeze(-1)
+    moved = torch.linspace(10, 600, ANCHORS).reshape(1, -1, 1) + 6 * torch.tanh(some)
+    sure, classes = torch.sigmoid(0.3 * some), 0.4 * torch.sigmoid(some + torch.linspace(-2, 2, 20))
+    return torch.cat([moved - 12, moved - 12, moved + 12, moved + 12, sure, classes], 2)
+
+
+def anchors() -> ModelSpec:
+    """Boxes with classes, in rows."""
+    boxes = Output("boxes", role="boxes", axes=("batch", "anchors", "channels"))
+    return network("anchors", lambda y: (_bound(y),), boxes)
+
+
+def anchors_last() -> ModelSpec:
+    """The same with the channels second."""
+    boxes = Output("boxes", role="boxes", axes=("batch", "channels", "anchors"))
+    return network("anchors_last", lambda y: (_bound(y).transpose(1, 2),), boxes)
+
+
+def keypoints() -> ModelSpec:
+    """Twelve points that lie far apart and move little."""
+
+    def head(y: Tensor) -> tuple[Tensor, ...]:
+        places = torch.linspace(0, 1, 24).reshape(12, 2).flip(0)
+        return (places + 0.05 * torch.tanh(y.reshape(-1, 12, 2)),)
+
+    return network("keypoints", head, Output("points"))
+
+
+class Bytes(nn.Module):
+    """Pictures in bytes -> logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.classes = nn.Conv2d(3, 8, 8, 8), nn.Linear(8, 6)
+        generator = torch.Generator().manual_seed(13)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.classes(torch.relu(self.patches(images.float() / 255 - 0.5)).mean((2, 3)))
+        return logits
+
+
+def in_bytes() -> ModelSpec:
+    """A classifier of pictures whose values are bytes."""
+    images = Input("images", ("batch", 3, 32, 32), dtype="uint8", high=255.0, kind="image")
+    return ModelSpec("in_bytes", Bytes().eval(), (images,), (Output("logits", role="logits"),), dict(BATCH))
