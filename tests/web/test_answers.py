@@ -1,0 +1,123 @@
+"""A model without scores of patches: the library gives its outputs by name, and the page its likeliest classes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgekit.errors import EdgekitError
+from edgekit.runtime.ort import OrtRuntime
+from edgekit.serving.static import Server
+from tests.command import exit_code
+from tests.web.driving import load
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from edgekit.model.spec import Array
+
+CLASSES = ("cat", "dog", "tulip", "harbour", "mountain", "bicycle")
+SIDE = 32
+OUTPUTS = """async (bytes) => {
+  const image = await createImageBitmap(new Blob([new Uint8Array(bytes)], { type: "image/png" }));
+  const { outputs, relevance, present, rows } = await globalThis.runner.run({ image });
+  const { role, shape, data } = outputs.logits;
+  const { length } = relevance;
+  return { names: Object.keys(outputs), role, shape: [...shape], data: [...data], length, present, rows };
+}"""
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """What `edgekit export transformers:FOLDER` makes of a folder that save_pretrained wrote."""
+    transformers = pytest.importorskip("transformers", reason="no transformers: pip install 'edgekit[test]'")
+    import torch
+
+    folder = tmp_path_factory.mktemp("answers")
+    torch.manual_seed(4)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    names = dict(enumerate(CLASSES))
+    config = transformers.ViTConfig(**sizes, image_size=SIDE, patch_size=8, id2label=names)
+    net = transformers.ViTForImageClassification(config)
+    with torch.no_grad():
+        net.classifier.weight.mul_(20)
+    net.save_pretrained(folder / "tiny-vit")
+    transformers.ViTImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder / "tiny-vit")
+    asked = ("-t", "onnx", "-t", "web", "-o", str(folder / "build"))
+    try:
+        code = exit_code("export", f"transformers:{folder / 'tiny-vit'}", *asked)
+    except EdgekitError as missing:
+        pytest.skip(str(missing))
+    assert code == 0
+    return folder / "build" / "tiny-vit"
+
+
+@pytest.fixture
+def page(browser: Browser, build: Path) -> Iterator[Page]:
+    with Server(build / "web") as server:
+        context = browser.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
+        context.set_default_timeout(60_000)
+        opened = context.new_page()
+        opened.goto(server.url)
+        yield opened
+        context.close()
+
+
+def picture() -> Array:
+    """Stripes and a gradient in the model's own size: nothing is resized."""
+    rows, columns = np.mgrid[0:SIDE, 0:SIDE]
+    return np.stack([8 * rows, 255 * (columns // 4 % 2), 4 * (rows + columns)], 2).clip(0, 255).astype(np.uint8)
+
+
+def as_png(pixels: Array) -> bytes:
+    made = io.BytesIO()
+    Image.fromarray(pixels).save(made, "PNG")
+    return made.getvalue()
+
+
+def right(build: Path) -> Array:
+    """The logits that ONNX Runtime gives for the picture."""
+    with closing(OrtRuntime(build / "onnx" / "model.onnx")) as runtime:
+        images = (picture().astype(np.float32) / 255).transpose(2, 0, 1)[None]
+        return runtime.run({"images": images})["logits"][0]
+
+
+def test_the_library_gives_every_output_by_name(page: Page, build: Path) -> None:
+    assert load(page, device="wasm", dtype="fp32")["name"] == "tiny-vit"
+    found = page.evaluate(OUTPUTS, list(as_png(picture())))
+    assert (found["names"], found["role"], found["shape"]) == (["logits"], "logits", [1, len(CLASSES)])
+    assert (found["length"], found["present"], found["rows"]) == (0, None, 0)
+    np.testing.assert_allclose(found["data"], right(build), atol=1e-4)
+
+
+def test_the_page_names_the_likeliest_classes_of_a_picture(page: Page, build: Path) -> None:
+    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": as_png(picture())})
+    page.locator(".classes li").first.wait_for()
+    logits = right(build).astype(np.float64)
+    shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    best = [CLASSES[place] for place in np.argsort(-shares)[:5]]
+    shown = [item.split("\n") for item in page.locator(".classes li").all_inner_texts()]
+    assert [name for name, _ in shown] == best
+    assert shown[0][1] == f"{100 * shares.max():.1f} %"
+    assert best[0] in page.inner_text("#answers-live")
+
+
+def test_what_belongs_to_queries_and_patches_is_not_shown(page: Page) -> None:
+    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": as_png(picture())})
+    page.locator(".answers").wait_for()
+    for selector in (".query-field", ".map-controls", ".savings", ".patch", ".top-patches", "#compare", "#presence"):
+        assert page.locator(selector).is_hidden(), selector
+    assert page.locator("#notice").is_hidden()
+
+
+def test_the_classes_stand_in_the_manifest(build: Path) -> None:
+    (logits,) = json.loads((build / "web" / "manifest.json").read_text())["outputs"]
+    assert tuple(logits["classes"]) == CLASSES
