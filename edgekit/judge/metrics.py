@@ -34,9 +34,10 @@ from edgekit.artifact.metric import metric_info
 from edgekit.errors import ModelError
 from edgekit.judge.cosine import cosine, map_cosine
 from edgekit.judge.faults import BASES, Answers, faults_of
+from edgekit.judge.ranking import MASS_FLOOR, MASSED, ranking_measures
 from edgekit.judge.roles import decisions
 from edgekit.judge.scaled import scaled_measures
-from edgekit.judge.spread import LEAST, Spreads, largest_scale
+from edgekit.judge.spread import Spreads, largest_scale
 from edgekit.judge.ties import ties_undone
 from edgekit.model.spec import Array, Metric, Output
 
@@ -44,15 +45,13 @@ RESOLUTION = 0.0015
 """Score units: half of one step of ARR-COC's budgets, 1 / 336. A smaller difference of two scores is no order."""
 SPREAD_FLOOR = 0.04
 """Score units. Of a map with a smaller standard deviation, this is taken: a flat map has a scale too."""
-MASS_FLOOR = 0.01
-"""Score units. Where the best K have a smaller mean there is hardly any relevance to lose: the divisor ends here."""
 ROW_FLOOR = 0.1
 """Share of the longest row of features. The direction of a shorter one is mostly rounding and is not asked for."""
 SNR_CAP_DB = 200.0
 """Decibels. Stands for "identical", and its negative for "all error", so that no report has to hold an infinity."""
 
-RESOLVED, FLOORED, MASSED = 0.01, 0.5, 0.1
-"""Shares of the scores' spread: the most that RESOLUTION, SPREAD_FLOOR and MASS_FLOOR may be."""
+RESOLVED, FLOORED = 0.01, 0.5
+"""Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be."""
 _DERIVED = ("labels", "counts", "ranking", "features")  # after what they are derived from
 _Sides = tuple[Array, Array]  # reference, artifact
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst patches [n]
@@ -180,7 +179,7 @@ def _measures(
     elif under and output.role == "counts":
         rows = _counts(r, c, under, output)
     elif under and output.role == "ranking":
-        rows = _ranking(r.astype(np.int64), c.astype(np.int64), under, tolerance, float(scale.max()))
+        rows = ranking_measures(r.astype(np.int64), c.astype(np.int64), under, tolerance, float(scale.max()))
     elif answers[0][output.name].dtype.kind != "f":
         return
     else:
@@ -248,40 +247,6 @@ def _excess(counts: Array, scores: Array, output: Output) -> Array:
     short = np.where(counts > output.low, (counts - 0.5 - output.low) / span - scores, 0.0)
     over = np.where(counts < output.high, scores - (counts + 0.5 - output.low) / span, 0.0)
     return np.asarray(np.maximum(np.maximum(short, over), 0.0))
-
-
-def _ranking(r: Array, c: Array, scores: _Sides, tolerance: float, scale: float) -> _Rows:
-    floor = min(MASS_FLOOR, MASSED * scale)
-    found = [_ranked(*image, tolerance, floor) for image in zip(r, c, *scores, strict=True)]
-    for metric in found[0]:
-        values, patches = zip(*(image[metric] for image in found), strict=True)
-        yield metric, np.array(values), np.array(patches)
-
-
-def _ranked(
-    right: Array, chosen: Array, s: Array, own: Array, tolerance: float, floor: float
-) -> dict[str, tuple[float, int]]:
-    s, own, k = s.astype(np.float64), own.astype(np.float64), len(right)
-    displaced, instead = np.setdiff1d(right, chosen), np.setdiff1d(chosen, right)
-    instead = instead[np.argsort(-s[instead])]
-    gaps = np.append(np.maximum(np.sort(s[displaced])[::-1] - s[instead], 0.0), 0.0)
-    rises, own_rises = (v[chosen] - np.minimum.accumulate(v[chosen]) for v in (s, own))
-    own_gap = np.delete(own, chosen).max(initial=-np.inf) - own[chosen].min()
-    mass = s - min(0.0, s.min())  # a share is one of masses that are not negative
-    best = np.sort(mass)[-k:].sum()
-    swapped, risen = int(np.append(instead, -1)[gaps.argmax()]), int(chosen[rises.argmax()])
-    return {
-        "jaccard": ((k - len(instead)) / (k + len(instead)), swapped),
-        "agreement": (1 - float((gaps > tolerance).sum()) / k, swapped),
-        "order faults": (float((rises > tolerance).sum()), risen),
-        "swap gap": (float(gaps.max()), swapped),
-        "order gap": (float(rises.max()), risen),
-        "own gap": (max(0.0, float(own_gap), float(own_rises.max())), -1),
-        "lost mass": (
-            max(0.0, float(best - np.sort(mass[chosen]).sum())) / max(float(best), max(k * floor, LEAST)),
-            swapped,
-        ),
-    }
 
 
 def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:

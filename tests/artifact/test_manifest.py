@@ -55,8 +55,10 @@ def test_what_a_model_declares_is_what_the_manifest_says() -> None:
         "of": "",
         "low": -1.0,
         "high": 3.0,
+        "classes": (),
     }
-    answered = TensorInfo.of_output(Output("n", "counts", "y", "int64", 64, 400), ("batch", 16))
+    made = Output("n", "counts", "y", "int64", 64, 400, classes=("few", "many"))
+    answered = TensorInfo.of_output(made, ("batch", 16))
     assert answered.model_dump() == {
         "name": "n",
         "dtype": "int64",
@@ -66,6 +68,7 @@ def test_what_a_model_declares_is_what_the_manifest_says() -> None:
         "of": "y",
         "low": 64.0,
         "high": 400.0,
+        "classes": ("few", "many"),
     }
     fixed = AxisInfo.of_axis(Axis(224, 96, 512, 16), dynamic=False)
     sizes = {"default": 224, "minimum": 96, "maximum": 512, "multiple_of": 16}

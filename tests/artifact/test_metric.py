@@ -56,7 +56,7 @@ def roles(right: Mapping[str, Array], wrong: Mapping[str, Array]) -> Comparison:
     for side in (right, wrong):
         made = side["logits"]
         corners = np.abs(made[:, None, :2])
-        boxes = np.concatenate([corners, corners + 1], -1)
+        boxes = np.concatenate([corners, corners + 1, side["relevance"][:, None, :2]], -1)
         named = side["relevance"].argmax(1)
         floats = {"distribution": side["relevance"], "boxes": boxes, "mask": side["relevance"], "embedding": made}
         sides.append({**floats, "named": named, "labels": named, "integers": side["indices"]})

@@ -87,7 +87,7 @@ def right(build: Path) -> Array:
     """The logits that ONNX Runtime gives for the picture."""
     with closing(OrtRuntime(build / "onnx" / "model.onnx")) as runtime:
         images = (picture().astype(np.float32) / 255).transpose(2, 0, 1)[None]
-        return runtime.run({"images": images})["logits"][0]
+        return np.asarray(runtime.run({"images": images})["logits"][0])
 
 
 def test_the_library_gives_every_output_by_name(page: Page, build: Path) -> None:

@@ -166,6 +166,42 @@ def undeclared() -> ModelSpec:
     return replace(spec, name="undeclared", outputs=(Output("logits", role="logits"), spec.outputs[1]))
 
 
+TOKENS = ("batch", "tokens")
+
+
+class Reader(nn.Module):
+    """Token ids and a mask of 0 and 1 -> logits; a text of padding alone has no answer (NaN)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.classes = nn.Embedding(50, 16), nn.Linear(16, 5)
+        generator = torch.Generator().manual_seed(14)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        x = self.words(ids)
+        likeness = (x @ x.transpose(1, 2)).masked_fill(mask.unsqueeze(1) == 0, float("-inf"))
+        logits: Tensor = self.classes((torch.softmax(likeness, 2) @ x).mean(1))
+        return logits
+
+
+def texts() -> Evaluation:
+    draw = np.random.Generator(np.random.PCG64(15))
+    mask = np.arange(12) < draw.integers(3, 13, (ROWS, 1))
+    inputs = {"ids": draw.integers(0, 50, (ROWS, 12)), "mask": mask.astype(np.int64)}
+    return Evaluation(inputs, tuple(f"text {row}" for row in range(ROWS)))
+
+
+def reader() -> ModelSpec:
+    """A classifier of texts with masks."""
+    ids = Input("ids", TOKENS, dtype="int64", high=49.0)
+    axes = {**BATCH, "tokens": Axis(12, 2, 24)}
+    inputs = (ids, Input("mask", TOKENS, dtype="int64"))
+    return ModelSpec("reader", Reader().eval(), inputs, (Output("logits", role="logits"),), axes, evaluation=texts)
+
+
 ANCHORS = 40
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from edgekit.judge.metrics import MASS_FLOOR, RESOLUTION, SNR_CAP_DB, SPREAD_FLOOR, compare
+from edgekit.judge.metrics import RESOLUTION, SNR_CAP_DB, SPREAD_FLOOR, compare
+from edgekit.judge.ranking import MASS_FLOOR
 from edgekit.model.spec import Array
 from tests.answers import OUTPUTS
 from tests.judge.metrics.answers import against, answer, maps, scores, value
