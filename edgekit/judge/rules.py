@@ -14,9 +14,10 @@ GROSS_UNEXPLAINED = 0.3
 are wrong (0.33). Dynamic and static INT8 of the trained arr-coc-tiny had 0.05 to 0.17 on their worst photograph."""
 STRANGE_UNEXPLAINED = 0.5
 """The same on other inputs, which nobody calibrated for: up to 0.29 for those graphs, 0.57 to 1 where batches mix."""
-CHANGED_ERROR, RANDOM_ERROR = 0.7, 1.0
-"""The same of outputs of any scale: a row's root mean square error, in units of the spread. Sound INT8 graphs of the
-exam had up to 0.42 on changed inputs and 0.53 on random and extreme ones; another row's answer has 1.4."""
+CHANGED_ERROR = 0.7
+"""The same of outputs of any scale, on changed inputs: a row's root mean square error, in units of the spread. Sound
+INT8 graphs of the exam had up to 0.42; another row's answer has 1.4. On random and extreme inputs there is no such
+limit: a sound ResNet whose ranges were calibrated had 2.1 where every pixel is at one of its ends."""
 GROSS_ROW_COSINE = 0.8
 """Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
 
@@ -53,7 +54,7 @@ def rules_of(t: Tolerance, kind: Kind) -> dict[tuple[str, str], float]:
         rules |= {("scores", "unexplained"): GROSS_UNEXPLAINED, ("features", "row cosine"): GROSS_ROW_COSINE}
     else:
         rules |= {("scores", "astray"): STRANGE_UNEXPLAINED}
-        rules |= {(role, "error"): CHANGED_ERROR if kind == "changed" else RANDOM_ERROR for role in _SCALED}
+        rules |= {(role, "error"): CHANGED_ERROR for role in _SCALED if kind == "changed"}
     return {key: limit for key, limit in rules.items() if limit is not None}
 
 

@@ -50,7 +50,7 @@ class Case:
         words: Of the query; empty where they are not known.
         image: [H, W, 3] uint8, RGB; of the model's size but for a case `of_another_size`.
         query: [Q] float32; empty for a model without a query.
-        scores: [N] float32.
+        scores: [N] float32; empty for a model without scores.
         counts: [N] int32; empty for a model without counts.
         ranking: [K] int32; likewise.
     """
@@ -138,6 +138,7 @@ def choose_golden(
     Raises:
         ExportError: The model has no scores.
     """
+    _role(spec, "scores")
     found = list(cases(spec, recorded, words))
     if not found:
         return ()
@@ -228,7 +229,7 @@ def write_golden(folder: Path, cases: tuple[Case, ...]) -> str:
 
 
 def cases(spec: ModelSpec, recorded: Path, words: Words | None, most: int = CANDIDATES) -> Iterator[Case]:
-    """The first evaluation images of default size that are made of bytes, with their answers."""
+    """The first evaluation images of default size that are made of bytes, with such answers as there are."""
     asked = next((b for b in read_reference(recorded).batches if b.name == EVALUATION), None)
     image = next((i for i in spec.inputs if i.kind == "image"), None)
     query = next((i for i in spec.inputs if i.kind == "query"), None)
@@ -246,15 +247,17 @@ def cases(spec: ModelSpec, recorded: Path, words: Words | None, most: int = CAND
             words=words.of(question) if words and query else (),
             image=pixels,
             query=question,
-            scores=asked.outputs[_role(spec, "scores")][row],
+            scores=_optional(spec, "scores", asked.outputs, row, np.float32),
             counts=_optional(spec, "counts", asked.outputs, row),
             ranking=_optional(spec, "ranking", asked.outputs, row),
         )
 
 
-def _optional(spec: ModelSpec, role: str, outputs: Mapping[str, Array], row: int) -> Array:
+def _optional(
+    spec: ModelSpec, role: str, outputs: Mapping[str, Array], row: int, dtype: type[np.generic] = np.int32
+) -> Array:
     name = next((o.name for o in spec.outputs if o.role == role), None)
-    return np.empty(0, np.int32) if name is None else outputs[name][row].astype(np.int32)
+    return np.empty(0, dtype) if name is None else outputs[name][row].astype(dtype)
 
 
 def _role(spec: ModelSpec, role: str) -> str:

@@ -121,6 +121,8 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
 
 def _golden(spec: ModelSpec, job: Job, fp32: Path) -> tuple[tuple[golden.Case, ...], golden.Words | None]:
     words = golden.read_words(job.model)
+    if not _scored(spec):
+        return (), words
     with closing(OrtRuntime(fp32)) as runtime:
         return golden.choose_golden(spec, job.reference, words, runtime.run, job.dynamic), words
 
@@ -138,11 +140,17 @@ def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: Mode
 def _notes(
     spec: ModelSpec, cases: tuple[golden.Case, ...], fp32: Path, variants: tuple[Variant, ...]
 ) -> tuple[str, ...]:
+    if not _scored(spec):
+        return ("golden vectors are of scores, and the model has none, so the bundle has no self-test",)
     if not cases:
         return ("there is no evaluation image made of bytes, so the bundle has no golden vectors and no self-test",)
     with closing(OrtRuntime(fp32)) as runtime:
         unseen = {fault for v in variants for fault in golden.undetected_faults(cases, spec, runtime.run, v.max_abs)}
     return tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
+
+
+def _scored(spec: ModelSpec) -> bool:
+    return any(output.role == "scores" for output in spec.outputs)
 
 
 def _write_samples(spec: ModelSpec, job: Job, words: golden.Words | None, out: Path) -> None:

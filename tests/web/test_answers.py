@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import EdgekitError
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.serving.static import Server
@@ -58,6 +59,14 @@ def build(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         pytest.skip(str(missing))
     assert code == 0
     return folder / "build" / "tiny-vit"
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier with an evaluation set of pictures in bytes."""
+    folder = tmp_path_factory.mktemp("sampled")
+    assert exit_code("export", "tests.exam.models:classifier", "-t", "onnx", "-t", "web", "-o", str(folder)) == 0
+    return folder / "classifier"
 
 
 @pytest.fixture
@@ -116,6 +125,23 @@ def test_what_belongs_to_queries_and_patches_is_not_shown(page: Page) -> None:
     for selector in (".query-field", ".map-controls", ".savings", ".patch", ".top-patches", "#compare", "#presence"):
         assert page.locator(selector).is_hidden(), selector
     assert page.locator("#notice").is_hidden()
+
+
+def test_pictures_of_the_evaluation_set_are_samples_and_other_outputs_stand_in_numbers(
+    browser: Browser, sampled: Path
+) -> None:
+    with Server(sampled / "web") as server:
+        context = browser.new_context(reduced_motion="reduce")
+        context.set_default_timeout(60_000)
+        opened = context.new_page()
+        opened.goto(server.url)
+        opened.locator(".classes li").first.wait_for()
+        assert opened.locator("#strip .tile[aria-pressed]").count() == 8
+        first = opened.locator(".classes li").first.inner_text().split("\n")[0]
+        assert opened.inner_text('.answers section[aria-label="label"] p') == first.removeprefix("class ")
+        context.close()
+    notes = read_artifact(sampled / "web").notes
+    assert "golden vectors are of scores, and the model has none, so the bundle has no self-test" in notes
 
 
 def test_the_classes_stand_in_the_manifest(build: Path) -> None:

@@ -44,7 +44,7 @@ def test_ranks_only_needs_real_inputs() -> None:
 
 
 def test_a_classifier_without_real_inputs_is_told_what_is_missing() -> None:
-    """Of random inputs INT8 is only asked that its logits are not grossly off, which proves nothing."""
+    """No limit of INT8 on its logits holds for random inputs, so that there is not one check."""
     outputs = (Output("logits", role="logits"),)
     logits = {"logits": np.random.default_rng(1).standard_normal((4, 10)).astype(np.float32)}
     verdict = judge(INT8, {}, stress=[compare(outputs, logits, logits, [f"random {row}" for row in range(4)])])
@@ -87,9 +87,7 @@ def test_int8_answers_of_any_scale_are_kept_from_gross_errors_on_changed_inputs(
 
     verdict = judge(INT8, {}, evaluation=[against(logits)], more={batch: [against(moved)]})
     assert metrics(verdict) == failing
-    assert metrics(judge(INT8, {}, evaluation=[against(logits)], stress=[against(logits + 1.02 * logits.std(0))])) == {
-        "error"
-    }
+    assert not metrics(judge(INT8, {}, evaluation=[against(logits)], stress=[against(logits + 2 * logits.std(0))]))
 
 
 @pytest.mark.parametrize(("wrong", "failing"), [(0, set()), (1, set()), (4, {"flips", "lost boxes", "lost classes"})])
