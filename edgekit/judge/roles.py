@@ -130,10 +130,8 @@ def _boxes(output: Output, r: Array, c: Array) -> _Rows:
         crossed = ((sure > CONFIDENT) != (other > CONFIDENT)).reshape(len(r), -1)
         yield "flips", crossed.mean(1), crossed.argmax(1)
         for metric, confidence in COUNTED.items():
-            counts, crossed = (
-                confidence(sure) > CONFIDENT,
-                (confidence(sure) > CONFIDENT) != (confidence(other) > CONFIDENT),
-            )
+            counts = confidence(sure) > CONFIDENT
+            crossed = counts != (confidence(other) > CONFIDENT)
             yield metric, crossed.sum(1) / np.maximum(counts.sum(1), 1), crossed.argmax(1)
     r, c = r[..., :CORNERS], c[..., :CORNERS]
     inner = np.minimum(r[..., 2:], c[..., 2:]) - np.maximum(r[..., :2], c[..., :2])

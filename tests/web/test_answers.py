@@ -37,7 +37,7 @@ OUTPUTS = """async (bytes) => {
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `edgekit export transformers:FOLDER` makes of a folder that save_pretrained wrote."""
     transformers = pytest.importorskip("transformers", reason="no transformers: pip install 'edgekit[test]'")
     import torch

@@ -66,7 +66,7 @@ async function start(): Promise<void> {
     disableMissingPrecisions(manifest);
     disableMissingViews(manifest);
     document.body.toggleAttribute("data-no-scores", !hasScores(manifest));
-    document.body.toggleAttribute("data-no-query", !manifest.inputs.some((input) => input.kind === "query"));
+    document.body.toggleAttribute("data-no-query", !needsQuery({ manifest }));
   }, () => undefined); // the runner slot reports the error
   await imagePicker.start(BASE, state.sample).then((queries) => { queryField.setExamples(queries); }, showError);
   if (requestedQuery) {
@@ -110,7 +110,7 @@ function onFirstLoaded(runner: Runner): void {
   hideError();
   showInfo(runner);
   if (runner.encoder) queryField.setEncoder(runner.encoder);
-  else if (needsQuery(runner)) {
+  else if (needsQuery(runner.bundle)) {
     queryField.disable("This model needs a query vector, which this page cannot create: use the library instead.");
     slots[0].clearRequests();
   } else {
@@ -124,8 +124,8 @@ function onFirstLoaded(runner: Runner): void {
   void keepOffline(loadedUrls(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
 }
 
-function needsQuery({ bundle }: Runner): boolean {
-  return bundle.manifest.inputs.some((input) => input.kind === "query");
+function needsQuery({ manifest }: Pick<Bundle, "manifest">): boolean {
+  return manifest.inputs.some((input) => input.kind === "query");
 }
 
 function onImage(chosen: ChosenImage): void {
@@ -144,7 +144,7 @@ function onImage(chosen: ChosenImage): void {
 function submitQuery(): void {
   const { runner } = slots[0];
   const withoutWords = runner && !runner.encoder;
-  if (!picture || (withoutWords ? needsQuery(runner) : queryField.text === "")) return;
+  if (!picture || (withoutWords ? needsQuery(runner.bundle) : queryField.text === "")) return;
   const query = withoutWords ? "" : queryField.text;
   for (const slot of state.compare ? slots : slots.slice(0, 1)) slot.submit({ image: picture, query });
 }
