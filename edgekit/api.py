@@ -58,6 +58,7 @@ def export(
     author: str | None = None,
     licence: str | None = None,
     fresh: bool = False,
+    places: Iterable[str] = (),
     progress: Style = "auto",
 ) -> Build:
     """Export a model, prove each artifact against the reference, and write the report.
@@ -80,6 +81,7 @@ def export(
         author: Of the weights, in place of the model's own.
         licence: SPDX name of the weights' licence, in place of the model's own.
         fresh: Whether to export and judge again although nothing changed.
+        places: Further places to judge ONNX artifacts in, for example "openvino" or "ort-cuda@ssh:me@box".
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
 
     Returns:
@@ -91,7 +93,9 @@ def export(
     spec = _spec(_given(model, example, axes, weights), evaluation, calibration, reference)
     spec = _signed(spec, name, author, licence)
     with shown(progress) as listener:
-        return run.export(spec, _names(targets), Path(output) / spec.name, options or {}, listener, fresh)
+        return run.export(
+            spec, _names(targets), Path(output) / spec.name, options or {}, listener, fresh, _places(places)
+        )
 
 
 def quantize(
@@ -124,15 +128,65 @@ def quantize(
     return export(model, example=example, targets=(INT8,), output=output, options=given, fresh=fresh, progress=progress)
 
 
-def verify(build: str | Path, *, progress: Style = "auto") -> Build:
+def verify(
+    build: str | Path,
+    *,
+    places: Iterable[str] = (),
+    images: int | None = None,
+    targets: Iterable[str] = (),
+    progress: Style = "auto",
+) -> Build:
     """Check every artifact's files, run each again, and judge it again.
 
     Args:
         build: A model's build folder, for example `build/arr-coc-tiny`.
+        places: Further places, as for `export`: where given, artifacts are judged in these alone.
+        images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
+        targets: Names and groups; empty means all that are there.
         progress: As for `export`.
     """
     with shown(progress) as listener:
-        return run.verify(Path(build), listener)
+        return run.verify(Path(build), listener, _places(places), images, _names(targets))
+
+
+def pack(
+    build: str | Path,
+    output: str | Path,
+    *,
+    places: Iterable[str],
+    images: int | None = None,
+    targets: Iterable[str] = (),
+    progress: Style = "auto",
+) -> tuple[str, ...]:
+    """Pack ONNX artifacts, questions and a runner for a host that nobody here can log in to.
+
+    There `python -m runner` in the unpacked folder writes result.zip; `import_result` judges it.
+
+    Args:
+        build: A model's build folder.
+        output: The zip file to write.
+        places: Runtimes, for example "ort-cuda".
+        images: As for `verify`.
+        targets: Names and groups; empty means all that places take.
+        progress: As for `export`.
+
+    Returns:
+        The targets in the pack.
+    """
+    with shown(progress) as listener:
+        return run.pack(Path(build), Path(output), listener, _places(places), images, _names(targets))
+
+
+def import_result(build: str | Path, result: str | Path, *, progress: Style = "auto") -> Build:
+    """Judge what a pack's runner brought back, and write it into the build's report.
+
+    Args:
+        build: The build that was packed.
+        result: The result.zip.
+        progress: As for `export`.
+    """
+    with shown(progress) as listener:
+        return run.import_result(Path(build), Path(result), listener)
 
 
 def record(
@@ -222,6 +276,10 @@ def _names(targets: Iterable[str]) -> tuple[str, ...]:
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise UsageError(f"{wrong[0]!r} is no target's name: `edgekit targets` lists them")
     return names
+
+
+def _places(places: Iterable[str]) -> tuple[str, ...]:
+    return (places,) if isinstance(places, str) else tuple(places)
 
 
 def _spec(

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.completion import model_names
+from edgekit.cli.completion import model_names, place_names, target_names
 
 CLEAN, USER_ERROR, REJECTED, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
@@ -29,6 +29,22 @@ Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable o
 VERBOSE = "--verbose"
 Verbose = Annotated[bool, typer.Option(VERBOSE, help="Print the whole report of what failed, beside its sentence.")]
 BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
+Places = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--place",
+        help="Further place: RUNTIME or RUNTIME@ssh:USER@HOST[:PYTHON]; repeat for more. `edgekit places` lists them.",
+        autocompletion=place_names,
+    ),
+]
+Images = Annotated[
+    int | None,
+    typer.Option("--images", min=1, help="Evaluation inputs to ask, and as few of other kinds. Default: all."),
+]
+Chosen = Annotated[
+    list[str] | None,
+    typer.Option("-t", "--target", help="Which artifacts; default: all that are there.", autocompletion=target_names),
+]
 ModelName = Annotated[
     str,
     typer.Argument(

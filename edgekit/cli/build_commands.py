@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, Verbose, app
+from edgekit.cli.arguments import (
+    DEFAULT_BUILD,
+    REJECTED,
+    USER_ERROR,
+    BuildFolder,
+    Chosen,
+    Images,
+    Json,
+    ModelName,
+    Places,
+    Verbose,
+    app,
+)
 from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.errors import UsageError
 
@@ -52,6 +64,7 @@ def export(
     author: Annotated[str | None, typer.Option("--author", help="Who made the weights.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="SPDX name of the weights' licence.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
+    place: Places = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -68,10 +81,11 @@ def export(
         author=author,
         licence=licence,
         fresh=fresh,
-        progress=_progress(as_json),
+        places=place or (),
+        progress=progress_style(as_json),
     )
     _show_reports(build, verbose)
-    _conclude(build, as_json)
+    conclude(build, as_json)
 
 
 @app.command(
@@ -114,7 +128,7 @@ def quantize(
         reduce_range=reduce_range,
         output=output,
         fresh=fresh,
-        progress=_progress(as_json),
+        progress=progress_style(as_json),
     )
     _show_reports(build, verbose)
     made = build[api.INT8]
@@ -122,17 +136,31 @@ def quantize(
     found = trials.read_trials(build.path, api.INT8) if notes else ()
     if not as_json:
         show_trials(found, notes)
-    _conclude(build, as_json, trials=[asdict(trial) for trial in found])
+    conclude(build, as_json, trials=[asdict(trial) for trial in found])
     if made.slower:
         sys.exit(REJECTED)
 
 
-@app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
-def verify(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
-    """Check every artifact's files, run it again, and judge it again."""
+@app.command(
+    epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
+    "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
+)
+def verify(
+    build: BuildFolder = DEFAULT_BUILD,
+    place: Places = None,
+    images: Images = None,
+    target: Chosen = None,
+    as_json: Json = False,
+) -> None:
+    """Check every artifact's files, run it again, and judge it again; with --place in these places alone."""
     from edgekit import api
 
-    _conclude(api.verify(build, progress=_progress(as_json)), as_json)
+    if images is not None and not place:
+        raise UsageError("--images is for --place: a target's own places ask everything")
+    conclude(
+        api.verify(build, places=place or (), images=images, targets=target or (), progress=progress_style(as_json)),
+        as_json,
+    )
 
 
 @app.command(epilog="Example: `edgekit report build/arr-coc-tiny`")
@@ -158,7 +186,7 @@ def reference(
     """Record what the model itself says on a device: outputs, noise floor, latency."""
     from edgekit import api
 
-    folder = api.record(model, device=device, output=output, progress=_progress(as_json))
+    folder = api.record(model, device=device, output=output, progress=progress_style(as_json))
     print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
 
 
@@ -173,7 +201,8 @@ def _options(given: list[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def _progress(as_json: bool) -> Literal["auto", "none"]:
+def progress_style(as_json: bool) -> Literal["auto", "none"]:
+    """No progress where a machine reads."""
     return "none" if as_json else "auto"
 
 
@@ -185,7 +214,8 @@ def _show_reports(build: Build, verbose: bool) -> None:
             print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
 
 
-def _conclude(build: Build, as_json: bool, **more: object) -> None:
+def conclude(build: Build, as_json: bool, **more: object) -> None:
+    """Print what became of a build, and exit with the code that says so."""
     if as_json:
         print(json.dumps({**build.as_record(), **more}, indent=2))
     else:

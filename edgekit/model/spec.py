@@ -166,6 +166,8 @@ class ModelSpec:
         evaluation: Makes the evaluation set; None means random inputs only.
         calibration: Makes n calibration samples for quantization, as an `Evaluation` without truth.
         reference: Folder of a recorded reference that ships with the model.
+        results: Results of packs that were answered elsewhere and ship with the model; they are judged where the build
+            has the very artifacts that they are of.
         translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
             the same arguments and stands for it in ONNX; without branches or loops on values.
         decompositions: Likewise the function of PyTorch's own operators that stands for it everywhere else, and in ONNX
@@ -185,6 +187,7 @@ class ModelSpec:
     evaluation: Callable[[], Evaluation] | None = None
     calibration: Callable[[int], Evaluation] | None = None
     reference: Path | None = None
+    results: tuple[Path, ...] = ()
     translations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     decompositions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)

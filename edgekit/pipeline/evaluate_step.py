@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -70,17 +70,32 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
             arguments = _arguments(context, name, made, place, out)
             measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, WORKER_TIMEOUT))
         except NotVerifiedHere as missing:
-            lacking = verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(missing)))
-            return Finding(_result(place, lacking, NOT_RUN), {}, (), made_by)
+            return replace(missing_runtime(place, str(missing)), variant_target=made_by)
         except EdgekitError as error:
-            died = Verdict("rejected", (fact(Code.RUNTIME_FAILED, text=str(error)),))
-            return Finding(_result(place, died, NOT_RUN), {}, (), made_by)
+            return replace(failed_runtime(place, str(error)), variant_target=made_by)
         answers = _read(Path(out) / ANSWERS)
+    return finding_of(context, made, place, answers, measured)
+
+
+def finding_of(
+    context: RunContext, made: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
+) -> Finding:
+    """Judge what an artifact answered in a place, wherever that is."""
     passed = judged(context.spec, context.recorded, made, place, answers, measured.failures, measured.again)
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
     scores = {n: a for n, a in arrays_of(EVALUATION, answers).items() if n in named}
     evidence = evidence_of(context.recorded, made, place, measured)
-    return Finding(_result(place, passed, measured, evidence), scores, passed.proved, made_by)
+    return Finding(_result(place, passed, measured, evidence), scores, passed.proved, variant_target(made, place))
+
+
+def missing_runtime(place: Place, why: str) -> Finding:
+    """What is found where an artifact cannot be run: no verdict, and what is missing."""
+    return Finding(_result(place, verdict.not_verified(fact(Code.RUNTIME_MISSING, text=why)), NOT_RUN), {}, ())
+
+
+def failed_runtime(place: Place, why: str) -> Finding:
+    """What is found where a runtime refuses an artifact, or dies of it."""
+    return Finding(_result(place, Verdict("rejected", (fact(Code.RUNTIME_FAILED, text=why),)), NOT_RUN), {}, ())
 
 
 def variant_target(made: Manifest, place: Place) -> str:
@@ -91,7 +106,15 @@ def variant_target(made: Manifest, place: Place) -> str:
 def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
     """Write down what was found: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
-    found = Result(
+    found = result_of(context, name, made, findings)
+    write_found(folder, found, findings)
+    amend(folder, [_info(made, finding) for finding in findings], found.proof)
+    return found
+
+
+def result_of(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
+    """What was found, as a record."""
+    return Result(
         name=context.spec.name,
         target=name,
         precision=made.precision,
@@ -104,11 +127,13 @@ def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[
         places=tuple(finding.place for finding in findings),
         proof=tuple(dict(sizes) for sizes in findings[0].proof),
     )
+
+
+def write_found(folder: Path, found: Result, findings: Sequence[Finding]) -> None:
+    """Write result.json and the score maps beside it."""
     for finding in findings:
         _write_scores(folder, finding)
     write_result(folder, found)
-    amend(folder, [_info(made, finding) for finding in findings], found.proof)
-    return found
 
 
 def previous(context: RunContext, name: str, made: Manifest) -> Result | None:

@@ -7,7 +7,8 @@ whose result is there and whose inputs did not change does no work; one failing 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from edgekit import registry, report
@@ -20,12 +21,14 @@ from edgekit.model import onnx_file
 from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
 from edgekit.model.spec import ModelSpec
+from edgekit.pipeline import elsewhere
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.variants import made_and_evaluated
+from edgekit.places.pack import packable
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
@@ -37,7 +40,13 @@ Options = Mapping[str, Mapping[str, object]]
 
 
 def export(
-    spec: ModelSpec, wanted: tuple[str, ...], root: Path, options: Options, listener: Listener, fresh: bool = False
+    spec: ModelSpec,
+    wanted: tuple[str, ...],
+    root: Path,
+    options: Options,
+    listener: Listener,
+    fresh: bool = False,
+    places: Sequence[str] = (),
 ) -> Build:
     """Export a model to targets and judge each.
 
@@ -48,6 +57,7 @@ def export(
         options: Options by target and name.
         listener: Told what happens.
         fresh: Whether to export and judge again although nothing changed.
+        places: Further places to judge in, beside the targets' own.
 
     Raises:
         EdgekitError: For what concerns all targets: the model, the reference, an unknown target or option. What
@@ -55,6 +65,7 @@ def export(
     """
     targets, _ = registry.loadable()
     from_onnx = onnx_file.file_of(spec.module) is not None
+    further = elsewhere.places_of(places)
     order, chosen = planned(_made_from_onnx(targets) if from_onnx and not wanted else targets, wanted, options)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         sweep(root)
@@ -75,6 +86,8 @@ def export(
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
+        elsewhere.adopted(context, outcomes, spec.results)
+        outcomes = elsewhere.asked(context, outcomes, further, None)
         if any((context.folder(target) / MANIFEST).is_file() for target in order):
             report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
@@ -110,34 +123,87 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
             )
 
 
-def verify(root: Path, listener: Listener) -> Build:
+def verify(
+    root: Path, listener: Listener, places: Sequence[str] = (), images: int | None = None, only: Sequence[str] = ()
+) -> Build:
     """Check every artifact's files and judge it again.
+
+    Args:
+        root: The model's build folder.
+        listener: Told what happens.
+        places: Further places, by name: where given, artifacts are judged in these alone.
+        images: How many evaluation inputs are asked in further places; None for all.
+        only: Targets; empty means all that are there.
 
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
+    elsewhere_too = elsewhere.places_of(places)
+    with _build(root, listener, only) as (context, names):
+        listener.started(names, {})
+        outcomes: dict[str, TargetOutcome] = {}
+        for name in names:
+            try:
+                made = read_artifact(context.folder(name))
+                if not places:
+                    outcomes[name] = _outcome(context, made, evaluate(context, name, made))
+                elif packable(made):
+                    outcomes[name] = elsewhere.unasked(context, made)
+            except EdgekitError as error:
+                outcomes[name] = TargetOutcome(name, context.folder(name), "failed", str(error))
+            if not places:
+                listener.finished(outcomes[name])
+        outcomes = elsewhere.asked(context, outcomes, elsewhere_too, images)
+        for outcome in outcomes.values() if places else ():
+            listener.finished(outcome)
+        report.write_report(root)
+        return Build(tuple(outcomes.values()), root, context.recorded.device)
+
+
+def pack(
+    root: Path, path: Path, listener: Listener, places: Sequence[str], images: int | None, only: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Write a pack of a build's artifacts; returns the targets in it.
+
+    Raises:
+        EdgekitError: As `verify`, and where nothing can be packed or `path` cannot be written.
+    """
+    there = elsewhere.places_of(places)
+    with _build(root, listener, only) as (context, names):
+        return elsewhere.pack(context, names, there, images, path)
+
+
+def import_result(root: Path, path: Path, listener: Listener) -> Build:
+    """Judge what a pack's runner brought back, and write the report.
+
+    Raises:
+        EdgekitError: As `verify`, and where the result cannot be used or is of other artifacts.
+    """
+    with _build(root, listener, ()) as (context, _):
+        outcomes = elsewhere.imported(context, path)
+        for outcome in outcomes.values():
+            listener.finished(outcome)
+        report.write_report(root)
+        return Build(tuple(outcomes.values()), root, context.recorded.device)
+
+
+@contextmanager
+def _build(root: Path, listener: Listener, only: Sequence[str]) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
+    """A build that is there, held against other runs: its context, and the names of its artifacts, sources first."""
     targets, _ = registry.loadable()
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
     if not there and (root / MANIFEST).is_file():
         raise ArtifactError(f"'{root}' is an artifact: name its build folder, '{root.parent}'")
     if not there:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
+    chosen = registry.select_targets(only, targets) if only else there
+    if lacking := [name for name in chosen if name not in there]:
+        raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(there)}")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         spec = load_model(root / MODEL)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         context = RunContext(spec, root, targets, recorded, listener, fresh=True)
-        order = tuple(name for name in registry.ordered(there, targets) if name in there)
-        listener.started(order, {})
-        outcomes = []
-        for name in order:
-            try:
-                made = read_artifact(context.folder(name))
-                outcomes.append(_outcome(context, made, evaluate(context, name, made)))
-            except EdgekitError as error:
-                outcomes.append(TargetOutcome(name, context.folder(name), "failed", str(error)))
-            listener.finished(outcomes[-1])
-        report.write_report(root)
-        return Build(tuple(outcomes), root, recorded.device)
+        yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
 
 
 def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:

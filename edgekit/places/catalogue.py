@@ -1,0 +1,99 @@
+"""Places by name: `RUNTIME`, `RUNTIME@HOST` or `HOST`; a host is here, `ssh:USER@HOST` or `ssh:USER@HOST:PYTHON`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edgekit.errors import UsageError
+
+CUDA = "CUDAExecutionProvider"
+DEFAULT_RUNTIME = "ort"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime with its settings.
+
+    Attributes:
+        summary: One line for people.
+        kind: What opens an artifact: "onnxruntime" or "openvino".
+        settings: What it is opened with, by name; names with a prefix go to the provider or the plug-in as they are.
+        install: The command that installs it.
+    """
+
+    summary: str
+    kind: str = "onnxruntime"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    install: str = "pip install 'edgekit[cpu]'"
+
+
+_GPU, _OPENVINO = "pip install 'edgekit[gpu]'", "pip install 'edgekit[openvino]'"
+RUNTIMES: Mapping[str, Runtime] = {
+    "ort": Runtime("ONNX Runtime on the CPU, as it is by default"),
+    "ort-extended": Runtime("the same, without layout changes", settings={"optimization": "enable_extended"}),
+    "ort-basic": Runtime("the same, with basic graph optimisations only", settings={"optimization": "enable_basic"}),
+    "ort-off": Runtime("the same, without graph optimisations", settings={"optimization": "disable_all"}),
+    "ort-cuda": Runtime(
+        "ONNX Runtime on an NVIDIA GPU, fp32 without TF32",
+        settings={"provider": CUDA, "provider.use_tf32": "0"},
+        install=_GPU,
+    ),
+    "ort-cuda-tf32": Runtime(
+        "the same as it is by default, with TF32",
+        settings={"provider": CUDA, "provider.use_tf32": "1"},
+        install=_GPU,
+    ),
+    "openvino": Runtime(
+        "OpenVINO on the CPU, in fp32",
+        kind="openvino",
+        settings={"property.INFERENCE_PRECISION_HINT": "f32"},
+        install=_OPENVINO,
+    ),
+}
+_SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<python>[^:\s]+))?")
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A runtime on a host.
+
+    Attributes:
+        name: As the user wrote it, and as reports print it.
+        runtime: Name of the runtime.
+        host: Of an ssh host, as ssh takes it; empty for this host.
+        python: The Python there.
+    """
+
+    name: str
+    runtime: str
+    host: str = ""
+    python: str = "python3"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Of the runtime."""
+        return RUNTIMES[self.runtime].settings
+
+
+def elsewhere(name: str) -> Elsewhere:
+    """A place by its name.
+
+    Raises:
+        UsageError: If there is no such runtime or host.
+    """
+    runtime, at, host = name.partition("@") if not name.startswith("ssh:") else (DEFAULT_RUNTIME, "@", name)
+    if runtime not in RUNTIMES:
+        near = difflib.get_close_matches(runtime, RUNTIMES, 1)
+        meant = f"; did you mean '{near[0]}'?" if near else ""
+        raise UsageError(
+            f"no place '{name}'{meant} possible are {', '.join(RUNTIMES)}, and each with '@ssh:USER@HOST' behind it"
+        )
+    if not at:
+        return Elsewhere(name, runtime)
+    found = _SSH.fullmatch(host)
+    if found is None:
+        raise UsageError(f"no host '{host}': a host is ssh:USER@HOST, or ssh:USER@HOST:/path/of/python")
+    return Elsewhere(name, runtime, found["host"], found["python"] or "python3")
