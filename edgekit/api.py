@@ -59,6 +59,7 @@ def export(
     licence: str | None = None,
     fresh: bool = False,
     places: Iterable[str] = (),
+    budget: Iterable[str] = (),
     progress: Style = "auto",
 ) -> Build:
     """Export a model, prove each artifact against the reference, and write the report.
@@ -82,6 +83,7 @@ def export(
         licence: SPDX name of the weights' licence, in place of the model's own.
         fresh: Whether to export and judge again although nothing changed.
         places: Further places to judge ONNX artifacts in, for example "openvino" or "ort-cuda@ssh:me@box".
+        budget: What artifacts may cost, for example "p50=20ms" or "onnx-int8-static.size=4MB"; more is a verdict.
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
 
     Returns:
@@ -94,7 +96,14 @@ def export(
     spec = _signed(spec, name, author, licence)
     with shown(progress) as listener:
         return run.export(
-            spec, _names(targets), Path(output) / spec.name, options or {}, listener, fresh, _places(places)
+            spec,
+            _names(targets),
+            Path(output) / spec.name,
+            options or {},
+            listener,
+            fresh,
+            _texts(places),
+            _texts(budget),
         )
 
 
@@ -134,6 +143,7 @@ def verify(
     places: Iterable[str] = (),
     images: int | None = None,
     targets: Iterable[str] = (),
+    budget: Iterable[str] = (),
     progress: Style = "auto",
 ) -> Build:
     """Check every artifact's files, run each again, and judge it again.
@@ -143,10 +153,11 @@ def verify(
         places: Further places, as for `export`: where given, artifacts are judged in these alone.
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
+        budget: As for `export`.
         progress: As for `export`.
     """
     with shown(progress) as listener:
-        return run.verify(Path(build), listener, _places(places), images, _names(targets))
+        return run.verify(Path(build), listener, _texts(places), images, _names(targets), _texts(budget))
 
 
 def pack(
@@ -174,7 +185,7 @@ def pack(
         The targets in the pack.
     """
     with shown(progress) as listener:
-        return run.pack(Path(build), Path(output), listener, _places(places), images, _names(targets))
+        return run.pack(Path(build), Path(output), listener, _texts(places), images, _names(targets))
 
 
 def import_result(build: str | Path, result: str | Path, *, progress: Style = "auto") -> Build:
@@ -278,8 +289,8 @@ def _names(targets: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _places(places: Iterable[str]) -> tuple[str, ...]:
-    return (places,) if isinstance(places, str) else tuple(places)
+def _texts(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _spec(

@@ -95,6 +95,21 @@ class Ratio(_Record):
         return self.high < 1.0
 
 
+class StartUp(_Record):
+    """What a fresh process needs: milliseconds to open an artifact and to the first answer, and peak memory in bytes.
+
+    The time to the first answer includes the time to open; importing the runtime's library counts in neither.
+    """
+
+    open_ms: float
+    first_answer_ms: float
+    peak_memory: int | None = None
+
+    def __str__(self) -> str:
+        memory = f", {self.peak_memory / 1e6:.0f} MB at its peak" if self.peak_memory is not None else ""
+        return f"a fresh process opens it in {self.open_ms:.0f} ms, answers after {self.first_answer_ms:.0f} ms{memory}"
+
+
 class PlaceResult(_Record):
     """What was found in one place (cpu, wasm-fp32, interpreter, a phone).
 
@@ -110,6 +125,7 @@ class PlaceResult(_Record):
         ratios: Candidate against each baseline.
         evidence: What was asked; None where whoever measured did not say.
         timed_answers: Answers of the timed runs that were compared too.
+        start_up: What a fresh process needs; None where that was not measured.
     """
 
     place: str
@@ -123,6 +139,7 @@ class PlaceResult(_Record):
     ratios: tuple[Ratio, ...] = ()
     evidence: Evidence | None = None
     timed_answers: int = 0
+    start_up: StartUp | None = None
 
     @property
     def qualifier(self) -> str:

@@ -37,6 +37,13 @@ Places = Annotated[
         autocompletion=place_names,
     ),
 ]
+Budgets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget",
+        help="What artifacts may cost: p50=20ms,size=8MB,memory=200MB,open=1s,int8.task_drop=0.002. Over it: exit 3.",
+    ),
+]
 Images = Annotated[
     int | None,
     typer.Option("--images", min=1, help="Evaluation inputs to ask, and as few of other kinds. Default: all."),

@@ -14,6 +14,7 @@ from edgekit.cli.arguments import (
     DEFAULT_BUILD,
     REJECTED,
     USER_ERROR,
+    Budgets,
     BuildFolder,
     Chosen,
     Images,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     epilog="Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
     "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
-    "`edgekit export -t onnx -O onnx.opset=21`"
+    "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
 )
 def export(
     model: ModelName = "arr-coc-tiny",
@@ -65,6 +66,7 @@ def export(
     licence: Annotated[str | None, typer.Option("--licence", help="SPDX name of the weights' licence.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
     place: Places = None,
+    budget: Budgets = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
@@ -82,6 +84,7 @@ def export(
         licence=licence,
         fresh=fresh,
         places=place or (),
+        budget=budget or (),
         progress=progress_style(as_json),
     )
     _show_reports(build, verbose)
@@ -148,6 +151,7 @@ def quantize(
 def verify(
     build: BuildFolder = DEFAULT_BUILD,
     place: Places = None,
+    budget: Budgets = None,
     images: Images = None,
     target: Chosen = None,
     as_json: Json = False,
@@ -158,7 +162,14 @@ def verify(
     if images is not None and not place:
         raise UsageError("--images is for --place: a target's own places ask everything")
     conclude(
-        api.verify(build, places=place or (), images=images, targets=target or (), progress=progress_style(as_json)),
+        api.verify(
+            build,
+            places=place or (),
+            images=images,
+            targets=target or (),
+            budget=budget or (),
+            progress=progress_style(as_json),
+        ),
         as_json,
     )
 
@@ -222,8 +233,10 @@ def conclude(build: Build, as_json: bool, **more: object) -> None:
         from edgekit.cli.console import show_build
 
         show_build(build)
+    from edgekit.pipeline.outcome import OVER
+
     statuses = {outcome.status for outcome in build.outcomes}
-    if "rejected" in statuses:
+    if statuses & {"rejected", OVER}:
         sys.exit(REJECTED)
     if "failed" in statuses:
         sys.exit(USER_ERROR)

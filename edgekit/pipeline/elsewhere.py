@@ -192,15 +192,17 @@ def _finding(context: RunContext, made: Manifest, place: Elsewhere, run: Answere
     times = {name: _timing(run.run.device, taken) for name, taken in run.run.milliseconds.items() if taken}
     candidate = next((name for name in CANDIDATES if name in times), None)
     timings = {CANDIDATE if name == candidate else name: timing for name, timing in times.items()}
-    told = [f"{name}: {value}" for name, value in run.run.facts.items()]
+    told = "; ".join(f"{name}: {value}" for name, value in run.run.facts.items())
+    beside = f"latency is that of {candidate}" if candidate not in (None, "run") else ""
     measured = Measured(
         device=run.run.device,
         failures=run.run.failures,
         timings=timings,
-        notes=(*told, *([f"latency is that of {candidate}"] if candidate not in (None, "run") else [])),
+        notes=(told, beside),
         repeated=run.run.repeated,
         timed_answers=run.run.timed_answers,
         again=run.run.again,
+        start_up=run.run.start_up,
     )
     found = finding_of(context, made, where, run.answers, measured)
     # Whoever asked chose how many; what was left out stands in the evidence.

@@ -177,7 +177,8 @@ def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidenc
     # Eager PyTorch is shown, not held against an artifact: only what it was made from counts.
     slower = [_speed(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
     slower += [_speed(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
-    said = [fact(Code.TEXT, text=text) for text in measured.notes]
+    told = [*measured.notes, *([str(measured.start_up)] if measured.start_up is not None else [])]
+    said = [fact(Code.TEXT, text=text) for text in told if text]
     asked = [fact(Code.ASKED, text=str(evidence))] if evidence is not None else []
     return PlaceResult(
         place=place.name,
@@ -191,6 +192,7 @@ def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidenc
         ratios=ratios,
         evidence=evidence,
         timed_answers=measured.timed_answers,
+        start_up=measured.start_up,
     )
 
 

@@ -21,7 +21,7 @@ from edgekit.model import onnx_file
 from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import elsewhere
+from edgekit.pipeline import budgets, elsewhere
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
@@ -47,6 +47,7 @@ def export(
     listener: Listener,
     fresh: bool = False,
     places: Sequence[str] = (),
+    budget: Sequence[str] = (),
 ) -> Build:
     """Export a model to targets and judge each.
 
@@ -58,14 +59,15 @@ def export(
         listener: Told what happens.
         fresh: Whether to export and judge again although nothing changed.
         places: Further places to judge in, beside the targets' own.
+        budget: What artifacts may cost (`edgekit.judge.budget`).
 
     Raises:
         EdgekitError: For what concerns all targets: the model, the reference, an unknown target or option. What
             concerns one target becomes its outcome.
     """
     targets, _ = registry.loadable()
+    further, allowed = elsewhere.places_of(places), budgets.parsed(budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
-    further = elsewhere.places_of(places)
     order, chosen = planned(_made_from_onnx(targets) if from_onnx and not wanted else targets, wanted, options)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         sweep(root)
@@ -87,7 +89,7 @@ def export(
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
         elsewhere.adopted(context, outcomes, spec.results)
-        outcomes = elsewhere.asked(context, outcomes, further, None)
+        outcomes = budgets.held(elsewhere.asked(context, outcomes, further, None), targets, allowed)
         if any((context.folder(target) / MANIFEST).is_file() for target in order):
             report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
@@ -124,7 +126,12 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
 
 
 def verify(
-    root: Path, listener: Listener, places: Sequence[str] = (), images: int | None = None, only: Sequence[str] = ()
+    root: Path,
+    listener: Listener,
+    places: Sequence[str] = (),
+    images: int | None = None,
+    only: Sequence[str] = (),
+    budget: Sequence[str] = (),
 ) -> Build:
     """Check every artifact's files and judge it again.
 
@@ -134,11 +141,12 @@ def verify(
         places: Further places, by name: where given, artifacts are judged in these alone.
         images: How many evaluation inputs are asked in further places; None for all.
         only: Targets; empty means all that are there.
+        budget: What artifacts may cost.
 
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
-    elsewhere_too = elsewhere.places_of(places)
+    further, allowed = elsewhere.places_of(places), budgets.parsed(budget, registry.loadable()[0])
     with _build(root, listener, only) as (context, names):
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
@@ -153,7 +161,7 @@ def verify(
                 outcomes[name] = TargetOutcome(name, context.folder(name), "failed", str(error))
             if not places:
                 listener.finished(outcomes[name])
-        outcomes = elsewhere.asked(context, outcomes, elsewhere_too, images)
+        outcomes = budgets.held(elsewhere.asked(context, outcomes, further, images), context.targets, allowed)
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
         report.write_report(root)

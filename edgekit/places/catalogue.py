@@ -61,7 +61,7 @@ class Elsewhere:
     """A runtime on a host.
 
     Attributes:
-        name: As the user wrote it, and as reports print it.
+        name: As reports print it: the runtime, and the host if it is not this one.
         runtime: Name of the runtime.
         host: Of an ssh host, as ssh takes it; empty for this host.
         python: The Python there.
@@ -92,8 +92,8 @@ def elsewhere(name: str) -> Elsewhere:
             f"no place '{name}'{meant} possible are {', '.join(RUNTIMES)}, and each with '@ssh:USER@HOST' behind it"
         )
     if not at:
-        return Elsewhere(name, runtime)
+        return Elsewhere(runtime, runtime)
     found = _SSH.fullmatch(host)
     if found is None:
         raise UsageError(f"no host '{host}': a host is ssh:USER@HOST, or ssh:USER@HOST:/path/of/python")
-    return Elsewhere(name, runtime, found["host"], found["python"] or "python3")
+    return Elsewhere(f"{runtime}@ssh:{found['host']}", runtime, found["host"], found["python"] or "python3")

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from edgekit.artifact.result import StartUp
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
 
@@ -53,6 +54,7 @@ class Run(_Record):
         timed_answers: Answers of timed runs that were compared.
         milliseconds: Every timed run, by the kind of run.
         facts: Further words, by name.
+        start_up: What a fresh process needed; None where nothing ran.
         answers: Name of the answers in the archive, and their hash.
     """
 
@@ -67,6 +69,7 @@ class Run(_Record):
     timed_answers: int = Field(default=0, ge=0)
     milliseconds: dict[Text, tuple[float, ...]] = {}
     facts: dict[Text, Text] = {}
+    start_up: StartUp | None = None
     answers: str = ""
     answers_sha256: str = ""
 
@@ -136,8 +139,14 @@ def read_returned(path: Path) -> Returned:
     except FileNotFoundError:
         raise ArtifactError(f"no file '{path}': name the result.zip that a pack's runner wrote") from None
     except (OSError, zipfile.BadZipFile, ValidationError, ValueError, KeyError, TypeError, EOFError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ArtifactError(f"the result '{path}' cannot be used ({first}): run the pack again") from error
+        raise ArtifactError(f"the result '{path}' cannot be used ({_why(error)}): run the pack again") from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _record(data: bytes) -> _Result:
