@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli import build_commands, place_commands, use_commands
+from edgekit.cli import build_commands, env_commands, place_commands, use_commands
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
 
-__all__ = ["app", "build_commands", "main", "place_commands", "use_commands"]
+__all__ = ["app", "build_commands", "env_commands", "main", "place_commands", "use_commands"]
 
 
 def main() -> None:

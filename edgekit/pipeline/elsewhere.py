@@ -40,6 +40,8 @@ from edgekit.report.rows import IMPORTED
 from edgekit.target import Place
 
 PACK = "pack"
+EMULATED_IMAGES = 8
+"""Evaluation inputs that an emulated host is asked, unless the user says how many."""
 CANDIDATES = ("bound buffers", "run")
 """Kinds of timed runs that stand for an artifact, the first that is there."""
 
@@ -83,7 +85,7 @@ def pack(
     Raises:
         UsageError: If a place names a host, or none of the artifacts can be packed.
     """
-    if hosted := [place.name for place in places if place.host]:
+    if hosted := [place.name for place in places if place.host or place.emulated]:
         raise UsageError(f"'{hosted[0]}' names a host: a pack is carried there, so name the runtime alone")
     chosen = {n: context.folder(n) for n in names if packable(read_artifact(context.folder(n)))}
     if not chosen:
@@ -143,6 +145,7 @@ def joined(outcome: TargetOutcome, result: Result) -> TargetOutcome:
 
 def _asked_in(context: RunContext, names: Sequence[str], place: Elsewhere, images: int | None) -> dict[str, Result]:
     """One result a target; where nothing came back, one that is not written down."""
+    images = images or (EMULATED_IMAGES if place.emulated else None)
 
     def progress(text: str) -> None:
         context.listener.progress(place.name, 0.5, text)
@@ -194,15 +197,16 @@ def _finding(context: RunContext, made: Manifest, place: Elsewhere, run: Answere
     timings = {CANDIDATE if name == candidate else name: timing for name, timing in times.items()}
     told = "; ".join(f"{name}: {value}" for name, value in run.run.facts.items())
     beside = f"latency is that of {candidate}" if candidate not in (None, "run") else ""
+    emulated = ", arm64 emulated by qemu" if place.emulated else ""
     measured = Measured(
-        device=run.run.device,
+        device=run.run.device + emulated,
         failures=run.run.failures,
         timings=timings,
         notes=(told, beside),
         repeated=run.run.repeated,
         timed_answers=run.run.timed_answers,
         again=run.run.again,
-        start_up=run.run.start_up,
+        start_up=None if place.emulated else run.run.start_up,
     )
     found = finding_of(context, made, where, run.answers, measured)
     # Whoever asked chose how many; what was left out stands in the evidence.

@@ -1,4 +1,7 @@
-"""Places by name: `RUNTIME`, `RUNTIME@HOST` or `HOST`; a host is here, `ssh:USER@HOST` or `ssh:USER@HOST:PYTHON`."""
+"""Places by name: `RUNTIME`, `RUNTIME@HOST` or `HOST`.
+
+A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or `qemu:arm64`, which is emulated here.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from edgekit.errors import UsageError
 
 CUDA = "CUDAExecutionProvider"
 DEFAULT_RUNTIME = "ort"
+ARM64 = "qemu:arm64"
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,14 @@ class Elsewhere:
         runtime: Name of the runtime.
         host: Of an ssh host, as ssh takes it; empty for this host.
         python: The Python there.
+        emulated: Whether an arm64 processor is emulated on this host: its answers count, its times mean nothing.
     """
 
     name: str
     runtime: str
     host: str = ""
     python: str = "python3"
+    emulated: bool = False
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -84,16 +90,20 @@ def elsewhere(name: str) -> Elsewhere:
     Raises:
         UsageError: If there is no such runtime or host.
     """
-    runtime, at, host = name.partition("@") if not name.startswith("ssh:") else (DEFAULT_RUNTIME, "@", name)
+    hosted = name.startswith(("ssh:", "qemu:"))
+    runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
     if runtime not in RUNTIMES:
         near = difflib.get_close_matches(runtime, RUNTIMES, 1)
         meant = f"; did you mean '{near[0]}'?" if near else ""
         raise UsageError(
-            f"no place '{name}'{meant} possible are {', '.join(RUNTIMES)}, and each with '@ssh:USER@HOST' behind it"
+            f"no place '{name}'{meant}: possible are {', '.join(RUNTIMES)}, and each with '@ssh:USER@HOST' or "
+            f"'@{ARM64}' behind it"
         )
     if not at:
         return Elsewhere(runtime, runtime)
+    if host == ARM64:
+        return Elsewhere(f"{runtime}@{ARM64}", runtime, emulated=True)
     found = _SSH.fullmatch(host)
     if found is None:
-        raise UsageError(f"no host '{host}': a host is ssh:USER@HOST, or ssh:USER@HOST:/path/of/python")
+        raise UsageError(f"no host '{host}': a host is ssh:USER@HOST, ssh:USER@HOST:/path/of/python or {ARM64}")
     return Elsewhere(f"{runtime}@ssh:{found['host']}", runtime, found["host"], found["python"] or "python3")

@@ -1,4 +1,4 @@
-"""Where a pack is answered: on this host in a process of its own, or on another over ssh.
+"""Where a pack is answered: on this host in a process of its own, emulated or not, or on another over ssh.
 
 Over ssh a folder of its own is made there, and removed whatever happens. ssh's own settings say how to log in; nothing
 is asked on the terminal. Anything that fails on the way is `NotVerifiedHere`: it is no fault of the artifact's.
@@ -6,18 +6,21 @@ is asked on the terminal. Anything that fails on the way is `NotVerifiedHere`: i
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from edgekit.errors import NotVerifiedHere
+from edgekit.places import arm64
 from edgekit.places.catalogue import Elsewhere
 from edgekit.places.pack import RUNNER
+from edgekit.places.runner.__main__ import COMMAND_VARIABLE
 
 ARCHIVE = "result.zip"
 CONNECT, STEP, RUN = 20, 600, 14_400
@@ -30,12 +33,14 @@ def answered(place: Elsewhere, pack: Path, progress: Callable[[str], None]) -> P
     Raises:
         NotVerifiedHere: If the host cannot be reached, has no Python, or breaks off.
     """
-    return _over_ssh(place, pack, progress) if place.host else _here(pack, progress)
+    if place.host:
+        return _over_ssh(place, pack, progress)
+    return _here(pack, progress, {COMMAND_VARIABLE: shlex.join(arm64.command())} if place.emulated else {})
 
 
-def _here(pack: Path, progress: Callable[[str], None]) -> Path:
+def _here(pack: Path, progress: Callable[[str], None], variables: Mapping[str, str]) -> Path:
     progress("answering")
-    _ran([sys.executable, "-m", RUNNER], "this host", RUN, cwd=pack)
+    _ran([sys.executable, "-m", RUNNER], "this host", RUN, cwd=pack, variables=variables)
     return pack / ARCHIVE
 
 
@@ -74,11 +79,23 @@ def _ssh(place: Elsewhere, command: str) -> list[str]:
     return ["ssh", *options, "--", place.host, command]
 
 
-def _ran(command: Sequence[str], host: str, seconds: float, cwd: Path | None = None) -> bytes:
+def _ran(
+    command: Sequence[str],
+    host: str,
+    seconds: float,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> bytes:
     """Run a command to its end; returns what it printed."""
     try:
         ended = subprocess.run(
-            command, capture_output=True, timeout=seconds, check=False, cwd=cwd, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **(variables or {})},
         )
     except subprocess.TimeoutExpired as late:
         raise NotVerifiedHere(f"{host}: no end after {seconds:.0f} s") from late

@@ -107,7 +107,11 @@ def _artifact(made: Manifest) -> dict[str, object]:
 
 
 def _place(place: Elsewhere, seconds: float) -> dict[str, object]:
-    return {"runtime": RUNTIMES[place.runtime].kind, "settings": dict(place.settings), "timed": seconds > 0}
+    return {
+        "runtime": RUNTIMES[place.runtime].kind,
+        "settings": dict(place.settings),
+        "timed": seconds > 0 and not place.emulated,
+    }
 
 
 def _batch(folder: Path, batch: Batch) -> dict[str, object]:
