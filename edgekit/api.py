@@ -11,7 +11,6 @@ edgekit.load(build["onnx"].path).run({"x": x.numpy()})
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +18,15 @@ from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
 from edgekit.errors import UsageError
-from edgekit.model.contract import check_name, checked
-from edgekit.model.module import Axes, spec_of_module
-from edgekit.model.source import factory_of, resolve_model
+from edgekit.model.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
-from edgekit.model.weights import with_weights
-from edgekit.pipeline import run
+from edgekit.pipeline import given_model, run
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.progress import Style, shown
-from edgekit.reference.adopt import given_reference
 from edgekit.reference.record import record_reference
+from edgekit.registry import TargetInfo
 
 if TYPE_CHECKING:
     import torch
@@ -92,8 +88,8 @@ def export(
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
-    spec = _spec(_given(model, example, axes, weights), evaluation, calibration, reference)
-    spec = _signed(spec, name, author, licence)
+    spec = given_model.completed(given_model.given(model, example, axes, weights), evaluation, calibration, reference)
+    spec = given_model.signed(spec, name, author, licence)
     with shown(progress) as listener:
         return run.export(
             spec,
@@ -222,7 +218,7 @@ def record(
     """
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
-    spec = _given(model, example, None, None)
+    spec = given_model.given(model, example, None, None)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(
@@ -242,44 +238,9 @@ def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
     return attribution.explain(Path(artifact), images)
 
 
-@dataclass(frozen=True)
-class TargetInfo:
-    """What there is to know of a target.
-
-    Attributes:
-        name: As `-t` takes it.
-        summary: What it makes.
-        source: What it is made from.
-        groups: Names that select it besides its own.
-        places: Where it is judged.
-        missing: The commands that install what it lacks here.
-        options: JSON schema of its options.
-    """
-
-    name: str
-    summary: str
-    source: str
-    groups: tuple[str, ...]
-    places: tuple[str, ...]
-    missing: tuple[str, ...]
-    options: Mapping[str, Any]
-
-
 def targets() -> dict[str, TargetInfo]:
     """Every target that can be imported, by name."""
-    rows, _ = registry.descriptions()
-    return {
-        row["name"]: TargetInfo(
-            row["name"],
-            row["summary"],
-            row["source"],
-            tuple(row["groups"]),
-            tuple(row["places"]),
-            tuple(row["missing"]),
-            row["options"],
-        )
-        for row in rows
-    }
+    return registry.infos()
 
 
 def _names(targets: Iterable[str]) -> tuple[str, ...]:
@@ -293,65 +254,6 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _spec(
-    spec: ModelSpec,
-    evaluation: Evaluation | Callable[[], Evaluation] | None,
-    calibration: Callable[[int], Evaluation] | None,
-    reference: str | Path | None,
-) -> ModelSpec:
-    """The model with what was given beside it."""
-    if evaluation is not None:
-        if not callable(evaluation) and not isinstance(evaluation, Evaluation):
-            raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
-        spec = replace(spec, evaluation=evaluation if callable(evaluation) else lambda: evaluation)
-    if calibration is not None:
-        spec = replace(spec, calibration=calibration)
-    return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
-
-
-def _signed(spec: ModelSpec, name: str | None, author: str | None, licence: str | None) -> ModelSpec:
-    if name is not None:
-        check_name(name)
-    return replace(
-        spec,
-        name=spec.name if name is None else name,
-        author=spec.author if author is None else author,
-        licence=spec.licence if licence is None else licence,
-    )
-
-
-def _given(model: Any, example: Any, axes: Axes | None, weights: str | Path | None) -> ModelSpec:
-    spec = _declared(model, example, axes)
-    return spec if weights is None else with_weights(spec, Path(weights))
-
-
-def _declared(model: Any, example: Any, axes: Axes | None) -> ModelSpec:
-    if isinstance(model, str | Path):
-        _refuse_beside(example, None if str(model).endswith(".onnx") else axes)
-        return resolve_model(str(model), axes)
-    if isinstance(model, ModelSpec):
-        _refuse_beside(example, axes)
-        return checked(model)
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        _refuse_beside(example, axes)
-        if isinstance(model, type) and issubclass(model, torch.nn.Module):
-            raise UsageError(f"'{model.__name__}' is a class: give an instance of it, in eval mode")
-        if not callable(model):
-            kinds = "a preset's name, a path, package.module:factory, a factory, a ModelSpec or a torch.nn.Module"
-            raise UsageError(f"a {type(model).__name__} is no model: possible are {kinds}")
-        return factory_of(model)
-    if example is None:
-        raise UsageError(f"'{type(model).__name__}' needs an example of its inputs: export(net, example=(x,))")
-    return spec_of_module(model, example, axes=axes)
-
-
-def _refuse_beside(example: Any, axes: Axes | None) -> None:
-    if example is not None or axes is not None:
-        raise UsageError("example and axes describe a module: a name, a path, a factory and a ModelSpec have their own")
-
-
 __all__ = [
     "Build",
     "LoadedArtifact",
@@ -359,7 +261,9 @@ __all__ = [
     "TargetOutcome",
     "explain",
     "export",
+    "import_result",
     "load",
+    "pack",
     "quantize",
     "record",
     "targets",

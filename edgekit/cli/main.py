@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 
-from edgekit.cli import build_commands, env_commands, place_commands, use_commands
+from edgekit.cli import build_commands, env_commands, place_commands, project, use_commands
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
 
@@ -45,6 +46,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 @app.callback(invoke_without_command=True)
 def edgekit(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Export a trained model to everything the edge runs, and prove each artifact against a recorded reference."""
@@ -53,6 +55,7 @@ def edgekit(
 
         print(f"edgekit {package.__version__}")
         raise typer.Exit
+    context.default_map = project.defaults(Path.cwd())
 
 
 if __name__ == "__main__":

@@ -57,6 +57,14 @@ FACTS: dict[Code, tuple[Fact, str]] = {
         Fact(code=Code.BASE_MISSING, output="indices", details={"base": "relevanse", "role": "scores"}),
         "output 'indices' is derived from 'relevanse', which is not an output with the role 'scores'",
     ),
+    Code.OVER_BUDGET: (
+        Fact(code=Code.OVER_BUDGET, details={"name": "size", "measured": "9MB", "allowed": "8MB"}),
+        "size is 9MB, over the budget of 8MB",
+    ),
+    Code.BUDGET_UNKNOWN: (
+        Fact(code=Code.BUDGET_UNKNOWN, details={"name": "memory", "allowed": "8MB"}),
+        "memory was not measured, so the budget of 8MB is not met",
+    ),
     Code.REFERENCE_TOO_NOISY: (
         Fact(
             code=Code.REFERENCE_TOO_NOISY,
