@@ -17,8 +17,9 @@ from edgekit.artifact.result import Result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model import onnx_file
-from edgekit.model.program import Capture, program_matches, save_program
-from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
+from edgekit.model.folder import model_digest, recorded_weights
+from edgekit.model.program import Capture, program_matches, require_whole, save_program
+from edgekit.model.source import load_model, save_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
@@ -29,6 +30,7 @@ from edgekit.pipeline.variants import made_and_evaluated
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
+from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.lock import locked
 from edgekit.target import Target
 
@@ -36,6 +38,7 @@ Options = Mapping[str, Mapping[str, object]]
 """Options as a user gave them, by target and name."""
 
 
+@as_sentences()
 def export(
     spec: ModelSpec, wanted: tuple[str, ...], root: Path, options: Options, listener: Listener, fresh: bool = False
 ) -> Build:
@@ -57,7 +60,8 @@ def export(
     from_onnx = onnx_file.file_of(spec.module) is not None
     order, chosen = planned(_made_from_onnx(targets) if from_onnx and not wanted else targets, wanted, options)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
-        sweep(root)
+        for folder in (root, *(root / CACHE).glob("**")):
+            sweep(folder)
         listener.progress(MODEL, 0.5, "writing the model")
         captured = Capture(spec)
         save_model(spec, root / MODEL, captured)
@@ -110,6 +114,7 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
             )
 
 
+@as_sentences()
 def verify(root: Path, listener: Listener) -> Build:
     """Check every artifact's files and judge it again.
 
@@ -124,20 +129,28 @@ def verify(root: Path, listener: Listener) -> Build:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         spec = load_model(root / MODEL)
+        require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         context = RunContext(spec, root, targets, recorded, listener, fresh=True)
         order = tuple(name for name in registry.ordered(there, targets) if name in there)
         listener.started(order, {})
-        outcomes = []
+        outcomes: dict[str, TargetOutcome] = {}
         for name in order:
-            try:
-                made = read_artifact(context.folder(name))
-                outcomes.append(_outcome(context, made, evaluate(context, name, made)))
-            except EdgekitError as error:
-                outcomes.append(TargetOutcome(name, context.folder(name), "failed", str(error)))
-            listener.finished(outcomes[-1])
+            outcomes[name] = _verified(context, name, outcomes)
+            listener.finished(outcomes[name])
         report.write_report(root)
-        return Build(tuple(outcomes), root, recorded.device)
+        return Build(tuple(outcomes.values()), root, recorded.device)
+
+
+def _verified(context: RunContext, name: str, outcomes: Mapping[str, TargetOutcome]) -> TargetOutcome:
+    folder, source = context.folder(name), context.targets[name].source
+    try:
+        made = read_artifact(folder)
+        if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
+            return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
+        return _outcome(context, made, evaluate(context, name, made))
+    except EdgekitError as error:
+        return TargetOutcome(name, folder, "failed", str(error))
 
 
 def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
