@@ -27,6 +27,7 @@ from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.progress import Style, shown
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
+from edgekit.storage.host_errors import as_sentences
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,7 @@ DEFAULT_MODEL = "arr-coc-tiny"
 INT8 = "onnx-int8-static"
 
 
+@as_sentences()
 def export(
     model: Model = DEFAULT_MODEL,
     *,

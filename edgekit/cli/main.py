@@ -14,6 +14,7 @@ import typer
 from edgekit.cli import build_commands, env_commands, place_commands, project, use_commands
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
+from edgekit.storage.host_errors import as_sentences
 
 __all__ = ["app", "build_commands", "env_commands", "main", "place_commands", "use_commands"]
 
@@ -22,7 +23,8 @@ def main() -> None:
     """Entry point: turn what a user can fix into one sentence and exit code 2, and say what an interruption leaves."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        app()
+        with as_sentences():
+            app()
     except EdgekitError as error:
         if VERBOSE in sys.argv:
             from edgekit.model.causes import plain

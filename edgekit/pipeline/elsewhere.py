@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +23,10 @@ from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import (
     Finding,
     failed_runtime,
+    files_of,
     finding_of,
     missing_runtime,
-    result_of,
-    write_found,
+    record_of,
 )
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.pipeline.repeats import AGAIN
@@ -37,6 +36,7 @@ from edgekit.places.hosts import answered
 from edgekit.places.pack import archive, packable, write_pack
 from edgekit.places.result import Answered, read_returned
 from edgekit.report.rows import IMPORTED
+from edgekit.storage.files import scratch, write_bytes
 from edgekit.target import Place
 
 PACK = "pack"
@@ -74,7 +74,8 @@ def asked(
     for place in places:
         for name, result in _asked_in(context, list(chosen), place, images).items():
             chosen[name] = joined(chosen[name], result)
-    return {**outcomes, **chosen}
+    asked_nowhere = {n: o for n, o in outcomes.items() if n not in chosen and (o.result is not None or o.error)}
+    return {**asked_nowhere, **chosen}
 
 
 def pack(
@@ -90,11 +91,11 @@ def pack(
     chosen = {n: context.folder(n) for n in names if packable(read_artifact(context.folder(n)))}
     if not chosen:
         raise UsageError("nothing to pack: packs take ONNX artifacts, such as onnx or onnx-fp16")
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+    with scratch() as folder:
         context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
-        write_pack(Path(folder), context.recorded, chosen, places, images, _seconds())
+        write_pack(folder, context.recorded, chosen, places, images, _seconds())
         context.listener.progress(PACK, 0.6, f"writing '{path}'")
-        archive(Path(folder), path)
+        archive(folder, path)
     context.listener.done(PACK)
     return tuple(chosen)
 
@@ -151,11 +152,11 @@ def _asked_in(context: RunContext, names: Sequence[str], place: Elsewhere, image
         context.listener.progress(place.name, 0.5, text)
 
     manifests = {name: read_artifact(context.folder(name)) for name in names}
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+    with scratch() as folder:
         progress("collecting questions and artifacts")
-        write_pack(Path(folder), context.recorded, {n: context.folder(n) for n in names}, (place,), images, _seconds())
+        write_pack(folder, context.recorded, {n: context.folder(n) for n in names}, (place,), images, _seconds())
         try:
-            returned = read_returned(answered(place, Path(folder), progress))
+            returned = read_returned(answered(place, folder, progress))
         except (NotVerifiedHere, ArtifactError) as lost:
             return {name: _missing(context, manifests[name], place, str(lost)) for name in names}
         finally:
@@ -174,13 +175,14 @@ def _asked_in(context: RunContext, names: Sequence[str], place: Elsewhere, image
 def _kept(context: RunContext, made: Manifest, place: Elsewhere, run: Answered, images: int | None) -> Result:
     """Judge one run and write down what was found; what never ran leaves the last result as it is."""
     finding = _finding(context, made, place, run, images)
-    result = result_of(context, made.target, made, [finding])
+    result = record_of(context, made.target, made, [finding])
     host = {"said by": f"the runner in {place.name}"}
     result = result.model_copy(update={"host": host})
     if run.run.device:
         folder = _home(context, made, place)
         folder.mkdir(parents=True, exist_ok=True)
-        write_found(folder, result, [finding])
+        for name, data in files_of(result, [finding]).items():
+            write_bytes(folder / name, data)
     return result
 
 
@@ -215,7 +217,7 @@ def _finding(context: RunContext, made: Manifest, place: Elsewhere, run: Answere
 
 
 def _missing(context: RunContext, made: Manifest, place: Elsewhere, why: str) -> Result:
-    return result_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), why)])
+    return record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), why)])
 
 
 def _place(context: RunContext, made: Manifest, place: Elsewhere, images: int | None) -> Place:
@@ -244,7 +246,7 @@ def _known(context: RunContext, made: Manifest, place: Elsewhere) -> bool:
         then = read_result(_home(context, made, place))
     except ArtifactError:
         return False
-    now = result_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), "")])
+    now = record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), "")])
     return then is not None and _identity(then) == _identity(now)
 
 

@@ -18,8 +18,9 @@ from edgekit.artifact.result import Result
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model import onnx_file
-from edgekit.model.program import Capture, program_matches, save_program
-from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
+from edgekit.model.folder import model_digest, recorded_weights
+from edgekit.model.program import Capture, program_matches, require_whole, save_program
+from edgekit.model.source import load_model, save_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import budgets, elsewhere
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
@@ -28,10 +29,10 @@ from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.variants import made_and_evaluated
-from edgekit.places.pack import packable
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
+from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.lock import locked
 from edgekit.target import Target
 
@@ -39,6 +40,7 @@ Options = Mapping[str, Mapping[str, object]]
 """Options as a user gave them, by target and name."""
 
 
+@as_sentences()
 def export(
     spec: ModelSpec,
     wanted: tuple[str, ...],
@@ -70,7 +72,8 @@ def export(
     from_onnx = onnx_file.file_of(spec.module) is not None
     order, chosen = planned(_made_from_onnx(targets) if from_onnx and not wanted else targets, wanted, options)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
-        sweep(root)
+        for folder in (root, *(root / CACHE).glob("**")):
+            sweep(folder)
         listener.progress(MODEL, 0.5, "writing the model")
         captured = Capture(spec)
         save_model(spec, root / MODEL, captured)
@@ -125,6 +128,7 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
             )
 
 
+@as_sentences()
 def verify(
     root: Path,
     listener: Listener,
@@ -151,14 +155,7 @@ def verify(
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
-            try:
-                made = read_artifact(context.folder(name))
-                if not places:
-                    outcomes[name] = _outcome(context, made, evaluate(context, name, made))
-                elif packable(made):
-                    outcomes[name] = elsewhere.unasked(context, made)
-            except EdgekitError as error:
-                outcomes[name] = TargetOutcome(name, context.folder(name), "failed", str(error))
+            outcomes[name] = _verified(context, name, outcomes, bool(places))
             if not places:
                 listener.finished(outcomes[name])
         outcomes = budgets.held(elsewhere.asked(context, outcomes, further, images), context.targets, allowed)
@@ -168,6 +165,7 @@ def verify(
         return Build(tuple(outcomes.values()), root, context.recorded.device)
 
 
+@as_sentences()
 def pack(
     root: Path, path: Path, listener: Listener, places: Sequence[str], images: int | None, only: Sequence[str] = ()
 ) -> tuple[str, ...]:
@@ -181,6 +179,7 @@ def pack(
         return elsewhere.pack(context, names, there, images, path)
 
 
+@as_sentences()
 def import_result(root: Path, path: Path, listener: Listener) -> Build:
     """Judge what a pack's runner brought back, and write the report.
 
@@ -209,9 +208,25 @@ def _build(root: Path, listener: Listener, only: Sequence[str]) -> Iterator[tupl
         raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(there)}")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         spec = load_model(root / MODEL)
+        require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         context = RunContext(spec, root, targets, recorded, listener, fresh=True)
         yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
+
+
+def _verified(
+    context: RunContext, name: str, outcomes: Mapping[str, TargetOutcome], elsewhere_alone: bool
+) -> TargetOutcome:
+    folder, source = context.folder(name), context.targets[name].source
+    try:
+        made = read_artifact(folder)
+        if elsewhere_alone:
+            return elsewhere.unasked(context, made)
+        if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
+            return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
+        return _outcome(context, made, evaluate(context, name, made))
+    except EdgekitError as error:
+        return TargetOutcome(name, folder, "failed", str(error))
 
 
 def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:

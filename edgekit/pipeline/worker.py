@@ -126,13 +126,13 @@ def run_artifact(
     """
     recorded = read_reference(Path(reference_folder))
     made = registry.find(target)
-    where = made.place(place)
+    where, manifest = made.place(place), read_artifact(Path(folder))
     runtime = made.load(Path(folder), where)
     try:
         answers: dict[str, Array] = {}
         failures: dict[str, str] = {}
         axes = recorded.info.row_axes
-        batches = applicable_batches(recorded.batches, read_artifact(Path(folder), check=False).axes, images)
+        batches = applicable_batches(recorded.batches, manifest.axes, images)
         for number, batch in enumerate(batches):
             progress(0.8 * number / len(batches), f"running {batch.name} in {runtime.device}")
             try:
@@ -162,9 +162,9 @@ def _answer(runtime: Runtime, batch: Batch, axes: Axes) -> dict[str, Array]:
 
 
 def _save(answers: Mapping[str, Array], path: Path) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    save_file({name: np.ascontiguousarray(array) for name, array in answers.items()}, path)
+    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in answers.items()}))
 
 
 def _one_image(recorded: Reference) -> dict[str, Array]:
@@ -203,6 +203,7 @@ def _timed(
     if baseline is not None:
         name, folder = baseline
         source = registry.find(name)
+        read_artifact(Path(folder))
         runtimes[name] = source.load(Path(folder), source.place(place))
     runtimes[PYTORCH] = EagerRuntime(load_model(model_folder))
     load = _load()

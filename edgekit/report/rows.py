@@ -16,7 +16,7 @@ from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import CANDIDATE, RESULT, Measure, PlaceResult, Ratio, Result, Timing, read_result
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo, read_info, tensors
@@ -181,7 +181,7 @@ def _artifact(home: Path, recorded: str) -> ReportedArtifact:
         )
     trials = trials_of(home.parent, home.name)
     try:
-        found = read_result(home)
+        found = result_of(home, manifest)
     except ArtifactError as error:
         return ReportedArtifact(
             manifest.target, manifest, (_waiting(manifest, (_text(_local(error, home)),)),), trials=trials
@@ -212,7 +212,9 @@ def _row(manifest: Manifest | None, found: Result, place: PlaceResult, home: Pat
     precision = next((v.precision for v in variants if v.name == place.variant), found.precision)
     outputs = [o.name for o in manifest.outputs if o.role == "scores"] if manifest else []
     safe = place.place.replace("/", "-").replace("\0", "-")
-    scores = tensors(home / f"scores-{safe}.safetensors", {name: name for name in outputs})
+    file = f"scores-{safe}.safetensors"
+    known = bool(origin) or (manifest is not None and manifest.named(file) is not None)
+    scores = tensors(home / file, {name: name for name in outputs if known})
     threads = found.host.get("threads", "")
     processor = found.host.get("processor", "") + (f", {threads} threads" if threads else "")
     return ReportRow(

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
-from edgekit.artifact.result import PlaceResult, Result, read_result, write_result
+from edgekit.artifact.result import RESULT, PlaceResult, Result, read_result, result_text
 
 WRONG: dict[str, str | int | float] = {"side": "artifact", "wrong": 3, "all": 72}
 NUMBERS: dict[str, Any] = {"metric": "max abs", "output": "relevance", "value": 2.3e-7, "limit": 1e-4}
@@ -217,7 +217,7 @@ def test_results_of_both_schema_versions_are_read(version: int, tmp_path: Path) 
         "size": 3,
         "places": [{"place": "cpu", "status": "rejected", "reasons": reasons, "notes": []}],
     }
-    write_result(tmp_path, Result.model_validate(given))
+    (tmp_path / RESULT).write_text(result_text(Result.model_validate(given)))
     found = read_result(tmp_path)
     assert found is not None
     [reason] = found.places[0].reasons

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from edgekit import report
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import Measure, PlaceResult, Ratio, Timing, read_result, write_result
+from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Timing, read_result, result_text
 from edgekit.errors import UsageError
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
@@ -149,7 +149,7 @@ def hostile(builder: Any) -> None:
     builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
     found = read_result(builder.folder / "onnx")
     assert found is not None
-    write_result(builder.folder / "onnx", found.model_copy(update={"target": EVIL}))
+    builder.enter("onnx", {RESULT: result_text(found.model_copy(update={"target": EVIL})).encode()})
     table = builder.folder / "cache" / "onnx" / "trials.json"
     table.parent.mkdir(parents=True)
     table.write_text(json.dumps([{"name": EVIL, "measures": {EVIL: 1}, EVIL: EVIL}]))
@@ -188,7 +188,7 @@ def test_nan_and_missing_values(builder: Any) -> None:
     maps = builder.scores("onnx", "cpu", 1e-6, 1)
     maps[2, 7] = np.nan
     maps[5] = np.inf
-    save_file({"relevance": maps}, builder.folder / "onnx" / "scores-cpu.safetensors")
+    builder.enter("onnx", {"scores-cpu.safetensors": save({"relevance": maps})})
     lost = Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False)
     builder.judge(
         "onnx", [PlaceResult(place="cpu", status="rejected", reasons=(told("it is not finite"),), measures=(lost,))], 1
@@ -206,7 +206,7 @@ def test_all_maps_lost_or_of_another_shape(builder: Any) -> None:
     builder.reference()
     for target, maps in (("a", np.full((builder.n, 196), np.nan, np.float32)), ("b", np.zeros((3, 9), np.float32))):
         builder.artifact(target, "fp32")
-        save_file({"relevance": maps}, builder.folder / target / "scores-cpu.safetensors")
+        builder.enter(target, {"scores-cpu.safetensors": save({"relevance": maps})})
         builder.judge(target, [PlaceResult(place="cpu", status="rejected", reasons=(told("wrong"),))], 1)
     write(builder)
 
@@ -259,7 +259,7 @@ def test_a_folder_that_cannot_be_written(filled: Any, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("edgekit.report.write_text", full)
+    monkeypatch.setattr("edgekit.report.write_together", full)
     with pytest.raises(UsageError, match="No space left"):
         report.write_report(filled.folder)
     assert not list(filled.folder.glob("report.*"))

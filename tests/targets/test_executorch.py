@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import commit, read_artifact
 from edgekit.errors import EdgekitError, ExportError, UsageError
 from edgekit.model.graph import capture, named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, po
     torn = whole[:8] + bytes(byte ^ 0x5A for byte in whole[8:400]) + whole[400:]
     broken = {"cut": whole[: len(whole) // 2], "torn": torn, "text": b"no program at all", "empty": b""}
     (tmp_path / executorch.ENTRY).write_bytes(broken[damage])
-    (tmp_path / MANIFEST).write_bytes((pooled / "executorch" / MANIFEST).read_bytes())
+    commit(tmp_path, read_artifact(pooled / "executorch"))
     with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
         process.call(phone_models.answer_of, {"folder": str(tmp_path)})
 
