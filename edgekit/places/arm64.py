@@ -12,12 +12,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from edgekit.errors import NotVerifiedHere, UsageError
-from edgekit.storage.files import staging
+from edgekit.storage.files import scratch, staging
 
 FOLDER_VARIABLE = "EDGEKIT_ARM64"
 QEMU, OLDEST = "qemu-aarch64", 10
@@ -26,6 +25,7 @@ PYTHONS = ("3.13", "3.12", "3.11")
 LIBRARIES = ("libc6", "libstdc++6", "libgcc-s1", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0", "liblzma5")
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 ADD = "edgekit env add arm64"
+MARK = "edgekit-arm64"  # says that a folder is such a system
 
 
 def folder() -> Path:
@@ -59,10 +59,11 @@ def install(progress: Callable[[str], None]) -> Path:
     """
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise UsageError("an arm64 system is made from Debian's or Ubuntu's packages, and there is no apt-get here")
-    with staging(folder()) as made, tempfile.TemporaryDirectory(prefix="edgekit-") as work:
-        version = _packages(Path(work), made / "root", progress)
+    with staging(folder(), _own) as made, scratch() as work:
+        (made / MARK).write_text("made by edgekit\n")
+        version = _packages(work, made / "root", progress)
         progress("fetching wheels")
-        wheels = Path(work) / "wheels"
+        wheels = work / "wheels"
         platforms = [text for name in PLATFORMS for text in ("--platform", name)]
         asked = [
             sys.executable,
@@ -79,6 +80,11 @@ def install(progress: Callable[[str], None]) -> Path:
         for wheel in sorted(wheels.glob("*.whl")):
             shutil.unpack_archive(wheel, made / "site", "zip")
     return folder()
+
+
+def _own(there: Path) -> Collection[str]:
+    """All of an arm64 system that edgekit made; nothing of any other folder."""
+    return {path.relative_to(there).as_posix() for path in there.rglob("*")} if (there / MARK).is_file() else ()
 
 
 def _packages(work: Path, root: Path, progress: Callable[[str], None]) -> str:

@@ -22,7 +22,7 @@ from onnx import numpy_helper
 
 from edgekit import api
 from edgekit.artifact.result import CANDIDATE, read_result
-from edgekit.artifact.store import commit, read_artifact
+from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.model.source import resolve_model
 from edgekit.places.pack import packable
@@ -67,7 +67,7 @@ def spoilt(build: Path, target: str) -> None:
     largest = max(graph.graph.initializer, key=lambda each: len(each.raw_data))
     largest.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(largest), largest.name))
     manifest = read_artifact(folder)
-    with staging(folder) as staged:
+    with staging(folder, own_files) as staged:
         onnx.save(graph, staged / "model.onnx")
         commit(staged, manifest)
 
