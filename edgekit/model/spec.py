@@ -192,6 +192,12 @@ class ModelSpec:
     author: str = ""
     description: str = ""
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What artifacts that have room for it say of the model: its name, licence, author and description, as set."""
+        said = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
+        return {key: value for key, value in said.items() if value}
+
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Shape of an input where the named axes have the given sizes, and the others their defaults."""
         chosen = {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})
