@@ -103,6 +103,16 @@ class Input:
     high: float = 1.0
     kind: Literal["image", "query", "tensor"] = "tensor"
 
+    @property
+    def preprocessing(self) -> str:
+        """How a real input is made, in a line for an artifact's metadata."""
+        span = f"[{self.low:g}, {self.high:g}]"
+        if self.kind == "image":
+            return f"{self.name}: RGB, bytes scaled to {span}, channels first"
+        if self.kind == "query":
+            return f"{self.name}: the mean of the query's word embeddings"
+        return f"{self.name}: values in {span}"
+
 
 @dataclass(frozen=True)
 class Output:

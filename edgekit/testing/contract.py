@@ -42,6 +42,7 @@ HEAVY = (
     "coremltools",
     "executorch",
     "openvino",
+    "coreai",
     "matplotlib",
     "playwright",
     "scipy",
