@@ -103,6 +103,16 @@ class Input:
     high: float = 1.0
     kind: Literal["image", "query", "tensor"] = "tensor"
 
+    @property
+    def preprocessing(self) -> str:
+        """How a real input is made, in a line for an artifact's metadata."""
+        span = f"[{self.low:g}, {self.high:g}]"
+        if self.kind == "image":
+            return f"{self.name}: RGB, bytes scaled to {span}, channels first"
+        if self.kind == "query":
+            return f"{self.name}: the mean of the query's word embeddings"
+        return f"{self.name}: values in {span}"
+
 
 @dataclass(frozen=True)
 class Output:
@@ -194,6 +204,12 @@ class ModelSpec:
     licence: str = ""
     author: str = ""
     description: str = ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What artifacts that have room for it say of the model: its name, licence, author and description, as set."""
+        said = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
+        return {key: value for key, value in said.items() if value}
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Shape of an input where the named axes have the given sizes, and the others their defaults."""

@@ -138,11 +138,9 @@ def _strip(graph: onnx.ModelProto) -> None:
 
 def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
     graph.graph.name = spec.name
-    facts = {"name": spec.name, "licence": spec.licence, "author": spec.author, "description": spec.description}
-    for key, value in sorted(facts.items()):
-        if value:
-            entry = graph.metadata_props.add()
-            entry.key, entry.value = key, value
+    for key, value in spec.facts.items():
+        entry = graph.metadata_props.add()
+        entry.key, entry.value = key, value
 
 
 TARGET = Target(
