@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 
@@ -125,7 +125,7 @@ def _output(entry: Mapping[str, object]) -> Output:
         raise ValueError(f"no role '{role}'")
     return Output(
         name=str(entry["name"]),
-        role=role,
+        role=cast(Role, role),
         of=str(entry["of"]),
         dtype=np.dtype(str(entry["dtype"])).name,
         low=float(str(entry["low"])),
