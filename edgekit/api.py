@@ -124,15 +124,17 @@ def quantize(
     return export(model, example=example, targets=(INT8,), output=output, options=given, fresh=fresh, progress=progress)
 
 
-def verify(build: str | Path, *, progress: Style = "auto") -> Build:
+def verify(build: str | Path, *, trust_factory: bool = False, progress: Style = "auto") -> Build:
     """Check every artifact's files, run each again, and judge it again.
 
     Args:
         build: A model's build folder, for example `build/arr-coc-tiny`.
+        trust_factory: Whether the factory that the build names may run although its source is not the one that the
+            build recorded; it is then also looked for in the working directory.
         progress: As for `export`.
     """
     with shown(progress) as listener:
-        return run.verify(Path(build), listener)
+        return run.verify(Path(build), listener, trust_factory)
 
 
 def record(

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, Verbose, app
+from edgekit.cli.arguments import (
+    DEFAULT_BUILD,
+    REJECTED,
+    USER_ERROR,
+    BuildFolder,
+    Json,
+    ModelName,
+    TrustFactory,
+    Verbose,
+    app,
+)
 from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.errors import UsageError
 
@@ -127,12 +137,12 @@ def quantize(
         sys.exit(REJECTED)
 
 
-@app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
-def verify(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
+@app.command(epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify build/mine --trust-factory`")
+def verify(build: BuildFolder = DEFAULT_BUILD, trust_factory: TrustFactory = False, as_json: Json = False) -> None:
     """Check every artifact's files, run it again, and judge it again."""
     from edgekit import api
 
-    _conclude(api.verify(build, progress=_progress(as_json)), as_json)
+    _conclude(api.verify(build, trust_factory=trust_factory, progress=_progress(as_json)), as_json)
 
 
 @app.command(epilog="Example: `edgekit report build/arr-coc-tiny`")

@@ -26,6 +26,7 @@ class RunContext:
         recorded: The reference.
         listener: Told what happens.
         fresh: Whether to do again what is done and unchanged.
+        trust_factory: Whether the build's factory may run although its source is not the recorded one.
     """
 
     spec: ModelSpec
@@ -34,6 +35,7 @@ class RunContext:
     recorded: Reference
     listener: StepListener
     fresh: bool
+    trust_factory: bool = False
 
     def folder(self, name: str) -> Path:
         """A target's artifact, or one of the folders MODEL, PROGRAM, REFERENCE."""

@@ -143,6 +143,7 @@ def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out
         "out": out,
         "baseline": [target.source, str(context.folder(target.source))] if same is not None else None,
         "model_folder": str(context.folder(MODEL)),
+        "trust_factory": context.trust_factory,
         "images": sample_of(made, place),
     }
 

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TextIO
 
 from edgekit import errors
@@ -48,12 +49,12 @@ def call(
     """
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         worker = subprocess.Popen(
-            [python, "-m", __name__, f"{function.__module__}:{function.__qualname__}"],
+            [python, "-P", "-m", __name__, f"{function.__module__}:{function.__qualname__}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([p for p in sys.path if p])},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path)},
         )
         alarm = threading.Timer(timeout, worker.kill)
         alarm.daemon = True  # an interruption between here and the `try` must not make Python wait for it

@@ -110,8 +110,13 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
             )
 
 
-def verify(root: Path, listener: Listener) -> Build:
+def verify(root: Path, listener: Listener, trust_factory: bool = False) -> Build:
     """Check every artifact's files and judge it again.
+
+    Args:
+        root: The model's build folder.
+        listener: Told what happens.
+        trust_factory: Whether the build's factory may run although its source is not the recorded one.
 
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
@@ -123,9 +128,9 @@ def verify(root: Path, listener: Listener) -> Build:
     if not there:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
-        spec = load_model(root / MODEL)
+        spec = load_model(root / MODEL, trust_factory)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
-        context = RunContext(spec, root, targets, recorded, listener, fresh=True)
+        context = RunContext(spec, root, targets, recorded, listener, fresh=True, trust_factory=trust_factory)
         order = tuple(name for name in registry.ordered(there, targets) if name in there)
         listener.started(order, {})
         outcomes = []
