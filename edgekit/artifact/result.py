@@ -7,6 +7,7 @@ in `scores-<place>.safetensors`: for each output with the role "scores" one arra
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from edgekit.errors import ArtifactError
 from edgekit.storage.files import dump_json, write_text
 
 RESULT = "result.json"
+LARGEST = 32 << 20  # bytes; that of a search on a large grid is below 1 MiB
 CANDIDATE = "candidate"  # name of an artifact's own timing
 WIDEST = 2.0
 """Times its lower end, the upper end of a ratio's interval: of a wider one not even the first digit is known."""
@@ -25,7 +27,7 @@ Status = Literal["verified", "rejected", "not verified here"]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Measure(_Record):
@@ -179,6 +181,8 @@ def read_result(folder: Path) -> Result | None:
     """
     path = folder / RESULT
     try:
+        if path.lstat().st_size > LARGEST or not stat.S_ISREG(path.lstat().st_mode):
+            raise ArtifactError(f"the result '{path}' is no plain file of at most {LARGEST} bytes: verify again")
         return Result.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None

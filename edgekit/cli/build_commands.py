@@ -155,6 +155,18 @@ def report(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
     print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
 
 
+@app.command("import", epilog="Example: `edgekit import build/arr-coc-tiny result.json --name pixel-8-onnx`")
+def add(
+    build: BuildFolder,
+    result: Annotated[Path, typer.Argument(help="The result.json that a phone or another device wrote.")],
+    name: Annotated[str, typer.Option("--name", help="What the report calls it, for example pixel-8-onnx.")],
+) -> None:
+    """Check a result that another device wrote and take it into a build; `edgekit report` then shows it."""
+    from edgekit.report import imports
+
+    print(imports.add_result(build, result, name))
+
+
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
 def reference(
     model: ModelName = "arr-coc-tiny",
