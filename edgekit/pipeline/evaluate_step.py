@@ -21,7 +21,7 @@ from edgekit.judge.verdict import Check, Verdict
 from edgekit.model.spec import Array
 from edgekit.pipeline import process, worker
 from edgekit.pipeline.compare_step import judged, sample_of
-from edgekit.pipeline.context import MODEL, REFERENCE, WORKER_TIMEOUT, RunContext
+from edgekit.pipeline.context import MODEL, REFERENCE, RunContext
 from edgekit.pipeline.evidence import evidence_of
 from edgekit.pipeline.worker import ANSWERS, PYTORCH, Measured
 from edgekit.reference.batches import arrays_of
@@ -68,7 +68,7 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     with tempfile.TemporaryDirectory(prefix="edgekit-") as out:
         try:
             arguments = _arguments(context, name, made, place, out)
-            measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, WORKER_TIMEOUT))
+            measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, context.limits))
         except NotVerifiedHere as missing:
             lacking = verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(missing)))
             return Finding(_result(place, lacking, NOT_RUN), {}, (), made_by)
