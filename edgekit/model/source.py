@@ -143,7 +143,7 @@ def load_model(folder: Path, trust_factory: bool = False) -> ModelSpec:
     try:
         config = json.loads((folder / CONFIG).read_text())
         name, files = config["factory"], config["files"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"'{folder}' is not a model folder ({type(error).__name__}): run `edgekit export` again"
         ) from error
@@ -176,7 +176,7 @@ def recorded_weights(folder: Path) -> str:
     """`weights_digest` of the module that a model folder was written from, as config.json says; empty if unknown."""
     try:
         return str(json.loads((folder / CONFIG).read_text())["weights_sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 
@@ -204,7 +204,7 @@ def _holds(folder: Path, config: Mapping[str, object]) -> bool:
         if any(digest_file(folder / name) != sha256 for name, sha256 in there["files"].items()):
             return False
         return _identity(there) == _identity(json.loads(dump_json(config)))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
