@@ -1,5 +1,11 @@
 """`python -m edgekit`."""
 
+import sys
+from pathlib import Path
+
+if not sys.flags.safe_path and sys.path[0] == str(Path.cwd()):
+    del sys.path[0]  # `-m` puts it there; edgekit itself decides when code of the working directory may run
+
 from edgekit.cli.main import main
 
 main()

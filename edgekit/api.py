@@ -142,6 +142,7 @@ def verify(
     images: int | None = None,
     targets: Iterable[str] = (),
     budget: Iterable[str] = (),
+    trust_factory: bool = False,
     progress: Style = "auto",
 ) -> Build:
     """Check every artifact's files, run each again, and judge it again.
@@ -152,10 +153,12 @@ def verify(
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
         budget: As for `export`.
+        trust_factory: Whether the factory that the build names may run although its source is not the one that the
+            build recorded; it is then also looked for in the working directory.
         progress: As for `export`.
     """
     with shown(progress) as listener:
-        return run.verify(Path(build), listener, _texts(places), images, _names(targets), _texts(budget))
+        return run.verify(Path(build), listener, _texts(places), images, _names(targets), _texts(budget), trust_factory)
 
 
 def pack(

@@ -30,7 +30,9 @@ PLATFORMS: Mapping[str, Platform] = {"android": android.PLATFORM, "ios": apple.P
 
 
 @as_sentences()
-def write_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> Outcome:
+def write_assets(
+    platform: str, build: Path, app: Path, targets: tuple[str, ...] = (), trust_factory: bool = False
+) -> Outcome:
     """Write a build's verified artifacts into an app.
 
     Args:
@@ -38,33 +40,36 @@ def write_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...]
         build: The build folder of a model, `build/<model>`.
         app: The app: an Android app module, or the folder of an Xcode project or Swift package.
         targets: Which artifacts; empty means all verified ones that the platform's library can run.
+        trust_factory: Whether the build's factory may run although its source is not the recorded one.
 
     Raises:
         UsageError: An unknown platform, a folder that is no app, or a file in the way that edgekit did not write.
         ArtifactError: An artifact that is missing, damaged, rejected or was never judged.
     """
-    name, files, notes = _planned(platform, build, app, targets)
+    name, files, notes = _planned(platform, build, app, targets, trust_factory)
     return sync.sync(app, name, files, notes)
 
 
 @as_sentences()
-def check_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> tuple[str, ...]:
+def check_assets(
+    platform: str, build: Path, app: Path, targets: tuple[str, ...] = (), trust_factory: bool = False
+) -> tuple[str, ...]:
     """What `write` would change, one sentence a file; empty where the app is up to date.
 
     Raises:
         UsageError: As for `write`.
         ArtifactError: Likewise.
     """
-    name, files, _ = _planned(platform, build, app, targets)
+    name, files, _ = _planned(platform, build, app, targets, trust_factory)
     return sync.differences(app, name, files)
 
 
 def _planned(
-    platform: str, build: Path, app: Path, targets: tuple[str, ...]
+    platform: str, build: Path, app: Path, targets: tuple[str, ...], trust_factory: bool
 ) -> tuple[str, dict[str, Content], tuple[str, ...]]:
     if platform not in PLATFORMS:
         raise UsageError(f"no platform '{platform}': possible are {', '.join(PLATFORMS)}")
     kind = PLATFORMS[platform]
     kind.require_app(app)
-    bundle = plan(build, kind, targets)
+    bundle = plan(build, kind, targets, trust_factory)
     return bundle.name, kind.files(bundle, app), bundle.notes

@@ -24,7 +24,7 @@ the host that proved the artifact, so fp32 gets the limit of a delegate."""
 MARGIN = 2.0  # and at least so many times what was measured here
 
 
-def plan(build: Path, platform: Platform, targets: tuple[str, ...]) -> Bundle:
+def plan(build: Path, platform: Platform, targets: tuple[str, ...], trust_factory: bool = False) -> Bundle:
     """Choose and describe what goes into an app; nothing is written.
 
     Raises:
@@ -41,7 +41,7 @@ def plan(build: Path, platform: Platform, targets: tuple[str, ...]) -> Bundle:
         files[f"{manifest.target}/manifest.json"] = manifest_text(published).encode()
         models.append(_model(manifest, folder))
     files |= {name: build / MODEL / name for name in WORDS if (build / MODEL / name).is_file()}
-    vectors, note = _golden(build)
+    vectors, note = _golden(build, trust_factory)
     files |= vectors
     name = models[0].manifest.name
     index = {
@@ -130,14 +130,14 @@ def _measured(manifest: Manifest, folder: Path) -> float:
     return max((value for value in wanted if value is not None), default=0.0)
 
 
-def _golden(build: Path) -> tuple[dict[str, Content], tuple[str, ...]]:
+def _golden(build: Path, trust_factory: bool) -> tuple[dict[str, Content], tuple[str, ...]]:
     """Golden vectors on the images on which mistakes of preprocessing show most, and one that a library has to resize.
 
     Where there are none, a note says why.
     """
     from edgekit.runtime.eager import EagerRuntime
 
-    spec = load_model(build / MODEL)
+    spec = load_model(build / MODEL, trust_factory)
     words, answer = golden.read_words(build / MODEL), EagerRuntime(spec).run
     try:
         cases = golden.choose_golden(spec, build / REFERENCE, words, answer)

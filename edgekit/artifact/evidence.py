@@ -33,7 +33,7 @@ class Evidence(BaseModel):
         not_asked: What was left out, a few words each.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     inputs: dict[str, int] = {}
     shapes: int = 0

@@ -7,7 +7,7 @@ people. A program that wants to know whether an artifact is slower asks for the 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -71,7 +71,7 @@ class Fact(BaseModel):
         details: Further numbers and words, by name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     code: Code
     batch: str = ""
@@ -88,6 +88,14 @@ class Fact(BaseModel):
     def _from_text(cls, given: Any) -> Any:
         """Phones write their reasons as sentences."""
         return {"code": Code.TEXT, "details": {"text": given}} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _told(self) -> Self:
+        try:
+            str(self)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the details of '{self.code}' lack what its sentence needs ({error})") from error
+        return self
 
     def __str__(self) -> str:
         return _SENTENCES[self.code].format_map(_Words(self)) + self._where

@@ -17,7 +17,7 @@ from edgekit.storage.door import require_plain
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class File(_Record):

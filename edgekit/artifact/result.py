@@ -19,6 +19,7 @@ from edgekit.storage import door
 from edgekit.storage.files import dump_json
 
 RESULT = "result.json"
+LARGEST = 32 << 20  # bytes; that of a search on a large grid is below 1 MiB
 CANDIDATE = "candidate"  # name of an artifact's own timing
 WIDEST = 2.0
 """Times its lower end, the upper end of a ratio's interval: of a wider one not even the first digit is known."""
@@ -26,7 +27,7 @@ Status = Literal["verified", "rejected", "not verified here"]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Measure(_Record):

@@ -28,6 +28,13 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
 VERBOSE = "--verbose"
 Verbose = Annotated[bool, typer.Option(VERBOSE, help="Print the whole report of what failed, beside its sentence.")]
+TrustFactory = Annotated[
+    bool,
+    typer.Option(
+        "--trust-factory",
+        help="Run the build's factory although its source is not the recorded one; look in the working directory too.",
+    ),
+]
 BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
 Places = Annotated[
     list[str] | None,

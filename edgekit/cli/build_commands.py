@@ -21,6 +21,7 @@ from edgekit.cli.arguments import (
     Json,
     ModelName,
     Places,
+    TrustFactory,
     Verbose,
     app,
 )
@@ -147,6 +148,7 @@ def quantize(
 @app.command(
     epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
     "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
+    "\n\n`edgekit verify build/mine --trust-factory`"
 )
 def verify(
     build: BuildFolder = DEFAULT_BUILD,
@@ -154,6 +156,7 @@ def verify(
     budget: Budgets = None,
     images: Images = None,
     target: Chosen = None,
+    trust_factory: TrustFactory = False,
     as_json: Json = False,
 ) -> None:
     """Check every artifact's files, run it again, and judge it again; with --place in these places alone."""
@@ -168,6 +171,7 @@ def verify(
             images=images,
             targets=target or (),
             budget=budget or (),
+            trust_factory=trust_factory,
             progress=progress_style(as_json),
         ),
         as_json,
@@ -182,6 +186,18 @@ def report(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
     reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
     print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
+
+
+@app.command("import", epilog="Example: `edgekit import build/arr-coc-tiny result.json --name pixel-8-onnx`")
+def add(
+    build: BuildFolder,
+    result: Annotated[Path, typer.Argument(help="The result.json that a phone or another device wrote.")],
+    name: Annotated[str, typer.Option("--name", help="What the report calls it, for example pixel-8-onnx.")],
+) -> None:
+    """Check a result that another device wrote and take it into a build; `edgekit report` then shows it."""
+    from edgekit.report import imports
+
+    print(imports.add_result(build, result, name))
 
 
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.option import as_text
+from edgekit.storage.visible import visible
 
 if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -19,7 +20,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: with Rich on a terminal, as tab-separated lines in a pipe."""
     if not sys.stdout.isatty():
         for row in rows:
-            print("\t".join(row))
+            print("\t".join(map(visible, row)))
         return
     from rich.console import Console
     from rich.table import Table
@@ -28,7 +29,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for head in heads:
         drawn.add_column(head)
     for row in rows:
-        drawn.add_row(*(_coloured(cell) for cell in row))
+        drawn.add_row(*(_coloured(visible(cell)) for cell in row))
     Console().print(drawn)
 
 
@@ -44,12 +45,12 @@ def show_build(build: Build) -> None:
         for outcome in build.outcomes:
             asked = {str(note) for note in outcome.verdict.notes if note.fact.code is Code.ASKED}
             for sentence in (sentence for sentence in outcome.sentences if sentence not in asked):
-                print(f"{outcome.target}: {sentence}")
+                print(f"{outcome.target}: {visible(sentence)}")
         print(f"artifacts: {build.path / '<target>'}")
     else:
         for outcome in build.outcomes:
             print_table((), _fields(outcome))
-    print(f"reference: {build.reference}")
+    print(f"reference: {visible(build.reference)}")
     if build.report.is_file():
         print(f"report: {build.report}")
 
@@ -93,7 +94,7 @@ def show_trials(trials: Sequence[TrialRow], notes: Sequence[str]) -> None:
     if trials:
         print_table(heads, [(t.mark, t.name, t.p50, t.size, t.measures, t.float_groups) for t in trials])
     for note in notes:
-        print(note)
+        print(visible(note))
 
 
 def _coloured(cell: str) -> str:

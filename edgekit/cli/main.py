@@ -15,6 +15,7 @@ from edgekit.cli import build_commands, env_commands, place_commands, project, u
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
 from edgekit.storage.host_errors import as_sentences
+from edgekit.storage.visible import visible
 
 __all__ = ["app", "build_commands", "env_commands", "main", "place_commands", "use_commands"]
 
@@ -30,7 +31,7 @@ def main() -> None:
             from edgekit.model.causes import plain
 
             print(plain(error.report or "".join(traceback.format_exception(error))), file=sys.stderr)
-        print(f"edgekit: {error}", file=sys.stderr)
+        print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)
         sys.exit(USER_ERROR)
     except (KeyboardInterrupt, SystemExit) as left:  # Typer turns Ctrl-C into its exit code
         code = INTERRUPTED if isinstance(left, KeyboardInterrupt) else left.code

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import CLEAN, DEFAULT_BUILD, REJECTED, BuildFolder, Json, app
+from edgekit.cli.arguments import CLEAN, DEFAULT_BUILD, REJECTED, BuildFolder, Json, TrustFactory, app
 from edgekit.cli.completion import among, target_names
 
 
@@ -71,16 +71,17 @@ def assets(
         typer.Option("-t", "--target", help="Which artifacts; default: all that fit.", autocompletion=target_names),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 3 if the app is stale.")] = False,
+    trust_factory: TrustFactory = False,
     as_json: Json = False,
 ) -> None:
     """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
     from edgekit import apps
 
     if check:
-        stale = apps.check_assets(platform, build, into, tuple(target or ()))
+        stale = apps.check_assets(platform, build, into, tuple(target or ()), trust_factory)
         print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
         sys.exit(REJECTED if stale else CLEAN)
-    done = apps.write_assets(platform, build, into, tuple(target or ()))
+    done = apps.write_assets(platform, build, into, tuple(target or ()), trust_factory)
     if as_json:
         print(json.dumps({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes}))
         return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CaptureError, ModelError, UsageError
 from edgekit.model.contract import checked
+from edgekit.model.onnx_check import check_onnx
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.model.weights import slug
 
@@ -52,17 +53,12 @@ def read_graph(path: Path) -> onnx.ModelProto:
         ModelError: If it cannot be read, or keeps its weights in another file.
     """
     import onnx
-    from onnx.external_data_helper import uses_external_data
 
+    check_onnx(path)
     try:
-        graph = onnx.load(path, load_external_data=False)
-        if not graph.graph.node:
-            raise ValueError("it has no nodes")
+        return onnx.load(path, load_external_data=False)
     except Exception as error:
         raise ModelError(f"'{path}' is no ONNX file ({str(error).strip().splitlines()[0]}): export it again") from error
-    if any(uses_external_data(i) for i in graph.graph.initializer):
-        raise ModelError(f"'{path}' keeps its weights in another file: save it as one, with onnx.save(onnx.load(path))")
-    return graph
 
 
 def tensor_name(name: str) -> str:
@@ -122,6 +118,7 @@ def _session(path: Path) -> object:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
+    check_onnx(path)  # a build's copy may be anyone's
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:

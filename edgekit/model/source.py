@@ -7,18 +7,16 @@ further files. Whatever exports or judges reads the model from there, in this pr
 from __future__ import annotations
 
 import difflib
-import importlib
 import json
 import shutil
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
-from edgekit.model import checkpoint, own_operators, transformers_folder
+from edgekit.errors import CheckpointError, ModelError, UsageError
+from edgekit.model import checkpoint, factory, own_operators, transformers_folder
 from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.contract import checked
 from edgekit.model.folder import CONFIG, own_files, read_config
@@ -33,11 +31,11 @@ if TYPE_CHECKING:
     import torch
 
 PRESETS = {
-    "arr-coc-tiny": "edgekit.arrcoc.presets:arr_coc_tiny",
-    "arr-coc-base": "edgekit.arrcoc.presets:arr_coc_base",
-    "arr-coc-0.1": "edgekit.arrcoc.presets:arr_coc_0_1",
+    "arr-coc-tiny": f"{factory.SHIPPED}:arr_coc_tiny",
+    "arr-coc-base": f"{factory.SHIPPED}:arr_coc_base",
+    "arr-coc-0.1": f"{factory.SHIPPED}:arr_coc_0_1",
 }
-FROM_CHECKPOINT = "edgekit.arrcoc.presets:from_checkpoint"
+FROM_CHECKPOINT = f"{factory.SHIPPED}:from_checkpoint"
 WEIGHTS = "model.safetensors"
 
 
@@ -54,7 +52,7 @@ def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
         CheckpointError: If the checkpoint cannot be read or fits no built-in model.
     """
     if model in PRESETS:
-        return _made(PRESETS[model])
+        return factory.shipped(PRESETS[model])
     if not model:
         raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
     if model.startswith(transformers_folder.PREFIX):
@@ -63,11 +61,11 @@ def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
     if path.suffix == ".onnx" and path.is_file():
         return spec_of_onnx(path, axes)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
-        found = _call(_find(FROM_CHECKPOINT), FROM_CHECKPOINT, checkpoint.read_checkpoint(path))
-        spec = _checked(found, FROM_CHECKPOINT)
-        return as_their_own(spec, path, _made(spec.factory))
+        tensors = checkpoint.read_checkpoint(path)
+        spec = factory.called(factory.imported(FROM_CHECKPOINT), FROM_CHECKPOINT, tensors)
+        return as_their_own(spec, path, factory.shipped(spec.factory))
     if ":" in model:
-        return _made(model)
+        return factory.named(model)
     raise UsageError(f"no model '{model}': {_hint(model)}")
 
 
@@ -88,15 +86,15 @@ def _hint(model: str) -> str:
     return f"{hint}possible are {', '.join(PRESETS)}, {others}"
 
 
-def factory_of(factory: Callable[[], object]) -> ModelSpec:
+def factory_of(function: Callable[[], object]) -> ModelSpec:
     """The model of a factory that is given as a function; one that workers cannot import leaves no name.
 
     Raises:
         ModelError: If the factory raises, or returns something else.
     """
-    name = f"{factory.__module__}:{factory.__qualname__}"
-    importable = factory.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
-    return replace(_checked(_call(factory, name), name), factory=name if importable else "")
+    name = f"{function.__module__}:{function.__qualname__}"
+    importable = function.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
+    return replace(factory.called(function, name), factory=name if importable else "")
 
 
 def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
@@ -129,31 +127,32 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
             write_text(staged / CONFIG, sealed(config))
 
 
-def load_model(folder: Path) -> ModelSpec:
+def load_model(folder: Path, trust_factory: bool = False) -> ModelSpec:
     """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
 
+    Args:
+        folder: The model folder.
+        trust_factory: Whether its factory may run although its source is not the recorded one (see `factory.recorded`).
+
     Raises:
-        ModelError: If the folder is not a model folder, or was changed.
+        ModelError: If the folder is not a model folder, was changed, or its factory may not run.
         CheckpointError: If its weights do not fit.
     """
     from safetensors.torch import load_file
 
     config = read_config(folder)
-    factory, files = config["factory"], config["files"]
-    if not factory:
+    name, files = config["factory"], config["files"]
+    if not name:
         return read_captured(config, folder)
-    spec = _again(factory, {name: folder / name for name in files})
+    if name.startswith(transformers_folder.PREFIX):
+        spec = checked(transformers_folder.spec_of_files({file: folder / file for file in files}))
+    else:
+        spec = factory.recorded(name, config.get("factory_sha256", ""), trust_factory)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}
     told = {name: config[name] for name in ("name", "licence", "author", "description")}
     return replace(spec, files=here, **told)
-
-
-def _again(factory: str, files: Mapping[str, Path]) -> ModelSpec:
-    if factory.startswith(transformers_folder.PREFIX):
-        return checked(transformers_folder.spec_of_files(files))
-    return _made(factory)
 
 
 def _buffers(module: torch.nn.Module) -> frozenset[str]:
@@ -166,6 +165,7 @@ def _config(spec: ModelSpec) -> dict[str, object]:
         "schema_version": 1,
         "name": spec.name,
         "factory": spec.factory,
+        "factory_sha256": factory.source_sha256(spec.factory) if spec.factory else "",
         "code_sha256": _code_sha256(spec),
         "weights_sha256": weights_digest(spec),
         "inputs": [asdict(i) for i in spec.inputs],
@@ -195,49 +195,6 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _made(factory: str) -> ModelSpec:
-    return replace(_checked(_call(_find(factory), factory), factory), factory=factory)
-
-
-def _find(factory: str) -> Callable[..., object]:
-    module_name, _, function = factory.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except EdgekitError:
-        raise
-    except ModuleNotFoundError as error:
-        raise ModelError(f"cannot import '{module_name}' of '{factory}': {error}; is it on PYTHONPATH?") from error
-    except Exception as error:
-        raise ModelError(f"importing '{module_name}' of '{factory}' failed: {_where(error)}") from error
-    found = getattr(module, function, None)
-    if not callable(found):
-        raise ModelError(f"'{module_name}' has no function '{function}': name it as package.module:factory")
-    return found  # type: ignore[no-any-return]  # callable() narrows Any to an unknown callable
-
-
-def _call(factory: Callable[..., object], name: str, *arguments: object) -> object:
-    try:
-        return factory(*arguments)
-    except EdgekitError:
-        raise
-    except Exception as error:
-        raise ModelError(f"the factory '{name}' raised {_where(error)}") from error
-
-
-def _checked(spec: object, factory: str) -> ModelSpec:
-    if not isinstance(spec, ModelSpec):
-        raise ModelError(f"the factory '{factory}' returned {type(spec).__name__}, not an edgekit.model.ModelSpec")
-    return checked(spec)
-
-
-def _where(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    last = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}{last}"
 
 
 def _code_sha256(spec: ModelSpec) -> str:

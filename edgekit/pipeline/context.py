@@ -8,11 +8,11 @@ from pathlib import Path
 
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import StepListener
+from edgekit.pipeline.process import Limits, limits_for
 from edgekit.reference.store import Reference
 from edgekit.target import Target
 
 MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
-WORKER_TIMEOUT = 3600.0  # seconds; a converter or a runtime that takes longer hangs
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class RunContext:
         recorded: The reference.
         listener: Told what happens.
         fresh: Whether to do again what is done and unchanged.
+        trust_factory: Whether the build's factory may run although its source is not the recorded one.
     """
 
     spec: ModelSpec
@@ -34,6 +35,12 @@ class RunContext:
     recorded: Reference
     listener: StepListener
     fresh: bool
+    trust_factory: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """What each worker may take, by the size of the model's files."""
+        return limits_for(sum(path.stat().st_size for path in self.folder(MODEL).rglob("*") if path.is_file()))
 
     def folder(self, name: str) -> Path:
         """A target's artifact, or one of the folders MODEL, PROGRAM, REFERENCE."""

@@ -35,7 +35,7 @@ from edgekit.places.catalogue import RUNTIMES, Elsewhere, elsewhere
 from edgekit.places.hosts import answered
 from edgekit.places.pack import archive, packable, write_pack
 from edgekit.places.result import Answered, read_returned
-from edgekit.report.rows import IMPORTED
+from edgekit.report.imports import IMPORTED
 from edgekit.storage.files import scratch, write_bytes
 from edgekit.target import Place
 

@@ -20,7 +20,7 @@ from edgekit.judge.verdict import Check, Verdict
 from edgekit.model.spec import Array
 from edgekit.pipeline import process, worker
 from edgekit.pipeline.compare_step import judged, sample_of
-from edgekit.pipeline.context import MODEL, REFERENCE, WORKER_TIMEOUT, RunContext
+from edgekit.pipeline.context import MODEL, REFERENCE, RunContext
 from edgekit.pipeline.evidence import evidence_of
 from edgekit.pipeline.worker import ANSWERS, PYTORCH, Measured
 from edgekit.reference.batches import arrays_of
@@ -67,7 +67,7 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     with scratch() as out:
         try:
             arguments = _arguments(context, name, made, place, str(out))
-            measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, WORKER_TIMEOUT))
+            measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, context.limits))
         except NotVerifiedHere as missing:
             return replace(missing_runtime(place, str(missing)), variant_target=made_by)
         except EdgekitError as error:
@@ -168,6 +168,7 @@ def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out
         "out": out,
         "baseline": [target.source, str(baseline)] if same is not None and (baseline / MANIFEST).is_file() else None,
         "model_folder": str(context.folder(MODEL)),
+        "trust_factory": context.trust_factory,
         "images": sample_of(made, place),
     }
 

@@ -16,7 +16,7 @@ from edgekit.judge.rows import shape_of
 from edgekit.model.folder import model_digest
 from edgekit.model.graph import capture
 from edgekit.pipeline import process, worker
-from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, WORKER_TIMEOUT, RunContext
+from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.storage.code import ReachedCode, code_of, distributions_of, joined
 from edgekit.storage.files import digest_file, digest_text, require_own, staging
 from edgekit.target import Exported, Target
@@ -74,7 +74,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             context.listener.progress(name, 0.6 * done, text)
 
         progress(0.05, "exporting")
-        answer = process.call(worker.export_target, arguments, progress, WORKER_TIMEOUT)
+        answer = process.call(worker.export_target, arguments, progress, context.limits)
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")

@@ -136,6 +136,7 @@ def verify(
     images: int | None = None,
     only: Sequence[str] = (),
     budget: Sequence[str] = (),
+    trust_factory: bool = False,
 ) -> Build:
     """Check every artifact's files and judge it again.
 
@@ -146,12 +147,13 @@ def verify(
         images: How many evaluation inputs are asked in further places; None for all.
         only: Targets; empty means all that are there.
         budget: What artifacts may cost.
+        trust_factory: Whether the build's factory may run although its source is not the recorded one.
 
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
     further, allowed = elsewhere.places_of(places), budgets.parsed(budget, registry.loadable()[0])
-    with _build(root, listener, only) as (context, names):
+    with _build(root, listener, only, trust_factory) as (context, names):
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
@@ -195,7 +197,9 @@ def import_result(root: Path, path: Path, listener: Listener) -> Build:
 
 
 @contextmanager
-def _build(root: Path, listener: Listener, only: Sequence[str]) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
+def _build(
+    root: Path, listener: Listener, only: Sequence[str], trust_factory: bool = False
+) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
     """A build that is there, held against other runs: its context, and the names of its artifacts, sources first."""
     targets, _ = registry.loadable()
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
@@ -207,10 +211,10 @@ def _build(root: Path, listener: Listener, only: Sequence[str]) -> Iterator[tupl
     if lacking := [name for name in chosen if name not in there]:
         raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(there)}")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
-        spec = load_model(root / MODEL)
+        spec = load_model(root / MODEL, trust_factory)
         require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
-        context = RunContext(spec, root, targets, recorded, listener, fresh=True)
+        context = RunContext(spec, root, targets, recorded, listener, fresh=True, trust_factory=trust_factory)
         yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
 
 

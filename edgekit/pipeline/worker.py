@@ -6,6 +6,7 @@ and answers come back as paths; committing and judging is done by whoever asked.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -21,7 +22,7 @@ from edgekit.judge import latency
 from edgekit.judge.latency import Latency
 from edgekit.judge.rows import Axes, rows_of
 from edgekit.model.source import load_model
-from edgekit.model.spec import Array
+from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline import process
 from edgekit.pipeline.repeats import Repeats
 from edgekit.pipeline.start_up import start_up
@@ -105,6 +106,7 @@ def run_artifact(
     out: str,
     baseline: tuple[str, str] | None,
     model_folder: str,
+    trust_factory: bool,
     images: int | None,
     progress: Callable[[float, str], None],
 ) -> dict[str, object]:
@@ -118,6 +120,7 @@ def run_artifact(
         out: Folder for `answers.safetensors`: arrays by `<batch>/<output>`.
         baseline: Name and folder of the target it was made from, where that can be timed too.
         model_folder: The model, for the PyTorch baseline.
+        trust_factory: Whether its factory may run although its source is not the recorded one.
         images: How many evaluation images to run; None for all (see `applicable_batches`).
         progress: Told what is going on.
 
@@ -146,7 +149,8 @@ def run_artifact(
         found = Measured(device=runtime.device, failures={**failures, **second.failures})
         if where.timed and not found.failures:
             progress(0.8, "measuring latency")
-            found = _timed(runtime, recorded, baseline, place, Path(model_folder), second)
+            eager = functools.partial(load_model, Path(model_folder), trust_factory)
+            found = _timed(runtime, recorded, baseline, place, eager, second)
             if not isinstance(runtime, SelfTimed) and _seconds() >= SHORT:
                 progress(0.95, "starting it in a fresh process")
                 found = found.model_copy(update={"start_up": _start_up(target, folder, place, recorded, Path(out))})
@@ -187,7 +191,7 @@ def _timed(
     recorded: Reference,
     baseline: tuple[str, str] | None,
     place: str,
-    model_folder: Path,
+    model: Callable[[], ModelSpec],
     second: Repeats,
 ) -> Measured:
     """Time a runtime against its baselines, or let it time itself where a clock here would time the way there too."""
@@ -205,7 +209,7 @@ def _timed(
         source = registry.find(name)
         read_artifact(Path(folder))
         runtimes[name] = source.load(Path(folder), source.place(place))
-    runtimes[PYTORCH] = EagerRuntime(load_model(model_folder))
+    runtimes[PYTORCH] = EagerRuntime(model())
     load = _load()
     times = latency.measure(runtimes, _one_image(recorded), seconds=_seconds(), answered=second.timed_answer)
     for name, other in runtimes.items():

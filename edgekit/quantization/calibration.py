@@ -7,9 +7,11 @@ file is taken from the model's own set.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -21,6 +23,9 @@ LEAST = 64
 COUNT = 300
 """Samples of a model's own set."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+"""What may be inside: whatever its name says, an EPS file would start Ghostscript."""
+LARGEST = 256 << 20  # bytes of an image's file
 
 
 @dataclass(frozen=True)
@@ -120,17 +125,19 @@ def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
 
     channels, height, width = shape[1:]
     try:
-        with Image.open(path) as image:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise ValueError(f"it is no plain file of at most {LARGEST} bytes")
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
+            if image.size != (width, height):  # before any pixel is unpacked: a small file may hold gigabytes of them
+                raise CalibrationError(
+                    f"the calibration image '{path}' is {image.width} x {image.height}: "
+                    f"'{declared.name}' takes {width} x {height}"
+                )
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.float32)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise CalibrationError(
             f"the calibration image '{path}' cannot be read ({error}): remove or replace it"
         ) from error
-    if pixels.shape[:2] != (height, width):
-        raise CalibrationError(
-            f"the calibration image '{path}' is {pixels.shape[1]} x {pixels.shape[0]}: "
-            f"'{declared.name}' takes {width} x {height}"
-        )
     planes = pixels.reshape(height, width, -1).transpose(2, 0, 1)
     return np.asarray(declared.low + planes * ((declared.high - declared.low) / 255.0), dtype=np.float32)
 
@@ -145,10 +152,12 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:
         own = _own(spec, max(count, LEAST)).inputs[declared.name]
         return np.resize(own, (count or len(own), *own.shape[1:]))
     try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: its header may ask for any size
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            raise ValueError("it holds no array of numbers")
+    except (OSError, ValueError, EOFError, OverflowError, TokenError) as error:
         raise CalibrationError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
     row = spec.shape(declared.name)[1:]
     if array.shape[1:] != row or (count and len(array) != count):
         raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {(count or 'n', *row)}")
-    return np.asarray(array, dtype=declared.dtype)
+    return np.array(array, dtype=declared.dtype)

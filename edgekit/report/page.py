@@ -17,6 +17,7 @@ from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import Measure, Result
 from edgekit.report import accuracy_plot, formats, latency_plot, pictures, trials
 from edgekit.report.rows import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.storage.visible import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -51,7 +52,12 @@ def render(study: Study) -> str:
 
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
     )
     environment.globals |= {
         "n": formats,
@@ -187,10 +193,15 @@ def prose(text: object) -> Markup:
     """A sentence with its `commands` set as code, and everything escaped."""
     from markupsafe import Markup, escape
 
-    parts = str(text).split("`")
+    parts = visible(str(text), "\n").split("`")
     if len(parts) % 2 == 0:
-        return escape(str(text))
+        return escape("`".join(parts))
     return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else escape(p) for i, p in enumerate(parts))
+
+
+def _visible(value: object) -> object:
+    """What a template writes; markup was made from texts that are visible already."""
+    return visible(value, "\n") if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def slug(text: str) -> str:

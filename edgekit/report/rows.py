@@ -7,6 +7,7 @@ says so. Artifacts that were never judged and results that came from phones are 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +16,16 @@ from typing import Any, Literal
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import CANDIDATE, RESULT, Measure, PlaceResult, Ratio, Result, Timing, read_result
+from edgekit.artifact.result import CANDIDATE, RESULT, Measure, PlaceResult, Ratio, Result, Timing
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo, read_info, tensors
+from edgekit.report.imports import IMPORTED, read_imported
 
 RowStatus = Literal["verified", "rejected", "not verified here", "not judged yet", "unreadable"]
 STATUSES: tuple[RowStatus, ...] = ("verified", "rejected", "not verified here", "not judged yet", "unreadable")
 
-IMPORTED = "imported"  # folder of results that other devices wrote
 TRIALS = Path("cache"), "trials.json"  # what a quantizing target tried, in its own cache
 
 
@@ -164,7 +165,7 @@ def read_study(folder: Path) -> Study:
     if not folder.is_dir():
         raise UsageError(f"'{folder}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
     homes = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
-    imported = sorted(path.parent for path in folder.glob(f"{IMPORTED}/*/{RESULT}"))
+    imported = sorted(path for path in folder.glob(f"{IMPORTED}/*") if os.path.lexists(path / RESULT))
     if not homes and not imported:
         raise UsageError(f"there is no artifact in '{folder}': make one with `edgekit export`")
     recorded = read_info(folder / "reference")
@@ -226,13 +227,12 @@ def _with_imports(artifacts: list[ReportedArtifact], imported: list[Path], recor
     joined = list(artifacts)
     for home in imported:
         try:
-            found = read_result(home)
+            found = read_imported(home)
         except ArtifactError as error:
             row = ReportRow(home.name, "", "", "unreadable", (_text(_local(error, home)),), origin=home.name)
             joined.append(ReportedArtifact(home.name, None, (row,)))
         else:
-            if found is not None:
-                _join(joined, found, home, recorded)
+            _join(joined, found, home, recorded)
     return sorted(joined, key=lambda each: each.target)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from edgekit.report import formats
 from edgekit.report.rows import STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.files import dump_json
+from edgekit.storage.visible import visible
 
 SCHEMA_VERSION = 2
 COLUMNS = (
@@ -139,7 +140,7 @@ def _evidence(row: ReportRow) -> str:
 
 
 def _cell(value: object) -> str:
-    text = str(value)
+    text = visible(str(value))
     formula = text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text)
     return f"'{text}" if formula else text
 
@@ -170,7 +171,7 @@ def _summary(row: ReportRow) -> str:
 
 def _text(text: str) -> str:
     """A text as Markdown shows it, whatever is in it: one line, nothing that is markup."""
-    flat = " ".join(text.split()).replace("&", "&amp;")
+    flat = visible(" ".join(text.split())).replace("&", "&amp;")
     return "".join(f"\\{letter}" if letter in "<>|`*_[]\\~" else letter for letter in flat)
 
 

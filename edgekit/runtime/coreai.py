@@ -48,7 +48,7 @@ class CoreaiRuntime:
 
     def __init__(self, folder: Path, entry: str, place: str) -> None:
         _require_host(place)
-        self._manifest = read_artifact(folder, check=False)
+        self._manifest = read_artifact(folder)
         self._loop = asyncio.new_event_loop()
         self._opened = AsyncExitStack()
         self.device = f"Core AI {version('coreai-core')}, {'Linux, CPU' if place == LINUX else 'macOS'}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.errors import ArtifactError, DependencyError
+from edgekit.errors import ArtifactError, DependencyError, ModelError
+from edgekit.model.onnx_check import check_onnx
 from edgekit.model.spec import Array
 from edgekit.runtime.threads import threads
 
@@ -96,6 +97,10 @@ def _open(model: Path, settings: Mapping[str, str]) -> onnxruntime.InferenceSess
     require_onnxruntime()
     import onnxruntime
 
+    try:
+        check_onnx(model)
+    except ModelError as error:
+        raise ArtifactError(str(error)) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads()
     options.inter_op_num_threads = 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote_to_bytes
 
 from edgekit.artifact.store import MANIFEST, read_artifact
@@ -23,6 +23,7 @@ from edgekit.storage.files import digest_file
 
 LOCAL = "127.0.0.1"
 IDLE = 30.0  # seconds a connection may say nothing
+MOST = 64  # connections at once; a browser opens six to one host
 CHUNK = 1 << 18
 ENCODINGS = {"br": ".br", "gzip": ".gz"}  # best first
 CHANGING = {"index.html", "sw.js", MANIFEST}
@@ -95,6 +96,7 @@ class Server:
 
         class Handler(_Handler):
             files = table
+            names = frozenset({LOCAL, "localhost", "[::1]", host})
 
         try:
             self._server = _Threads((host, port), Handler)
@@ -151,6 +153,24 @@ def tabulate(folder: Path) -> dict[str, Served]:
 class _Threads(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._free = threading.BoundedSemaphore(MOST)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, while there are few; else hang up."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One connection, until it is closed."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that closes a tab breaks its connections: nothing to say."""
 
@@ -161,6 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = IDLE
     files: Mapping[str, Served] = {}
+    names: frozenset[str] = frozenset()
 
     def do_GET(self) -> None:
         self._answer(body=True)
@@ -169,6 +190,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
+        if self.headers.get("Host", "").rpartition(":")[0] not in self.names:  # a page elsewhere that has its name here
+            self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name: open its own address", body)
+            return
         name = unquote_to_bytes(self.path.partition("?")[0]).decode("utf-8", "replace")
         served = self.files.get(name)
         if served is None:

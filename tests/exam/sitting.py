@@ -146,7 +146,7 @@ def _called(
     function: Callable[..., Mapping[str, object]],
     arguments: Mapping[str, object],
     progress: process.Progress = silent,
-    timeout: float = 3600,
+    limits: process.Limits | None = None,
     python: str = sys.executable,
 ) -> dict[str, object]:
     try:

@@ -14,6 +14,7 @@ from edgekit.reference.info import ReferenceInfo
 from edgekit.reference.store import Reference
 from edgekit.runtime.protocol import SelfTimed, Timings
 from edgekit.target import FP32, Place
+from edgekit.testing import small_model
 
 EDGE = AxisInfo(default=96, minimum=96, maximum=160, multiple_of=16, dynamic=True)
 AXES = {"batch": AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True), "height": EDGE, "width": EDGE}
@@ -84,7 +85,7 @@ class Clock:
 def test_a_runtime_that_times_itself_is_asked() -> None:
     clock = Clock()
     assert isinstance(clock, SelfTimed)
-    found = worker._timed(clock, recorded(), None, "cpu", Path(), Repeats({}, {}, ()))
+    found = worker._timed(clock, recorded(), None, "cpu", small_model, Repeats({}, {}, ()))
     assert found.notes == ("1 image",)
     timing = found.timings["candidate"]
     assert (timing.device, timing.runs, timing.p50) == ("a phone", 2, 2.0)

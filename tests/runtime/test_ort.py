@@ -59,9 +59,17 @@ def test_the_device_names_version_provider_and_threads(model: Path, monkeypatch:
 
 def test_a_file_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
-    with pytest.raises(ArtifactError, match=r"ONNX Runtime refuses 'bad\.onnx': ") as refused:
+    with pytest.raises(ArtifactError, match=r"bad\.onnx' is no ONNX file that can be opened: ") as refused:
         ort.OrtRuntime(tmp_path / "bad.onnx")
     assert "\n" not in str(refused.value)
+
+
+def test_a_graph_that_it_refuses_is_named(tmp_path: Path) -> None:
+    node = onnx.helper.make_node("NoSuchOperator", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y])), tmp_path / "bad.onnx")
+    with pytest.raises(ArtifactError, match=r"ONNX Runtime refuses 'bad\.onnx': "):
+        ort.OrtRuntime(tmp_path / "bad.onnx")
 
 
 def test_a_setting_reaches_the_session(model: Path) -> None:

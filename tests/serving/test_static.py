@@ -1,4 +1,5 @@
 import socket
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -181,3 +182,35 @@ def test_another_artifact_is_no_bundle(bundle: Path) -> None:
 def test_a_port_in_use_is_named(server: Server, bundle: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot listen on '127\.0\.0\.1:\d+'"):
         Server(bundle, port=urlsplit(server.url).port or 0)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "localhost.evil.example:{port}", "", ":{port}", "{port}"]
+)
+def test_a_name_that_is_not_its_own_is_refused(server: Server, host: str) -> None:
+    """A page of another site may let its own name lead to this machine (DNS rebinding)."""
+    response, body = ask(server, "/", Host=host.format(port=urlsplit(server.url).port))
+    assert (response.status, response.getheader("Content-Type")) == (421, "text/plain; charset=utf-8")
+    assert b"doctype" not in body
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}"])
+def test_its_own_names_are_answered(server: Server, host: str) -> None:
+    assert ask(server, "/", Host=host.format(port=urlsplit(server.url).port))[0].status == 200
+
+
+def test_few_connections_are_answered_at_once(server: Server) -> None:
+    address = urlsplit(server.url)
+    waiting = [socket.create_connection((str(address.hostname), address.port), timeout=10) for _ in range(64)]
+    with socket.create_connection((str(address.hostname), address.port), timeout=10) as late:
+        assert late.recv(1) == b""
+    for one in waiting:
+        one.close()
+    for _ in range(100):
+        try:
+            assert ask(server, "/")[0].status == 200
+            break
+        except (ConnectionError, OSError):
+            time.sleep(0.05)
+    else:
+        pytest.fail("no connection was free again")

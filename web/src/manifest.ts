@@ -135,7 +135,8 @@ function readAxis(read: Reader, value: unknown, at: string): Axis {
 function readFile(read: Reader, value: unknown, at: string): BundleFile {
   const file = read.record(value, at);
   const path = read.text(file.path, `${at}.path`);
-  if (path === "" || path.startsWith("/") || /[\\:\0]/.test(path) || path.split("/").includes("..")) {
+  // Only what a URL keeps as it is: a space in front of "//host" and "%2e%2e/" both lead out of the bundle's folder.
+  if (!/^[\w.@+-]+(\/[\w.@+-]+)*$/.test(path) || path.split("/").some((part) => part === "." || part === "..")) {
     read.invalid(`${at}.path`, `a relative path inside the bundle, not ${JSON.stringify(path)}`);
   }
   const sha256 = read.text(file.sha256, `${at}.sha256`);

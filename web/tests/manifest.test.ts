@@ -24,6 +24,35 @@ test.each([
   expect(() => parseManifest({ ...manifest(), ...change }, "http://x/manifest.json")).toThrow(sentence);
 });
 
+test.each([
+  " //evil.example/x",
+  "//evil.example/x",
+  "\t//evil.example/x",
+  "%2e%2e/x",
+  "a/%2E%2e/%2e./x",
+  "a/../x",
+  "./x",
+  "a//x",
+  "a/",
+  "x?y",
+  "x#y",
+  "http:x",
+  "a\\..\\x",
+  "a\n/x",
+  "",
+])("the path %j is refused", (path) => {
+  const files = [...(manifest().files as object[]), { path, size: 1, sha256: "0".repeat(64) }];
+  expect(() => parseManifest({ ...manifest(), files }, "http://x/manifest.json")).toThrow("relative path inside the bundle");
+});
+
+test("names that edgekit writes stay in the bundle's folder", () => {
+  for (const path of ["model.fp32.onnx", "ort/ort-wasm-simd-threaded.jsep.wasm", "assets/page-B1_x.js", "a@b/c+d"]) {
+    const files = [...(manifest().files as object[]), { path, size: 1, sha256: "0".repeat(64) }];
+    expect(parseManifest({ ...manifest(), files }, "u").files.at(-1)?.path).toBe(path);
+    expect(new URL(path, "http://x/y/").href).toBe(`http://x/y/${path}`);
+  }
+});
+
 test.each([null, [], "text", 3])("%j is no manifest", (value) => {
   expect(() => parseManifest(value, "u")).toThrow(ManifestError);
 });

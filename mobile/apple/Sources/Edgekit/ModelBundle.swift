@@ -80,8 +80,15 @@ public struct ModelBundle: Sendable {
         try ModelBundle.verifiedData(path, in: folder, files: files)
     }
 
-    /// The URL of a file or package.
-    public func url(_ path: String) -> URL { folder.appendingPathComponent(path) }
+    /// The URL of a file or package, after the size and hash of each of its files were verified.
+    public func url(_ path: String) throws -> URL {
+        let own = files.filter { $0.path == path || $0.path.hasPrefix("\(path)/") }
+        guard !own.isEmpty else {
+            throw EdgekitError("bundle.json does not list the file '\(path)': export the assets again")
+        }
+        for file in own { try ModelBundle.verify(file, in: folder) }
+        return folder.appendingPathComponent(path)
+    }
 
     /// The query encoder, or nil for a model without queries.
     public func encoder() throws -> QueryEncoder? {

@@ -4,7 +4,8 @@ import Foundation
 
 /// A `.mlpackage` in Core ML.
 ///
-/// The package is compiled once and stored in the caches folder under its hash: compiling a large one takes minutes. Which
+/// The package is compiled once and stored in the caches folder under its hash: compiling a large one takes minutes. What was
+/// compiled is hashed, and compiled again where the stored copy differs from that hash. Which
 /// compute units are correct and fast depends on the device; `selfTest` and `Bench` measure it.
 public final class CoreMLRunner: Runner {
     public let model: Edgekit.Model
@@ -14,7 +15,7 @@ public final class CoreMLRunner: Runner {
     public init(_ bundle: ModelBundle, _ target: String, units: MLComputeUnits = .all) async throws {
         model = try bundle.model(target)
         self.units = units
-        let compiled = try await CoreMLRunner.compiled(bundle.url(model.path), key: model.artifactSHA256)
+        let compiled = try await CoreMLRunner.compiled(try bundle.url(model.path), key: model.artifactSHA256)
         let configuration = MLModelConfiguration()
         configuration.computeUnits = units
         loaded = try await MLModel.load(contentsOf: compiled, configuration: configuration)
@@ -50,10 +51,16 @@ public final class CoreMLRunner: Runner {
         let home = caches.appendingPathComponent("edgekit", isDirectory: true)
         try files.createDirectory(at: home, withIntermediateDirectories: true)
         let cached = home.appendingPathComponent("\(key.prefix(16)).mlmodelc", isDirectory: true)
-        if files.fileExists(atPath: cached.path) { return cached }
+        let seal = home.appendingPathComponent("\(key.prefix(16)).sha256")
+        if let recorded = try? String(contentsOf: seal, encoding: .utf8), let found = try? sha256(ofFolder: cached),
+            found == recorded
+        {
+            return cached
+        }
         let temporary = try await MLModel.compileModel(at: package)
         _ = try? files.removeItem(at: cached)
         try files.moveItem(at: temporary, to: cached)
+        try sha256(ofFolder: cached).write(to: seal, atomically: true, encoding: .utf8)
         return cached
     }
 }

@@ -121,7 +121,11 @@ private class Index(val name: String, val reference: Reference, val models: List
 class FolderSource(private val folder: File) : Source {
     override fun open(path: String): InputStream = File(folder, path).inputStream()
 
-    override fun file(info: FileInfo): File = File(folder, info.path)
+    override fun file(info: FileInfo): File {
+        val file = File(folder, info.path)
+        if (!ModelCopy.isIntact(file, info)) throw ModelBundle.damaged(info.path)
+        return file
+    }
 }
 
 /** The content of presence.json. */

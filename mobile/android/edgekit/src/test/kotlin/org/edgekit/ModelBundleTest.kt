@@ -24,6 +24,7 @@ class ModelBundleTest {
         File(folder, "toy/model.ptl").writeBytes(byteArrayOf(1, 2, 3, 5))
         val error = assertFailsWith<EdgekitException> { ModelBundle(FolderSource(folder)).verify() }
         assertContains(error.message.orEmpty(), "'toy/model.ptl' is damaged")
+        assertFailsWith<EdgekitException> { bundle.file(model) }
     }
 
     @Test

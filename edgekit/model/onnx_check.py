@@ -1,0 +1,190 @@
+"""What an ONNX file asks for, read before any library opens it: a file is hostile until it has been looked through.
+
+onnx's checker lets a file of 72 bytes ask for 4 TiB, and ONNX Runtime opens whatever path its external data name. So
+the file's Protocol Buffers are walked here, without making anything of them: each message lies inside its parent,
+nothing is nested deeper or more numerous than models are, each tensor holds the bytes that its shape asks for, and none
+lies in another file. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+
+What a graph makes while it runs (a ConstantOfShape of any size) is bounded by a worker's limits, not here.
+"""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import NoReturn
+
+from edgekit.errors import ModelError
+
+LARGEST = 2 << 30  # bytes; Protocol Buffers hold no more
+DEEPEST = 40  # messages in messages: each branch of a graph in a branch adds three
+MOST_FIELDS = 5_000_000
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MESSAGES: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 11: "value", 12: "value", 13: "value", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {
+        5: "tensor",
+        6: "graph",
+        10: "tensor",
+        11: "graph",
+        14: "type",
+        15: "type",
+        22: "sparse",
+        23: "sparse",
+    },
+    "function": {7: "node", 11: "attribute"},
+    "training": {1: "graph", 2: "graph"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "value": {2: "type"},
+    "type": {4: "sequence", 5: "map", 9: "sequence"},
+    "sequence": {1: "type"},
+    "map": {2: "type"},
+}
+"""For each kind of message its fields that are messages of a kind."""
+_BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16}
+_BITS |= {17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2}
+"""Bits of one value by TensorProto.DataType; texts (8) have none."""
+_STRING = 8
+_DIMS, _TYPE, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
+_TYPED = {4, 5, 6, 7, 10, 11}
+"""Fields of a tensor that hold its values one by one."""
+
+Data = bytes | mmap.mmap
+
+
+def check_onnx(path: Path) -> None:
+    """Look through an ONNX file.
+
+    Raises:
+        ModelError: If it is no plain file, is damaged, is too large, too deep, or asks for memory or files that it does
+            not bring.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= LARGEST:
+            _refuse(f"is no plain file of 1 to {LARGEST} bytes")
+        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            check_bytes(data)
+    except OSError as error:
+        raise ModelError(f"'{path}' cannot be read ({error.strerror}): check its name and its rights") from error
+    except _RefusalError as refused:
+        raise ModelError(f"'{path}' is no ONNX file that can be opened: it {refused}; export it again") from refused
+
+
+def check_bytes(data: Data) -> None:
+    """As `check_onnx`, of what a file holds; raises ValueError with what is wrong."""
+    walk = _Walk(data)
+    walk.message("model", 0, len(data), 0)
+    if not walk.nodes:
+        _refuse("has no nodes")
+
+
+class _RefusalError(ValueError):
+    """What is wrong with a file."""
+
+
+@dataclass
+class _Walk:
+    data: Data
+    fields: int = 0
+    nodes: int = 0
+
+    def message(self, kind: str, start: int, end: int, depth: int) -> None:
+        """One message and all in it."""
+        if depth > DEEPEST:
+            _refuse(f"is nested deeper than {DEEPEST} messages")
+        if kind == "tensor":
+            self.tensor(start, end)
+            return
+        self.nodes += kind == "node"
+        inner = _MESSAGES[kind]
+        for number, wire, first, last in self.split(start, end):
+            if number in inner:
+                if wire != _BYTES:
+                    _refuse("has a message that is a number")
+                self.message(inner[number], first, last, depth + 1)
+
+    def tensor(self, start: int, end: int) -> None:
+        """A tensor: its values lie in it, as many as its shape asks for."""
+        dims: list[int] = []
+        kind = raw = typed = texts = 0
+        has_raw, name = False, ""
+        for number, wire, first, last in self.split(start, end):
+            if number == _DIMS:
+                dims += self.numbers(wire, first, last)
+            elif number == _TYPE:
+                kind = self.numbers(wire, first, last)[-1]
+            elif number == _NAME:
+                name = self.data[first : min(last, first + 60)].decode(errors="replace")
+            elif number == _RAW:
+                has_raw, raw = True, last - first
+            elif number in _TYPED:
+                typed, texts = typed + last - first, texts + 1
+            elif number == _EXTERNAL or (number == _LOCATION and any(self.numbers(wire, first, last))):
+                _refuse(f"keeps the tensor '{name}' in another file: save it as one, with onnx.save(onnx.load(path))")
+        count = prod(dims) if all(0 <= size < 1 << 40 for size in dims) and len(dims) <= 64 else -1
+        if count < 0:
+            _refuse(f"has the tensor '{name}' of an impossible shape")
+        if kind not in _BITS and kind != _STRING:
+            _refuse(f"has the tensor '{name}' of the unknown type {kind}")
+        needed = (count * _BITS.get(kind, 0) + 7) // 8
+        if (has_raw and raw != needed) or (not has_raw and count > (texts if kind == _STRING else typed)):
+            _refuse(f"has the tensor '{name}' whose shape asks for {count} values, which are not there")
+
+    def numbers(self, wire: int, first: int, last: int) -> list[int]:
+        """Integers of a field: one, or several that are packed."""
+        if wire not in (_VARINT, _BYTES):
+            _refuse("has a number of the wrong kind")
+        found = []
+        while first < last:
+            value, first = self.varint(first, last)
+            found.append(value)
+            if len(found) > MOST_FIELDS:
+                _refuse(f"has more than {MOST_FIELDS} fields")
+        return found or [0]
+
+    def split(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """Number, wire type, and where the value lies, of each field of a message."""
+        sizes: dict[int, Callable[[int], int]] = {_FIXED64: lambda at: at + 8, _FIXED32: lambda at: at + 4}
+        while start < end:
+            self.fields += 1
+            if self.fields > MOST_FIELDS:
+                _refuse(f"has more than {MOST_FIELDS} fields")
+            tag, start = self.varint(start, end)
+            number, wire = tag >> 3, tag & 7
+            if wire == _BYTES:
+                size, start = self.varint(start, end)
+                last = start + size
+            elif wire == _VARINT:
+                last = self.varint(start, end)[1]
+            elif wire in sizes:
+                last = sizes[wire](start)
+            else:
+                _refuse(f"has a field of the unknown kind {wire}")
+            if last > end or not number:
+                _refuse("is damaged: a field goes beyond its message")
+            yield number, wire, start, last
+            start = last
+
+    def varint(self, at: int, end: int) -> tuple[int, int]:
+        """An integer of up to ten bytes, and where it ends."""
+        value = 0
+        for place in range(10):
+            if at + place >= end:
+                break
+            byte = self.data[at + place]
+            value |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return value, at + place + 1
+        raise _RefusalError("is damaged: a number has no end")
+
+
+def _refuse(why: str) -> NoReturn:
+    raise _RefusalError(why)

@@ -1,0 +1,165 @@
+"""Results that other devices wrote: `imported/<name>/result.json` in a build. Whoever wrote one may have meant harm.
+
+A result is checked before it is taken in (`add_result`) and again whenever it is read, since anyone may copy a folder:
+its size before its content, then its JSON and its values. One that fails is refused in a sentence, and the report shows
+it as unreadable beside everything else.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from edgekit.artifact.result import RESULT, Result, Timing
+from edgekit.errors import ArtifactError, UsageError
+from edgekit.storage.files import write_bytes
+from edgekit.storage.visible import visible
+
+IMPORTED = "imported"
+LARGEST = 1 << 20  # bytes; a phone's result is about 2 KiB
+LARGEST_MAPS = 256 << 20  # bytes of score maps that lie beside a result
+MOST_VALUES = 50_000
+LONGEST_TEXT = 2_000  # characters
+LONGEST_NAME = 100  # characters of an imported folder's name
+LONGEST_TIME = 1e9  # milliseconds: eleven days
+LARGEST_RATIO = 1e6
+_CURE = "measure again on that device"
+
+
+def add_result(build: Path, path: Path, name: str) -> Path:
+    """Copy a result that another device wrote into a build.
+
+    Args:
+        build: The model's build folder.
+        path: The result.json.
+        name: What the report calls it, for example "pixel-8-onnx"; letters, digits, dots, dashes and underscores.
+
+    Returns:
+        The file in the build.
+
+    Raises:
+        ArtifactError: If the result cannot be taken.
+        UsageError: If there is no build, or the name is no plain one.
+    """
+    if not build.is_dir():
+        raise UsageError(f"'{build}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
+    plain = name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if not plain or name.startswith(".") or len(name) > LONGEST_NAME:
+        raise UsageError(
+            f"'{visible(name)[:LONGEST_NAME]}' names no imported result: take up to {LONGEST_NAME} letters, digits, "
+            "dots, dashes and underscores, for example 'pixel-8-onnx'"
+        )
+    data = _content(path)
+    _checked(data, path)
+    home = build / IMPORTED / name
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        write_bytes(home / RESULT, data)
+    except OSError as error:
+        raise UsageError(f"cannot write to '{home}' ({error.strerror}): make the folder writable") from error
+    return home / RESULT
+
+
+def read_imported(home: Path) -> Result:
+    """The result of an imported folder.
+
+    Raises:
+        ArtifactError: If it cannot be taken.
+    """
+    for maps in home.glob("scores-*.safetensors"):
+        if maps.is_symlink() or not maps.is_file() or maps.stat().st_size > LARGEST_MAPS:
+            _refuse(maps, f"is no plain file of at most {LARGEST_MAPS} bytes")
+    return _checked(_content(home / RESULT), home / RESULT)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            _refuse(path, "is no plain file")
+        if found.st_size > LARGEST:
+            _refuse(path, f"has {found.st_size} bytes, more than {LARGEST}")
+        with path.open("rb") as stream:
+            return stream.read(LARGEST)
+    except (OSError, ValueError) as error:
+        _refuse(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")
+
+
+def _checked(data: bytes, path: Path) -> Result:
+    try:
+        given = json.loads(data, parse_constant=_no_number, object_pairs_hook=_once)
+        _plain(given)
+        found = Result.model_validate_json(data)
+        _possible(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        _refuse(path, f"is damaged at '{'.'.join(map(str, first['loc']))}': {first['msg']}")
+    except (ValueError, RecursionError) as error:
+        _refuse(path, f"is damaged: {error}")
+    return found
+
+
+def _plain(given: object) -> None:
+    """See that what was read holds few values, short texts and numbers of 64 bits."""
+    waiting, count = [given], 0
+    while waiting:
+        value = waiting.pop()
+        count += 1
+        if count > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES} values")
+        if isinstance(value, dict):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, str):
+            _text(value)
+        elif isinstance(value, int | float) and not abs(value) < 1 << 63:
+            raise ValueError("it holds a number of more than 64 bits")
+
+
+def _text(value: str) -> None:
+    if len(value) > LONGEST_TEXT:
+        raise ValueError(f"it holds a text of {len(value)} characters, more than {LONGEST_TEXT}")
+    if visible(value) != value:
+        raise ValueError(f"it holds a text with a character that cannot be shown: '{visible(value)[:80]}'")
+
+
+def _possible(found: Result) -> None:
+    """See that sizes are sizes, times are times and ratios are ratios, and that there is a verdict at all."""
+    if not found.places:
+        raise ValueError("it names no place")
+    if found.size < 0:
+        raise ValueError(f"its size is '{found.size}'")
+    for place in found.places:
+        for timing in place.timings.values():
+            _times(timing)
+        for ratio in place.ratios:
+            if not all(0 < value <= LARGEST_RATIO for value in (ratio.value, ratio.low, ratio.high)):
+                raise ValueError(f"a ratio is not in 0 to {LARGEST_RATIO:g}")
+
+
+def _times(timing: Timing) -> None:
+    points = (timing.p50, timing.p90, timing.p95, timing.p99, timing.mean)
+    if not all(0 <= value <= LONGEST_TIME for value in (*points, timing.std)) or timing.runs < 1:
+        raise ValueError(f"a latency is not in 0 to {LONGEST_TIME:g} ms, or has no runs")
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"it holds '{name}', which is no number")
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    listed = list(pairs)
+    made = dict(listed)
+    if len(made) != len(listed):
+        raise ValueError("it names one thing twice")
+    return made
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise ArtifactError(f"the imported result '{visible(str(path))}' {visible(why)}: {_CURE}")
