@@ -20,7 +20,8 @@ import numpy as np
 
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.model import checkpoint, onnx_file
-from edgekit.model.source import CONFIG, load_model
+from edgekit.model.folder import CONFIG
+from edgekit.model.source import load_model
 from edgekit.model.spec import Input
 from edgekit.quantization import calibration
 from edgekit.report.imports import read_imported

@@ -10,7 +10,8 @@ import pytest
 
 from edgekit.errors import ModelError
 from edgekit.model import factory
-from edgekit.model.source import CONFIG, load_model, resolve_model, save_model
+from edgekit.model.folder import CONFIG
+from edgekit.model.source import load_model, resolve_model, save_model
 from tests.command import exit_code
 
 MARKED = """
