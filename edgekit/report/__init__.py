@@ -12,10 +12,11 @@ from pathlib import Path
 from edgekit.errors import UsageError
 from edgekit.report import page
 from edgekit.report import text as text_report
+from edgekit.report.junit import to_junit
 from edgekit.report.rows import ReportRow, Study, read_study
 from edgekit.storage.files import write_text
 
-__all__ = ["Report", "ReportRow", "Study", "write"]
+__all__ = ["Report", "ReportRow", "Study", "write_junit", "write_report"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,3 +56,18 @@ def write_report(folder: Path) -> Report:
             f"cannot write the report to '{folder}' ({error.strerror}): make the folder writable"
         ) from error
     return report
+
+
+def write_junit(study: Study, path: Path) -> None:
+    """Write a study as JUnit XML, atomically; folders above it are made.
+
+    Raises:
+        UsageError: If it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, to_junit(study))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write '{path}' ({error.strerror}): name a file in a folder that you may write to"
+        ) from error

@@ -56,7 +56,7 @@ def to_markdown(study: Study) -> str:
     """The summary table, the reasons and the notes."""
     reference = study.reference
     judge = reference.missing or f"{reference.device}, fp32"
-    lines = [f"# {_text(study.name)}: edgekit report", "", f"Reference: **{_text(judge)}**.", ""]
+    lines = [f"# {escaped(study.name)}: edgekit report", "", f"Reference: **{escaped(judge)}**.", ""]
     if reference.kind == "cpu":
         lines += ["> The reference was made on a **CPU**: no GPU has confirmed these verdicts.", ""]
     lines += [
@@ -66,16 +66,16 @@ def to_markdown(study: Study) -> str:
     lines += [_summary(row) for row in study.rows]
     timed = [(row, formats.protocol(row.timing, row.processor)) for row in study.rows if row.timing]
     if timed:
-        lines += ["", "## Latency", "", *(f"- **{_text(row.label)}**: {_text(told)}" for row, told in timed)]
+        lines += ["", "## Latency", "", *(f"- **{escaped(row.label)}**: {escaped(told)}" for row, told in timed)]
     sentences = [(row, text) for row in study.rows for text in (*map(str, row.reasons), *map(str, row.notes))]
     if sentences:
         lines += ["", "## What to know", ""]
-        lines += [f"- {MARKS[row.status]} **{_text(row.label)}**: {_text(text)}" for row, text in sentences]
+        lines += [f"- {MARKS[row.status]} **{escaped(row.label)}**: {escaped(text)}" for row, text in sentences]
     exporters = [(found.target, note) for found in study.artifacts if found.manifest for note in found.manifest.notes]
     if exporters:
         lines += ["", "## What the exporters say", ""]
-        lines += [f"- **{_text(target)}**: {_text(note)}" for target, note in exporters]
-    noise = [f"{_text(n.output)} {_text(n.between)} {formats.plain(n.value)}" for n in reference.noise]
+        lines += [f"- **{escaped(target)}**: {escaped(note)}" for target, note in exporters]
+    noise = [f"{escaped(n.output)} {escaped(n.between)} {formats.plain(n.value)}" for n in reference.noise]
     if noise:
         lines += ["", f"The reference's own noise, largest absolute difference: {', '.join(noise)}."]
     return "\n".join(lines) + "\n"
@@ -154,12 +154,12 @@ def _is_number(text: str) -> bool:
 
 def _summary(row: ReportRow) -> str:
     measures = (row.error, row.worst("spearman"), row.worst("agreement"), row.drop)
-    against = f"{formats.speed(row.ratios[0])} {_text(row.ratios[0].baseline)}" if row.ratios else formats.NONE
+    against = f"{formats.speed(row.ratios[0])} {escaped(row.ratios[0].baseline)}" if row.ratios else formats.NONE
     cells = [
         f"{MARKS[row.status]} {row.status}{f' ({row.qualifier})' if row.qualifier else ''}",
-        _text(row.target),
-        _text(row.precision),
-        _text(" ".join(part for part in (row.place, row.origin) if part)),
+        escaped(row.target),
+        escaped(row.precision),
+        escaped(" ".join(part for part in (row.place, row.origin) if part)),
         formats.size(row.size),
         *(formats.measured(measure) for measure in measures),
         formats.milliseconds(row.timing.p50 if row.timing else None),
@@ -168,7 +168,7 @@ def _summary(row: ReportRow) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """A text as Markdown shows it, whatever is in it: one line, nothing that is markup."""
     flat = " ".join(text.split()).replace("&", "&amp;")
     return "".join(f"\\{letter}" if letter in "<>|`*_[]\\~" else letter for letter in flat)
