@@ -25,6 +25,7 @@ from edgekit.model.source import factory_of, resolve_model
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.model.weights import with_weights
 from edgekit.pipeline import run
+from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -89,9 +90,10 @@ def export(
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
     spec = _spec(_given(model, example, axes, weights), evaluation, calibration, reference)
-    spec = _signed(spec, name, author, licence)
+    spec, wanted, given = _signed(spec, name, author, licence), _names(targets), options or {}
+    told = command_of(model, wanted, given, weights=weights, name=name, author=author, licence=licence)
     with shown(progress) as listener:
-        return run.export(spec, _names(targets), Path(output) / spec.name, options or {}, listener, fresh)
+        return run.export(spec, wanted, Path(output) / spec.name, given, listener, fresh, told)
 
 
 def quantize(

@@ -14,12 +14,14 @@ from edgekit import registry, report
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
+from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model import onnx_file
 from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
 from edgekit.model.spec import ModelSpec
+from edgekit.pipeline import asked
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
@@ -37,7 +39,13 @@ Options = Mapping[str, Mapping[str, object]]
 
 
 def export(
-    spec: ModelSpec, wanted: tuple[str, ...], root: Path, options: Options, listener: Listener, fresh: bool = False
+    spec: ModelSpec,
+    wanted: tuple[str, ...],
+    root: Path,
+    options: Options,
+    listener: Listener,
+    fresh: bool = False,
+    command: str = "",
 ) -> Build:
     """Export a model to targets and judge each.
 
@@ -48,6 +56,7 @@ def export(
         options: Options by target and name.
         listener: Told what happens.
         fresh: Whether to export and judge again although nothing changed.
+        command: What the report names as the command of this run.
 
     Raises:
         EdgekitError: For what concerns all targets: the model, the reference, an unknown target or option. What
@@ -55,7 +64,9 @@ def export(
     """
     targets, _ = registry.loadable()
     from_onnx = onnx_file.file_of(spec.module) is not None
-    order, chosen = planned(_made_from_onnx(targets) if from_onnx and not wanted else targets, wanted, options)
+    possible = _made_from_onnx(targets) if from_onnx and not wanted else targets
+    order, chosen = planned(possible, wanted, options)
+    record = asked.started(command)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         sweep(root)
         listener.progress(MODEL, 0.5, "writing the model")
@@ -75,8 +86,8 @@ def export(
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
-        if any((context.folder(target) / MANIFEST).is_file() for target in order):
-            report.write_report(root)
+        asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
+        report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
 
 
@@ -136,6 +147,7 @@ def verify(root: Path, listener: Listener) -> Build:
             except EdgekitError as error:
                 outcomes.append(TargetOutcome(name, context.folder(name), "failed", str(error)))
             listener.finished(outcomes[-1])
+        asked.ended(root, read_run(root), outcomes, {})
         report.write_report(root)
         return Build(tuple(outcomes), root, recorded.device)
 
@@ -150,7 +162,8 @@ def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
 
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
-    return tuple(n for n, target in targets.items() if not registry.missing(target) and not target.unavailable_reason())
+    left_out = asked.not_installed(targets)
+    return tuple(name for name in targets if name not in left_out)
 
 
 def _save_program(captured: Capture, root: Path, listener: StepListener) -> None:

@@ -13,7 +13,8 @@ from edgekit.errors import UsageError
 from edgekit.report import page
 from edgekit.report import text as text_report
 from edgekit.report.junit import to_junit
-from edgekit.report.rows import ReportRow, Study, read_study
+from edgekit.report.rows import read_study
+from edgekit.report.study import ReportRow, Study
 from edgekit.storage.files import write_text
 
 __all__ = ["Report", "ReportRow", "Study", "write_junit", "write_report"]

@@ -22,17 +22,20 @@ from edgekit.judge.metrics import compare
 from edgekit.model.spec import Array, Output
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
-from edgekit.report.rows import ReportRow, RowStatus
+from edgekit.report.study import ReportRow, RowStatus
 
 Subject = Literal["verdict", "asked", "size", "speed", "accuracy", "image"]
 SUBJECTS: tuple[Subject, ...] = ("verdict", "asked", "accuracy", "image", "speed", "size")
 NOT_MEASURED = "not measured"
-_RANKS: dict[RowStatus, int] = {
+RANKS: dict[RowStatus, int] = {
     "verified": 0,
     "not verified here": 1,
     "not judged yet": 1,
+    "not installed": 1,
     "rejected": 2,
     "unreadable": 2,
+    "failed": 2,
+    "skipped": 2,
 }
 _DB = 20.0  # decibels per factor of ten in amplitude
 
@@ -125,7 +128,7 @@ def changes(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
 
 
 def _verdict(old: ReportRow, new: ReportRow) -> Iterator[Change]:
-    worse = _RANKS[new.status] > _RANKS[old.status]
+    worse = RANKS[new.status] > RANKS[old.status]
     if worse or (new.status == "verified" and old.status != "verified"):
         yield Change(new.label, "verdict", not worse, "", old.status, new.status)
 

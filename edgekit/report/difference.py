@@ -9,13 +9,15 @@ from typing import Any
 
 from edgekit.artifact.metric import share
 from edgekit.reference.info import ReferenceInfo
-from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
-from edgekit.report.rows import Study, read_study
+from edgekit.report.change import RANKS, SUBJECTS, Allowed, Change, Side, changes
+from edgekit.report.rows import read_study
+from edgekit.report.study import Study
 from edgekit.report.text import escaped
 
 SCHEMA_VERSION = 1
 MOST = 6  # changes of one artifact in text and Markdown; all of them are in the JSON
 ABSENT = "not in the build"
+NOT_INSTALLED = "not installed"  # asks nothing of the artifact
 MODEL_DROP = 0.002
 """Of the task metric's mean: what fp32 artifacts may lose beside their model (`edgekit.judge.tolerance`)."""
 
@@ -121,11 +123,11 @@ def _changes(old: Study, new: Study, allowed: Allowed) -> Iterator[Change]:
         counterparts = _counterparts(side, now)
         for there in counterparts:
             yield from changes(side, there, allowed)
-        if not counterparts:
+        if not counterparts and side.row.status != NOT_INSTALLED:
             yield Change(label, "verdict", False, "", side.row.status, ABSENT)
     for label, side in now.items():
-        if not _counterparts(side, was):
-            good = side.row.status not in ("rejected", "unreadable")
+        if not _counterparts(side, was) and side.row.status != NOT_INSTALLED:
+            good = RANKS[side.row.status] < RANKS["rejected"]
             yield Change(label, "verdict", good, "", ABSENT, side.row.status)
 
 

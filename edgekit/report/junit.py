@@ -9,9 +9,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from edgekit.report import formats
-from edgekit.report.rows import ReportedArtifact, ReportRow, Study
+from edgekit.report.study import ReportedArtifact, ReportRow, Study
 
-FAILURES = ("rejected", "unreadable")
+FAILURES = ("rejected", "unreadable", "failed")
 
 
 def to_junit(study: Study) -> str:
