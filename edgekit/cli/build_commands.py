@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, Verbose, app
+from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, Quiet, Verbose, app
 from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.errors import UsageError
 
@@ -53,6 +53,7 @@ def export(
     licence: Annotated[str | None, typer.Option("--licence", help="SPDX name of the weights' licence.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
     verbose: Verbose = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Export a model, prove each artifact against the reference, and write the report."""
@@ -68,10 +69,10 @@ def export(
         author=author,
         licence=licence,
         fresh=fresh,
-        progress=_progress(as_json),
+        progress=_progress(as_json or quiet),
     )
     _show_reports(build, verbose)
-    _conclude(build, as_json)
+    _conclude(build, as_json, quiet)
 
 
 @app.command(
@@ -99,6 +100,7 @@ def quantize(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
     verbose: Verbose = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
@@ -114,25 +116,25 @@ def quantize(
         reduce_range=reduce_range,
         output=output,
         fresh=fresh,
-        progress=_progress(as_json),
+        progress=_progress(as_json or quiet),
     )
     _show_reports(build, verbose)
     made = build[api.INT8]
     notes = made.manifest.notes if made.manifest is not None else ()
     found = trials.read_trials(build.path, api.INT8) if notes else ()
-    if not as_json:
+    if not as_json and not quiet:
         show_trials(found, notes)
-    _conclude(build, as_json, trials=[asdict(trial) for trial in found])
+    _conclude(build, as_json, quiet, trials=[asdict(trial) for trial in found])
     if made.slower:
         sys.exit(REJECTED)
 
 
 @app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
-def verify(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
+def verify(build: BuildFolder = DEFAULT_BUILD, quiet: Quiet = False, as_json: Json = False) -> None:
     """Check every artifact's files, run it again, and judge it again."""
     from edgekit import api
 
-    _conclude(api.verify(build, progress=_progress(as_json)), as_json)
+    _conclude(api.verify(build, progress=_progress(as_json or quiet)), as_json, quiet)
 
 
 @app.command(
@@ -212,8 +214,8 @@ def _options(given: list[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def _progress(as_json: bool) -> Literal["auto", "none"]:
-    return "none" if as_json else "auto"
+def _progress(silent: bool) -> Literal["auto", "none"]:
+    return "none" if silent else "auto"
 
 
 def _show_reports(build: Build, verbose: bool) -> None:
@@ -224,14 +226,14 @@ def _show_reports(build: Build, verbose: bool) -> None:
             print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
 
 
-def _conclude(build: Build, as_json: bool, **more: object) -> None:
+def _conclude(build: Build, as_json: bool, quiet: bool = False, **more: object) -> None:
     if as_json:
         print(json.dumps({**build.as_record(), **more}, indent=2))
     else:
         from edgekit.cli.console import show_build
 
-        show_build(build)
-    statuses = {outcome.status for outcome in build.outcomes}
+        show_build(build, quiet)
+    statuses = {outcome.status for outcome in build.faults}
     if "rejected" in statuses:
         sys.exit(REJECTED)
     if "failed" in statuses:

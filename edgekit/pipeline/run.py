@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from edgekit import registry, report
@@ -27,6 +28,7 @@ from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
+from edgekit.pipeline.parts import parts_of
 from edgekit.pipeline.variants import made_and_evaluated
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
@@ -65,7 +67,7 @@ def export(
     targets, _ = registry.loadable()
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = _made_from_onnx(targets) if from_onnx and not wanted else targets
-    order, chosen = planned(possible, wanted, options)
+    order, chosen, brought = planned(possible, wanted, options)
     record = asked.started(command)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         sweep(root)
@@ -82,7 +84,8 @@ def export(
         listener.started(order, read_durations(root / CACHE))
         for target in order:
             began = time.monotonic()
-            outcomes[target] = _one(context, target, chosen[target], outcomes)
+            made = _one(context, target, chosen[target], outcomes)
+            outcomes[target] = replace(made, part_of=brought.get(target, ""))
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
@@ -93,25 +96,28 @@ def export(
 
 def planned(
     targets: Mapping[str, Target], wanted: tuple[str, ...], options: Options
-) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]]]:
-    """The targets of a run, sources first, and the options of each with their types.
+) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
+    """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
 
     Raises:
         EdgekitError: For an unknown target or option, an impossible value, or a library that is not installed.
     """
+    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
+        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
     for one in wanted:
         if one not in targets and one in registry.available():
             registry.find(one)  # a broken plug-in that was asked for says why
-    order = registry.ordered(registry.select_targets(wanted, targets) if wanted else _installed(targets), targets)
+    selected = registry.select_targets(wanted, targets) if wanted else _installed(targets)
+    brought = parts_of(selected, targets, options)
+    order = registry.ordered((*selected, *brought), targets)
     for target in order if wanted else ():
         registry.require(target, targets[target])
     _check_options(options, order, targets)
-    return order, {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
+    typed = {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
+    return order, typed, brought
 
 
 def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:
-    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
-        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
     for name in options:
         if name not in targets:
             registry.select_targets((name,), targets)  # says what is near

@@ -80,7 +80,7 @@ class TargetContract:
     def test_is_judged_as_expected(self, builds: Path) -> None:
         """The small model reaches the expected verdict in every place."""
         found = read_artifact(builds / "small" / self.name)
-        places = [place.name for place in registry.find(self.name).places]
+        places = [place.name for place in registry.find(self.name).places_of(found)]
         expected = dict.fromkeys(places, "verified") | dict(self.statuses)
         assert {v.place: v.status for v in found.verdicts} == expected, [v.reason for v in found.verdicts]
 
