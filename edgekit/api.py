@@ -21,6 +21,7 @@ from edgekit.errors import UsageError
 from edgekit.model.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.pipeline import given_model, run
+from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -91,18 +92,11 @@ def export(
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
     spec = given_model.completed(given_model.given(model, example, axes, weights), evaluation, calibration, reference)
-    spec = given_model.signed(spec, name, author, licence)
+    spec, wanted, given = given_model.signed(spec, name, author, licence), _names(targets), options or {}
+    told = command_of(model, wanted, given, weights=weights, name=name, author=author, licence=licence)
+    folder, there, allowed = Path(output) / spec.name, _texts(places), _texts(budget)
     with shown(progress) as listener:
-        return run.export(
-            spec,
-            _names(targets),
-            Path(output) / spec.name,
-            options or {},
-            listener,
-            fresh,
-            _texts(places),
-            _texts(budget),
-        )
+        return run.export(spec, wanted, folder, given, listener, fresh, told, there, allowed)
 
 
 def quantize(

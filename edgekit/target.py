@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
-from edgekit.artifact.manifest import Variant
+from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.option import Option, OptionValue
 from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
@@ -59,6 +59,11 @@ __all__ = [
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
 T = TypeVar("T", bound=OptionValue)
+
+
+def no_parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
+    """What a target that is no bundle brings with it."""
+    return ()
 
 
 def silent(done: float, text: str) -> None:
@@ -208,6 +213,8 @@ class Target:
             name of another target (its artifact folder).
         takes_onnx: Whether it can be made of a model that is an ONNX file, for which there is no program.
         optional_sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
+        parts: Of a bundle: what is made with it although nobody named it, in view of its options: groups of targets
+            among its `optional_sources`, of which any can stand in for the others.
         needs: Libraries that must be importable.
         unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
             can. Such a target is left out where the user names none.
@@ -223,11 +230,17 @@ class Target:
     source: str = "model"
     takes_onnx: bool = False
     optional_sources: tuple[str, ...] = ()
+    parts: Callable[[Mapping[str, OptionValue]], tuple[tuple[str, ...], ...]] = no_parts
     needs: tuple[Need, ...] = ()
     unavailable_reason: Callable[[], str] = str
     groups: tuple[str, ...] = ()
     options: tuple[Option[OptionValue], ...] = ()
     content: Callable[[], str] = str
+
+    def places_of(self, made: Manifest) -> tuple[Place, ...]:
+        """Where one of its artifacts is judged: of a bundle in the places of those variants that are in it."""
+        there = {variant.name for variant in made.variants}
+        return tuple(place for place in self.places if not place.variant or place.variant in there)
 
     def place(self, name: str) -> Place:
         """One of its places by name."""

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import RESULT, Result, result_text
 from edgekit.artifact.store import MANIFEST, describe_file, write_manifest
 
 
@@ -22,3 +23,9 @@ def resealed(folder: Path, **changes: Any) -> Manifest:
     changed = made.model_copy(update={**named, **changes})
     write_manifest(folder, changed)
     return changed
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Put another result into an artifact."""
+    (folder / RESULT).write_text(result_text(result))
+    resealed(folder)

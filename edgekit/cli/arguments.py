@@ -27,7 +27,10 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
 VERBOSE = "--verbose"
-Verbose = Annotated[bool, typer.Option(VERBOSE, help="Print the whole report of what failed, beside its sentence.")]
+Verbose = Annotated[
+    bool, typer.Option("-v", VERBOSE, help="Print the whole report of what failed, beside its sentence.")
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is not verified, and errors.")]
 TrustFactory = Annotated[
     bool,
     typer.Option(

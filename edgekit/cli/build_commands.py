@@ -21,6 +21,7 @@ from edgekit.cli.arguments import (
     Json,
     ModelName,
     Places,
+    Quiet,
     TrustFactory,
     Verbose,
     app,
@@ -69,6 +70,7 @@ def export(
     place: Places = None,
     budget: Budgets = None,
     verbose: Verbose = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Export a model, prove each artifact against the reference, and write the report."""
@@ -86,10 +88,10 @@ def export(
         fresh=fresh,
         places=place or (),
         budget=budget or (),
-        progress=progress_style(as_json),
+        progress=progress_style(as_json or quiet),
     )
     _show_reports(build, verbose)
-    conclude(build, as_json)
+    conclude(build, as_json, quiet)
 
 
 @app.command(
@@ -117,6 +119,7 @@ def quantize(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
     verbose: Verbose = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Search for a static INT8 recipe, prove the result, and show what was tried; exit 3 if it is wrong or slower."""
@@ -132,15 +135,15 @@ def quantize(
         reduce_range=reduce_range,
         output=output,
         fresh=fresh,
-        progress=progress_style(as_json),
+        progress=progress_style(as_json or quiet),
     )
     _show_reports(build, verbose)
     made = build[api.INT8]
     notes = made.manifest.notes if made.manifest is not None else ()
     found = trials.read_trials(build.path, api.INT8) if notes else ()
-    if not as_json:
+    if not as_json and not quiet:
         show_trials(found, notes)
-    conclude(build, as_json, trials=[asdict(trial) for trial in found])
+    conclude(build, as_json, quiet, trials=[asdict(trial) for trial in found])
     if made.slower:
         sys.exit(REJECTED)
 
@@ -157,6 +160,7 @@ def verify(
     images: Images = None,
     target: Chosen = None,
     trust_factory: TrustFactory = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Check every artifact's files, run it again, and judge it again; with --place in these places alone."""
@@ -164,40 +168,65 @@ def verify(
 
     if images is not None and not place:
         raise UsageError("--images is for --place: a target's own places ask everything")
-    conclude(
-        api.verify(
-            build,
-            places=place or (),
-            images=images,
-            targets=target or (),
-            budget=budget or (),
-            trust_factory=trust_factory,
-            progress=progress_style(as_json),
-        ),
-        as_json,
+    found = api.verify(
+        build,
+        places=place or (),
+        images=images,
+        targets=target or (),
+        budget=budget or (),
+        trust_factory=trust_factory,
+        progress=progress_style(as_json or quiet),
     )
+    conclude(found, as_json, quiet)
 
 
-@app.command(epilog="Example: `edgekit report build/arr-coc-tiny`")
-def report(build: BuildFolder = DEFAULT_BUILD, as_json: Json = False) -> None:
+@app.command(
+    epilog="Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
+)
+def report(
+    build: BuildFolder = DEFAULT_BUILD,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Write JUnit XML too: one test case an artifact and place.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
     from edgekit import report as reports
 
-    reports.write_report(build)
+    written = reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
+    if junit is not None:
+        reports.write_junit(written.study, junit)
+        paths.append(str(junit))
     print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
 
 
-@app.command("import", epilog="Example: `edgekit import build/arr-coc-tiny result.json --name pixel-8-onnx`")
-def add(
-    build: BuildFolder,
-    result: Annotated[Path, typer.Argument(help="The result.json that a phone or another device wrote.")],
-    name: Annotated[str, typer.Option("--name", help="What the report calls it, for example pixel-8-onnx.")],
+@app.command(
+    epilog="Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
+    "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`"
+)
+def diff(
+    before: Annotated[Path, typer.Argument(help="The build to compare with: a model's build folder.")],
+    after: Annotated[Path, typer.Argument(help="The build in question.")],
+    size: Annotated[float, typer.Option(min=0, help="Percent that an artifact may grow.")] = 1.0,
+    speed: Annotated[float, typer.Option(min=0, help="Percent that its ratio to a baseline may fall.")] = 20.0,
+    accuracy: Annotated[
+        float, typer.Option(min=0, help="Percent of its limit that a number may move; verdicts may never fall.")
+    ] = 10.0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Check a result that another device wrote and take it into a build; `edgekit report` then shows it."""
-    from edgekit.report import imports
+    """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
+    from edgekit.report.change import Allowed
+    from edgekit.report.difference import compare_builds
 
-    print(imports.add_result(build, result, name))
+    found = compare_builds(before, after, Allowed(size / 100, speed / 100, accuracy / 100))
+    if as_json:
+        print(json.dumps(found.as_record(), indent=2))
+    else:
+        print(found.as_markdown() if markdown else "\n".join(found.lines))
+    if found.worse:
+        sys.exit(REJECTED)
 
 
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
@@ -228,9 +257,9 @@ def _options(given: list[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def progress_style(as_json: bool) -> Literal["auto", "none"]:
-    """No progress where a machine reads."""
-    return "none" if as_json else "auto"
+def progress_style(silent: bool) -> Literal["auto", "none"]:
+    """No progress where a machine reads, or nobody wants it."""
+    return "none" if silent else "auto"
 
 
 def _show_reports(build: Build, verbose: bool) -> None:
@@ -241,17 +270,17 @@ def _show_reports(build: Build, verbose: bool) -> None:
             print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
 
 
-def conclude(build: Build, as_json: bool, **more: object) -> None:
+def conclude(build: Build, as_json: bool, quiet: bool = False, **more: object) -> None:
     """Print what became of a build, and exit with the code that says so."""
     if as_json:
         print(json.dumps({**build.as_record(), **more}, indent=2))
     else:
         from edgekit.cli.console import show_build
 
-        show_build(build)
+        show_build(build, quiet)
     from edgekit.pipeline.outcome import OVER
 
-    statuses = {outcome.status for outcome in build.outcomes}
+    statuses = {outcome.status for outcome in build.faults}
     if statuses & {"rejected", OVER}:
         sys.exit(REJECTED)
     if "failed" in statuses:

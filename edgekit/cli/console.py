@@ -33,23 +33,28 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(drawn)
 
 
-def show_build(build: Build) -> None:
-    """Print what became of each target, why, and where the artifacts and the report are.
+def show_build(build: Build, quiet: bool = False) -> None:
+    """Print what became of each target, why, and where the artifacts and the report are; quiet: of those not verified.
 
     A terminal gets a table that fits into 60 columns, with the sentences and the paths on lines of their own; what was
     asked stands in the report. A pipe gets the fields target, verdict, path and sentence.
     """
+    outcomes = [o for o in build.outcomes if not quiet or o.status != "verified"]
+    if quiet and not outcomes:
+        return
     if sys.stdout.isatty():
         heads = ("target", "verdict", "size", "p50")
-        print_table(heads, [(o.target, _state(o), _size(o), _p50(o)) for o in build.outcomes])
-        for outcome in build.outcomes:
+        print_table(heads, [(o.target, _state(o), _size(o), _p50(o)) for o in outcomes])
+        for outcome in outcomes:
             asked = {str(note) for note in outcome.verdict.notes if note.fact.code is Code.ASKED}
             for sentence in (sentence for sentence in outcome.sentences if sentence not in asked):
                 print(f"{outcome.target}: {visible(sentence)}")
         print(f"artifacts: {build.path / '<target>'}")
     else:
-        for outcome in build.outcomes:
+        for outcome in outcomes:
             print_table((), _fields(outcome))
+    if quiet:
+        return
     print(f"reference: {visible(build.reference)}")
     if build.report.is_file():
         print(f"report: {build.report}")

@@ -27,7 +27,7 @@ def main() -> None:
         with as_sentences():
             app()
     except EdgekitError as error:
-        if VERBOSE in sys.argv:
+        if {"-v", VERBOSE} & set(sys.argv):
             from edgekit.model.causes import plain
 
             print(plain(error.report or "".join(traceback.format_exception(error))), file=sys.stderr)

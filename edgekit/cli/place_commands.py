@@ -62,14 +62,28 @@ def pack(
 
 
 @app.command(
-    "import", epilog="Examples:\n\n`edgekit import result.zip`\n\n`edgekit import result.zip build/arr-coc-tiny`"
+    "import",
+    epilog="Examples:\n\n`edgekit import result.zip`\n\n`edgekit import result.zip build/arr-coc-tiny`\n\n"
+    "`edgekit import result.json build/arr-coc-tiny --name pixel-8-onnx`",
 )
 def import_(
-    result: Annotated[Path, typer.Argument(help="The result.zip that a pack's runner wrote.")],
+    result: Annotated[Path, typer.Argument(help="The result.zip of a pack's runner, or the result.json of a phone.")],
     build: BuildFolder = DEFAULT_BUILD,
+    name: Annotated[
+        str, typer.Option("--name", help="What the report calls a phone's result, for example pixel-8-onnx.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Judge what a pack's runner brought back, and show it in the build's report."""
+    """Judge what a pack's runner brought back, or check what a phone found, and show it in the build's report."""
     from edgekit import api
+    from edgekit.report import imports
 
-    conclude(api.import_result(build, result, progress=progress_style(as_json)), as_json)
+    if result.suffix != ".json":
+        if name:
+            raise UsageError("--name is for a phone's result.json: a pack's result has the names of its places")
+        conclude(api.import_result(build, result, progress=progress_style(as_json)), as_json)
+        return
+    if not name:
+        raise UsageError("say with --name what the report calls it, for example --name pixel-8-onnx")
+    folder = imports.add_result(build, result, name)
+    print(json.dumps({"imported": str(folder)}) if as_json else folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,12 @@ import typer
 
 from edgekit.cli.arguments import CLEAN, DEFAULT_BUILD, REJECTED, BuildFolder, Json, TrustFactory, app
 from edgekit.cli.completion import among, target_names
+
+LOCAL, EVERY = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for it
+OPEN_TO_ALL = (
+    "Warning: every device of this network can open the page. Over plain HTTP browsers give other devices no threads, "
+    "no WebGPU, no camera and no offline use: serve the folder over HTTPS for these."
+)
 
 
 @app.command(epilog="Examples:\n\n`edgekit targets`\n\n`edgekit targets onnx-int8-static`\n\n`edgekit targets --json`")
@@ -40,22 +47,47 @@ def targets(
     print_table(("target", "makes", "from", "state"), shown)
 
 
-@app.command(epilog="Examples:\n\n`edgekit demo`\n\n`edgekit demo build/arr-coc-tiny --port 8000 --no-open`")
+@app.command(
+    epilog="Examples:\n\n`edgekit demo`\n\n`edgekit demo build/arr-coc-tiny --port 8000 --no-open`\n\n"
+    "`edgekit demo --host 0.0.0.0`"
+)
 def demo(
     build: BuildFolder = DEFAULT_BUILD,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 takes a free one.", min=0, max=65535)] = 0,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets every device of the network in, such as a phone.")
+    ] = LOCAL,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the default browser.")] = True,
 ) -> None:
     """Serve a build's browser bundle, or a bundle, on this machine until interrupted."""
     from edgekit.serving.static import Server
 
-    server = Server(build if (build / "index.html").is_file() else build / "web", port=port)
-    print(f"{server.url}  (Ctrl-C stops)", flush=True)
+    server = Server(build if (build / "index.html").is_file() else build / "web", host, port)
+    for url in _reachable(server.url):
+        print(f"{url}  (Ctrl-C stops)", flush=True)
+    if host not in ("localhost", LOCAL, "::1"):
+        print(OPEN_TO_ALL, file=sys.stderr)
     if browser:
         import webbrowser
 
         webbrowser.open(server.url)
     server.serve()
+
+
+def _reachable(url: str) -> tuple[str, ...]:
+    """Where a page is, for this machine and, where the server listens on every address, for other devices."""
+    from urllib.parse import urlsplit
+
+    found = urlsplit(url)
+    if found.hostname != EVERY:
+        return (url,)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(("192.0.2.1", 9))  # an address of documentation: nothing is sent, the route names our own
+            own = asked.getsockname()[0]
+        except OSError:  # no network
+            own = LOCAL
+    return tuple(f"http://{name}:{found.port}/" for name in dict.fromkeys((LOCAL, own)))
 
 
 @app.command(

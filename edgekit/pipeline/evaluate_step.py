@@ -52,7 +52,7 @@ class Finding:
 def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
     """Judge an artifact in every place; writes result.json, the score maps and the manifest's verdicts."""
     return conclude(
-        context, name, made, [evaluate_in_place(context, name, made, p) for p in context.targets[name].places]
+        context, name, made, [evaluate_in_place(context, name, made, p) for p in context.targets[name].places_of(made)]
     )
 
 

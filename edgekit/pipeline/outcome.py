@@ -67,6 +67,8 @@ class TargetOutcome:
         result: What was measured; None where there is none.
         reused: Whether nothing had to be done.
         over: What is over the user's budget, or was not measured.
+        part_of: The bundle that it was made for, where nobody named it: what is wrong with it then leaves the bundle
+            without it, and is no fault of the run.
     """
 
     target: str
@@ -78,6 +80,7 @@ class TargetOutcome:
     result: Result | None = None
     reused: bool = False
     over: tuple[PlacedFact, ...] = ()
+    part_of: str = ""
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.status} in {self.path}>"
@@ -136,7 +139,9 @@ class TargetOutcome:
         verdict = self.verdict
         verified = [p for p in self.places if p.status == "verified"] if len(self.places) > 1 else []
         told = [f"{place.place}: verified ({place.device})" for place in verified]
-        return (*([self.error] if self.error else []), *map(str, verdict.reasons), *told, *map(str, verdict.notes))
+        left = [f"left out of '{self.part_of}', which does without it"] if self.part_of and self.bad else []
+        first = [self.error] if self.error else []
+        return (*first, *left, *map(str, verdict.reasons), *told, *map(str, verdict.notes))
 
     def as_record(self) -> dict[str, object]:
         """For machines: what `--json` prints of one target."""
@@ -147,6 +152,7 @@ class TargetOutcome:
             "path": str(self.path),
             "error": self.error,
             "reused": self.reused,
+            "part_of": self.part_of,
             "size": self.size,
             "reasons": [reason.as_record() for reason in verdict.reasons],
             "notes": [note.as_record() for note in verdict.notes],
@@ -191,8 +197,13 @@ class Build(Mapping[str, TargetOutcome]):
 
     @property
     def ok(self) -> bool:
-        """Whether no artifact was rejected or is over budget, and none failed or was skipped."""
-        return not any(outcome.bad for outcome in self.outcomes)
+        """Whether no artifact that was asked for was rejected, is over budget, failed or was skipped."""
+        return not self.faults
+
+    @property
+    def faults(self) -> tuple[TargetOutcome, ...]:
+        """What was rejected, is over budget, failed or was skipped, but for parts that a bundle does without."""
+        return tuple(outcome for outcome in self.outcomes if outcome.bad and not outcome.part_of)
 
     def raise_for_verdict(self) -> None:
         """See that nothing was rejected and nothing failed.
@@ -200,7 +211,7 @@ class Build(Mapping[str, TargetOutcome]):
         Raises:
             VerdictError: Naming each artifact that was, with its first reason.
         """
-        bad = [outcome for outcome in self.outcomes if outcome.bad]
+        bad = self.faults
         if bad:
             told = (f"'{o.target}' {ENDED[o.status]}" + "".join(f" ({s})" for s in o.sentences[:1]) for o in bad)
             raise VerdictError("; ".join(told))

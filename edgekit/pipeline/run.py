@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from edgekit import registry, report
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
+from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model import onnx_file
@@ -22,12 +24,13 @@ from edgekit.model.folder import model_digest, recorded_weights
 from edgekit.model.program import Capture, program_matches, require_whole, save_program
 from edgekit.model.source import load_model, save_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import budgets, elsewhere
+from edgekit.pipeline import asked, budgets, elsewhere
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
+from edgekit.pipeline.parts import parts_of
 from edgekit.pipeline.variants import made_and_evaluated
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
@@ -48,6 +51,7 @@ def export(
     options: Options,
     listener: Listener,
     fresh: bool = False,
+    command: str = "",
     places: Sequence[str] = (),
     budget: Sequence[str] = (),
 ) -> Build:
@@ -60,6 +64,7 @@ def export(
         options: Options by target and name.
         listener: Told what happens.
         fresh: Whether to export and judge again although nothing changed.
+        command: What the report names as the command of this run.
         places: Further places to judge in, beside the targets' own.
         budget: What artifacts may cost (`edgekit.judge.budget`).
 
@@ -70,7 +75,9 @@ def export(
     targets, _ = registry.loadable()
     further, allowed = elsewhere.places_of(places), budgets.parsed(budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
-    order, chosen = planned(_made_from_onnx(targets) if from_onnx and not wanted else targets, wanted, options)
+    possible = _made_from_onnx(targets) if from_onnx and not wanted else targets
+    order, chosen, brought = planned(possible, wanted, options)
+    record = asked.started(command)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         for folder in (root, *(root / CACHE).glob("**")):
             sweep(folder)
@@ -87,38 +94,42 @@ def export(
         listener.started(order, read_durations(root / CACHE))
         for target in order:
             began = time.monotonic()
-            outcomes[target] = _one(context, target, chosen[target], outcomes)
+            made = _one(context, target, chosen[target], outcomes)
+            outcomes[target] = replace(made, part_of=brought.get(target, ""))
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
         elsewhere.adopted(context, outcomes, spec.results)
         outcomes = budgets.held(elsewhere.asked(context, outcomes, further, None), targets, allowed)
-        if any((context.folder(target) / MANIFEST).is_file() for target in order):
-            report.write_report(root)
+        asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
+        report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
 
 
 def planned(
     targets: Mapping[str, Target], wanted: tuple[str, ...], options: Options
-) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]]]:
-    """The targets of a run, sources first, and the options of each with their types.
+) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
+    """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
 
     Raises:
         EdgekitError: For an unknown target or option, an impossible value, or a library that is not installed.
     """
+    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
+        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
     for one in wanted:
         if one not in targets and one in registry.available():
             registry.find(one)  # a broken plug-in that was asked for says why
-    order = registry.ordered(registry.select_targets(wanted, targets) if wanted else _installed(targets), targets)
+    selected = registry.select_targets(wanted, targets) if wanted else _installed(targets)
+    brought = parts_of(selected, targets, options)
+    order = registry.ordered((*selected, *brought), targets)
     for target in order if wanted else ():
         registry.require(target, targets[target])
     _check_options(options, order, targets)
-    return order, {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
+    typed = {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
+    return order, typed, brought
 
 
 def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:
-    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
-        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
     for name in options:
         if name not in targets:
             registry.select_targets((name,), targets)  # says what is near
@@ -163,6 +174,8 @@ def verify(
         outcomes = budgets.held(elsewhere.asked(context, outcomes, further, images), context.targets, allowed)
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
+        if not places:
+            asked.ended(root, read_run(root), outcomes.values(), {})
         report.write_report(root)
         return Build(tuple(outcomes.values()), root, context.recorded.device)
 
@@ -243,7 +256,8 @@ def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
 
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
-    return tuple(n for n, target in targets.items() if not registry.missing(target) and not target.unavailable_reason())
+    left_out = asked.not_installed(targets)
+    return tuple(name for name in targets if name not in left_out)
 
 
 def _save_program(captured: Capture, root: Path, listener: StepListener) -> None:

@@ -40,11 +40,13 @@ def made_and_evaluated(
 
 
 def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Finding]) -> list[Finding]:
-    """Judge in every place; what was found before counts where the same variant is still there, or none is."""
+    """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
     findings = []
     for place in context.targets[name].places:
         known = next((f for f in before if f.place.place == place.name), None)
         target = variant_target(made, place)
+        if known is None and place not in context.targets[name].places_of(made):
+            continue
         if known is None:
             findings.append(evaluate_in_place(context, name, made, place))
         elif target in ("", known.variant_target):

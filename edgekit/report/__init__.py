@@ -9,13 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.errors import UsageError
 from edgekit.report import page
 from edgekit.report import text as text_report
-from edgekit.report.rows import ReportRow, Study, read_study
-from edgekit.storage.files import write_together
+from edgekit.report.junit import to_junit
+from edgekit.report.rows import read_study
+from edgekit.report.study import ReportRow, Study
+from edgekit.storage.files import write_text, write_together
 from edgekit.storage.host_errors import as_sentences
 
-__all__ = ["Report", "ReportRow", "Study", "write"]
+__all__ = ["Report", "ReportRow", "Study", "write_junit", "write_report"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,3 +53,18 @@ def write_report(folder: Path) -> Report:
     }
     write_together(texts)
     return report
+
+
+def write_junit(study: Study, path: Path) -> None:
+    """Write a study as JUnit XML, atomically; folders above it are made.
+
+    Raises:
+        UsageError: If it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, to_junit(study))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write '{path}' ({error.strerror}): name a file in a folder that you may write to"
+        ) from error

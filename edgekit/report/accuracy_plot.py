@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.model.spec import Array
 from edgekit.reference.info import Noise, ReferenceInfo
 from edgekit.report import formats
-from edgekit.report.rows import ReportRow, Study
+from edgekit.report.study import ReportRow, Study
 
 MOST_DOTS = 160  # a row; more images are thinned out, the worst always stays
 SMALLEST = 1e-12  # a difference of zero is drawn at the left end

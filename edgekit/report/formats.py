@@ -6,6 +6,7 @@ import math
 
 from edgekit.artifact.metric import NOT_FINITE, metric_info, plain, share
 from edgekit.artifact.result import Measure, Ratio, Timing
+from edgekit.report.study import ReportRow
 
 __all__ = [
     "NONE",
@@ -16,11 +17,13 @@ __all__ = [
     "milliseconds",
     "plain",
     "protocol",
+    "runtime",
     "share",
     "size",
     "speed",
     "table_limit",
     "times",
+    "where",
 ]
 
 NONE = "–"
@@ -44,6 +47,16 @@ def limit(measure: Measure) -> str:
 def table_limit(measure: Measure) -> str:
     """The limit before the reference's noise widened it; a dash where there is none."""
     return NONE if measure.table is None else metric_info(measure.metric).format_limit(measure.table)
+
+
+def where(row: ReportRow) -> str:
+    """Where a row's artifact ran: the place, and what ran it, since `cpu` alone may be any of five runtimes."""
+    return " · ".join(part for part in (row.place, runtime(row), row.origin) if part)
+
+
+def runtime(row: ReportRow) -> str:
+    """What ran it, without threads and settings: `ONNX Runtime 1.31.1`, `PyTorch 2.13.0+cpu lite interpreter`."""
+    return row.device.partition(",")[0]
 
 
 def size(count: int | None) -> str:

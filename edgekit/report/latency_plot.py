@@ -13,7 +13,7 @@ from edgekit.artifact.result import CANDIDATE, Timing
 from edgekit.reference.info import ReferenceInfo, Speed
 from edgekit.report import formats
 from edgekit.report.accuracy_plot import Tick
-from edgekit.report.rows import ReportRow, Study
+from edgekit.report.study import ReportRow, Study
 
 ROOM = 1.3  # the longest bar leaves room for its number
 MOST_TICKS = 6
@@ -65,10 +65,10 @@ class Panel:
 
 def plot_latency(study: Study) -> tuple[Panel, ...]:
     """Lay out a panel for each place in which something was timed, and one for the reference's device."""
-    places: dict[tuple[str, str], list[ReportRow]] = {}
+    places: dict[tuple[str, str, str], list[ReportRow]] = {}
     for row in study.rows:
         if row.timing is not None:
-            places.setdefault((row.origin, _family(row)), []).append(row)
+            places.setdefault((row.origin, _family(row), formats.runtime(row)), []).append(row)
     panels = [_panel(" · ".join(part for part in key if part), rows) for key, rows in sorted(places.items())]
     return (*panels, *_on_reference(study.reference))
 

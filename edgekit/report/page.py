@@ -1,4 +1,4 @@
-"""A study -> one HTML file that needs nothing else: no network, no script, no font.
+"""A study -> one HTML file that needs nothing else: no network, no font, and no script but the one that sorts.
 
 Everything that came from outside goes through Jinja's escaping, and a content security policy in the page forbids all
 that is not its own style or a picture inside it.
@@ -6,17 +6,22 @@ that is not its own style or a picture inside it.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import Measure, Result
 from edgekit.report import accuracy_plot, formats, latency_plot, pictures, trials
-from edgekit.report.rows import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.report.recommendation import recommend
+from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.report.tradeoff import plot_tradeoff
 from edgekit.storage.visible import visible
 
 if TYPE_CHECKING:
@@ -28,7 +33,11 @@ GLYPHS = {
     "not verified here": "?",
     "not judged yet": "…",
     "unreadable": "!",
+    "failed": "!",
+    "skipped": "–",
+    "not installed": "–",
 }
+SORTER = Path(__file__).with_name("sort.js")
 MOST_FAILURES = 40  # of one row, in the page; all of them are in report.json
 
 
@@ -66,6 +75,7 @@ def render(study: Study) -> str:
         "slug": slug,
         "displayed": displayed,
         "other_reasons": other_reasons,
+        "link": link,
     }
     environment.filters["prose"] = prose
     environment.globals |= {
@@ -83,7 +93,12 @@ def context(study: Study) -> dict[str, Any]:
     outputs = sorted({name for row in study.rows for name in row.scores})
     recorded = study.reference.outputs(outputs)
     cards = pictures.cards(study, recorded)
+    advice = recommend(study)
+    best = [one.best.row for one in advice if one.best is not None]
     return {
+        "advice": advice,
+        "tradeoff": plot_tradeoff(study, best),
+        "sorter_hash": script_hash(SORTER.read_text().removesuffix("\n")),  # Jinja includes it without
         "study": study,
         "reference": study.reference,
         "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
@@ -187,6 +202,16 @@ def hosts(artifacts: Sequence[ReportedArtifact]) -> tuple[tuple[Mapping[str, str
 
 def _judged(result: Result) -> str:
     return f"{result.target} ({', '.join(place.place for place in result.places)})"
+
+
+def script_hash(text: str) -> str:
+    """What a content security policy names a script by, so that this one runs and no other."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def link(target: str, path: str) -> str:
+    """The address of an artifact's file from the report, which lies beside the artifacts."""
+    return quote(f"{target}/{path}")
 
 
 def prose(text: object) -> Markup:

@@ -17,7 +17,7 @@ import numpy as np
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import accuracy_plot, formats
-from edgekit.report.rows import ReportRow, Study
+from edgekit.report.study import ReportRow, Study
 
 MOST_WORST = 4  # images
 TYPICAL = 2  # images

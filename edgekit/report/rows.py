@@ -8,152 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import CANDIDATE, RESULT, Measure, PlaceResult, Ratio, Result, Timing
+from edgekit.artifact.result import RESULT, PlaceResult, Result
+from edgekit.artifact.run_record import RunRecord, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model.spec import Array
-from edgekit.reference.info import ReferenceInfo, read_info, tensors
+from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
-
-RowStatus = Literal["verified", "rejected", "not verified here", "not judged yet", "unreadable"]
-STATUSES: tuple[RowStatus, ...] = ("verified", "rejected", "not verified here", "not judged yet", "unreadable")
+from edgekit.report.study import ReportedArtifact, ReportRow, Study
 
 TRIALS = Path("cache"), "trials.json"  # what a quantizing target tried, in its own cache
-
-
-@dataclass(frozen=True, eq=False)
-class ReportRow:
-    """One artifact at one precision in one place.
-
-    Attributes:
-        target: What made the artifact.
-        precision: Of this variant.
-        place: Where it ran; empty where it never did.
-        status: The verdict, or why there is none.
-        reasons: Why it is not verified.
-        found: Everything that was found there.
-        size: Bytes of the entry file; None where unknown.
-        origin: Folder of an imported result; empty for this host's own.
-        processor: Of the host that judged, with its threads; empty where unknown.
-        scores: Outputs with the role "scores" over the evaluation images, [n, N] each, where they were kept.
-    """
-
-    target: str
-    precision: str
-    place: str
-    status: RowStatus
-    reasons: tuple[Fact, ...] = ()
-    found: PlaceResult | None = None
-    size: int | None = None
-    origin: str = ""
-    processor: str = ""
-    scores: Mapping[str, Array] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """Target and place, unique in a report."""
-        return " · ".join(part for part in (self.target, self.place, self.origin) if part)
-
-    @property
-    def device(self) -> str:
-        """What ran it, in words."""
-        return self.found.device if self.found else ""
-
-    @property
-    def qualifier(self) -> str:
-        """What must stand beside the word verified; empty where the model has an evaluation set."""
-        return self.found.qualifier if self.found else ""
-
-    @property
-    def notes(self) -> tuple[Fact, ...]:
-        """What a reader should know."""
-        return self.found.notes if self.found else ()
-
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """Every number."""
-        return self.found.measures if self.found else ()
-
-    @property
-    def failed(self) -> tuple[Measure, ...]:
-        """The numbers that did not hold."""
-        return tuple(measure for measure in self.measures if not measure.passed)
-
-    @property
-    def ratios(self) -> tuple[Ratio, ...]:
-        """Against each baseline."""
-        return self.found.ratios if self.found else ()
-
-    @property
-    def timing(self) -> Timing | None:
-        """Its own latency."""
-        return self.found.timings.get(CANDIDATE) if self.found else None
-
-    @property
-    def slower(self) -> bool:
-        """Whether it was measured to be slower than the artifact it was made from."""
-        return any(note.code is Code.SLOWER for note in self.notes)
-
-    def worst(self, *metrics: str) -> Measure | None:
-        """The evaluation measure of the first of these metrics that was measured: of scores before other outputs."""
-        ranked = {measure.output for measure in self.measures if measure.metric == "spearman"}
-        for metric in metrics:
-            found = [m for m in self.measures if m.batch == EVALUATION and m.metric == metric]
-            found = [m for m in found if m.output in ranked] or found
-            if found:
-                sign = metric_info(metric).sign
-                return max(found, key=lambda m: (m.value is None, sign * (m.value or 0.0)))
-        return None
-
-    @property
-    def error(self) -> Measure | None:
-        """The largest error: of scores absolute, of other outputs relative to their peak."""
-        largest = self.worst("max abs")
-        if largest is not None and largest.limit is None and not any(m.metric == "spearman" for m in self.measures):
-            return self.worst("relative") or largest
-        return largest
-
-    @property
-    def drop(self) -> Measure | None:
-        """The drop of the task metric's mean, whatever the metric's name."""
-        return next((m for m in self.measures if m.batch == EVALUATION and m.metric.endswith(" drop")), None)
-
-
-@dataclass(frozen=True, eq=False)
-class ReportedArtifact:
-    """One artifact folder with its rows; the manifest is None where it is damaged."""
-
-    target: str
-    manifest: Manifest | None
-    rows: tuple[ReportRow, ...]
-    results: tuple[Result, ...] = ()
-    trials: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Study:
-    """One build folder."""
-
-    name: str
-    artifacts: tuple[ReportedArtifact, ...]
-    reference: ReferenceInfo
-
-    @property
-    def rows(self) -> tuple[ReportRow, ...]:
-        """Every row, in order of target, origin and place."""
-        return tuple(row for found in self.artifacts for row in found.rows)
-
-    def count(self, status: RowStatus) -> int:
-        """How many rows have a status."""
-        return sum(row.status == status for row in self.rows)
 
 
 def read_study(folder: Path) -> Study:
@@ -166,11 +35,25 @@ def read_study(folder: Path) -> Study:
         raise UsageError(f"'{folder}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
     homes = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
     imported = sorted(path for path in folder.glob(f"{IMPORTED}/*") if os.path.lexists(path / RESULT))
-    if not homes and not imported:
+    run = read_run(folder)
+    if not homes and not imported and not run.targets:
         raise UsageError(f"there is no artifact in '{folder}': make one with `edgekit export`")
     recorded = read_info(folder / "reference")
     artifacts = [_artifact(home, recorded.sha256) for home in homes]
-    return Study(folder.name, tuple(_with_imports(artifacts, imported, recorded.sha256)), recorded)
+    found = _with_imports(artifacts, imported, recorded.sha256)
+    return Study(folder.name, tuple(_with_asked(found, run)), recorded, run)
+
+
+def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:
+    """The artifacts, and what a run asked for and could not make: whatever an earlier run left of it is out of date."""
+    found = list(artifacts)
+    for target, asked in run.targets.items():
+        if asked.status in ("failed", "skipped", "not installed"):
+            old = [row for each in found if each.target == target for row in each.rows if row.origin]
+            row = ReportRow(target, "", "", asked.status, (_text(asked.error or asked.status),))
+            found = [each for each in found if each.target != target]
+            found.append(ReportedArtifact(target, None, (row, *old)))
+    return sorted(found, key=lambda each: each.target)
 
 
 def _artifact(home: Path, recorded: str) -> ReportedArtifact:

@@ -6,8 +6,10 @@ import csv
 import io
 from typing import Any
 
+from edgekit.artifact.result import Measure
 from edgekit.report import formats
-from edgekit.report.rows import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.report.recommendation import Recommendation, recommend
+from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.files import dump_json
 from edgekit.storage.visible import visible
 
@@ -17,7 +19,16 @@ COLUMNS = (
     "spearman", "agreement", "task_drop", "worst_image", "p50_ms", "p95_ms", "baseline", "ratio", "ratio_low",
     "ratio_high", "slower", "too_noisy", "p90_ms", "p99_ms", "runs", "warm_ups", "load", "processor", "evidence",
 )  # fmt: skip
-MARKS = {"verified": "✅", "rejected": "❌", "not verified here": "⚪", "not judged yet": "⚪", "unreadable": "⚠️"}
+MARKS = {
+    "verified": "✅",
+    "rejected": "❌",
+    "not verified here": "⚪",
+    "not judged yet": "⚪",
+    "unreadable": "⚠️",
+    "failed": "❌",
+    "skipped": "⚪",
+    "not installed": "⚪",
+}
 
 
 def to_json(study: Study) -> str:
@@ -37,6 +48,8 @@ def to_json(study: Study) -> str:
         "schema_version": SCHEMA_VERSION,
         "name": study.name,
         "counts": {status: study.count(status) for status in STATUSES},
+        "run": study.run.model_dump(mode="json"),
+        "recommendations": [_advice(one) for one in recommend(study)],
         "reference": facts,
         "artifacts": [_described(found) for found in study.artifacts],
     }
@@ -57,9 +70,12 @@ def to_markdown(study: Study) -> str:
     """The summary table, the reasons and the notes."""
     reference = study.reference
     judge = reference.missing or f"{reference.device}, fp32"
-    lines = [f"# {_text(study.name)}: edgekit report", "", f"Reference: **{_text(judge)}**.", ""]
+    lines = [f"# {escaped(study.name)}: edgekit report", "", f"Reference: **{escaped(judge)}**.", ""]
     if reference.kind == "cpu":
         lines += ["> The reference was made on a **CPU**: no GPU has confirmed these verdicts.", ""]
+    advice = recommend(study)
+    if advice:
+        lines += [f"- **{one.audience}**: {escaped(one.sentence)}" for one in advice] + [""]
     lines += [
         "| | artifact | precision | place | size | max abs | Spearman | top-K | task drop | p50 | against |",
         "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -67,19 +83,40 @@ def to_markdown(study: Study) -> str:
     lines += [_summary(row) for row in study.rows]
     timed = [(row, formats.protocol(row.timing, row.processor)) for row in study.rows if row.timing]
     if timed:
-        lines += ["", "## Latency", "", *(f"- **{_text(row.label)}**: {_text(told)}" for row, told in timed)]
+        lines += ["", "## Latency", "", *(f"- **{escaped(row.label)}**: {escaped(told)}" for row, told in timed)]
     sentences = [(row, text) for row in study.rows for text in (*map(str, row.reasons), *map(str, row.notes))]
     if sentences:
         lines += ["", "## What to know", ""]
-        lines += [f"- {MARKS[row.status]} **{_text(row.label)}**: {_text(text)}" for row, text in sentences]
+        lines += [f"- {MARKS[row.status]} **{escaped(row.label)}**: {escaped(text)}" for row, text in sentences]
     exporters = [(found.target, note) for found in study.artifacts if found.manifest for note in found.manifest.notes]
     if exporters:
         lines += ["", "## What the exporters say", ""]
-        lines += [f"- **{_text(target)}**: {_text(note)}" for target, note in exporters]
-    noise = [f"{_text(n.output)} {_text(n.between)} {formats.plain(n.value)}" for n in reference.noise]
+        lines += [f"- **{escaped(target)}**: {escaped(note)}" for target, note in exporters]
+    if study.run.began:
+        command = f" with `{study.run.command}`" if study.run.command and "`" not in study.run.command else ""
+        lines += ["", f"Made by edgekit {escaped(study.run.edgekit)} on {escaped(study.run.began)}{command}."]
+    noise = [f"{escaped(n.output)} {escaped(n.between)} {formats.plain(n.value)}" for n in reference.noise]
     if noise:
         lines += ["", f"The reference's own noise, largest absolute difference: {', '.join(noise)}."]
     return "\n".join(lines) + "\n"
+
+
+def _advice(one: Recommendation) -> dict[str, Any]:
+    best = one.best
+    return {
+        "audience": one.audience,
+        "target": best.row.target if best else None,
+        "place": best.row.place if best else None,
+        "variant": best.row.found.variant if best and best.row.found else "",
+        "proved": best.proved if best else False,
+        "size": best.size if best else None,
+        "times_smaller": best.smaller if best else None,
+        "times_as_fast": best.speed.value if best and best.speed else None,
+        "against": one.against,
+        "sentence": one.sentence,
+        "nearest_limit": one.limit,
+        "others": list(one.others),
+    }
 
 
 def _described(found: ReportedArtifact) -> dict[str, Any]:
@@ -155,21 +192,27 @@ def _is_number(text: str) -> bool:
 
 def _summary(row: ReportRow) -> str:
     measures = (row.error, row.worst("spearman"), row.worst("agreement"), row.drop)
-    against = f"{formats.speed(row.ratios[0])} {_text(row.ratios[0].baseline)}" if row.ratios else formats.NONE
+    against = f"{formats.speed(row.ratios[0])} {escaped(row.ratios[0].baseline)}" if row.ratios else formats.NONE
     cells = [
         f"{MARKS[row.status]} {row.status}{f' ({row.qualifier})' if row.qualifier else ''}",
-        _text(row.target),
-        _text(row.precision),
-        _text(" ".join(part for part in (row.place, row.origin) if part)),
+        escaped(row.target),
+        escaped(row.precision),
+        escaped(formats.where(row)),
         formats.size(row.size),
-        *(formats.measured(measure) for measure in measures),
+        *(_limited(measure) for measure in measures),
         formats.milliseconds(row.timing.p50 if row.timing else None),
         against + (" (slower)" if row.slower else ""),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _text(text: str) -> str:
+def _limited(measure: Measure | None) -> str:
+    """A value, and its limit where there is one."""
+    limit = formats.limit(measure) if measure else ""
+    return f"{formats.measured(measure)} ({limit})" if limit else formats.measured(measure)
+
+
+def escaped(text: str) -> str:
     """A text as Markdown shows it, whatever is in it: one line, nothing that is markup."""
     flat = visible(" ".join(text.split())).replace("&", "&amp;")
     return "".join(f"\\{letter}" if letter in "<>|`*_[]\\~" else letter for letter in flat)

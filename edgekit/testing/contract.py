@@ -94,7 +94,7 @@ class TargetContract:
     def test_is_judged_as_expected(self, builds: Path) -> None:
         """The small model reaches the expected verdict in every place."""
         found = read_artifact(builds / "small" / self.name)
-        places = [place.name for place in registry.find(self.name).places]
+        places = [place.name for place in registry.find(self.name).places_of(found)]
         expected = dict.fromkeys(places, "verified") | dict(self.statuses)
         assert {v.place: v.status for v in found.verdicts} == expected, [v.reason for v in found.verdicts]
 
@@ -148,7 +148,7 @@ class TargetContract:
     def _made_again(cls, first: Path, root: Path) -> Manifest:
         """The artifact and what it is made from, without judging any of it."""
         targets, _ = registry.loadable()
-        order, chosen = run.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
+        order, chosen, _ = run.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
         captured = Capture(resolve_model(SMALL))
         save_model(captured.spec, root / MODEL, captured)
         save_program(captured.program(), root / PROGRAM, model_digest(root / MODEL))

@@ -7,12 +7,13 @@ the user's own device before it answers, and falls back where a result is off (s
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.artifact.manifest import Variant
+from edgekit.artifact.option import OptionValue
 from edgekit.artifact.store import read_artifact, read_file
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.source import load_model
@@ -47,7 +48,7 @@ VARIANTS = Option[tuple[str, ...]](
     name="variants",
     default=(),
     choices=tuple((name,) for name in PATHS),
-    help="models in the bundle, separated by commas; default: all that were proved",
+    help="models in the bundle, separated by commas; the others are not made; default: all that are proved",
 )
 RUNTIME = Option(
     name="runtime",
@@ -91,6 +92,15 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         variants=variants,
         golden=path,
     )
+
+
+def parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
+    """The targets that a whole bundle takes: fp16, and INT8 both ways, of which the better verified one goes in."""
+    asked, wanted = options[VARIANTS.name], options[INT8_SOURCE.name]
+    names = asked if isinstance(asked, tuple) and asked else tuple(PATHS)
+    int8 = tuple(target for target in INT8_TARGETS if wanted in ("auto", target.removeprefix("onnx-int8-")))
+    by_variant = {"fp16": ("onnx-fp16",), "q8": int8}
+    return tuple(group for name, group in by_variant.items() if name in names)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -202,6 +212,7 @@ TARGET = Target(
     load=load,
     source="onnx",
     optional_sources=("onnx-fp16", *INT8_TARGETS),
+    parts=parts,
     needs=(Need("playwright", "web"), Need("brotli", "web")),
     content=_site.fingerprint,
     unavailable_reason=_site.unavailable_reason,

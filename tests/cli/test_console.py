@@ -7,6 +7,7 @@ import pytest
 
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import PlaceResult, Result
+from edgekit.cli import build_commands
 from edgekit.cli.console import print_table, show_build
 from edgekit.pipeline.outcome import Build, TargetOutcome
 
@@ -34,6 +35,35 @@ def test_a_terminal_gets_heads_colours_and_texts_as_they_are(
     green, red = (next(line for line in said.splitlines() if word in line) for word in ("verified", "rejected"))
     assert "\x1b[32m" in green
     assert "\x1b[1;31m" in red
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_quiet_tells_of_what_is_not_verified_and_of_nothing_else(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    good = TargetOutcome("onnx", Path("b/onnx"), "verified")
+    show_build(Build((good,), Path("b"), "an H200"), quiet=True)
+    assert capsys.readouterr().out == ""
+    bad = TargetOutcome("web", Path("b/web"), "failed", "no page")
+    show_build(Build((good, bad), Path("b"), "an H200"), quiet=True)
+    said = capsys.readouterr().out
+    assert "web" in said
+    assert "no page" in said
+    assert "onnx" not in said
+    assert "H200" not in said
+
+
+@pytest.mark.parametrize(("part_of", "code"), [("", 2), ("web", 0)])
+def test_a_part_of_a_bundle_that_failed_does_not_fail_the_command(part_of: str, code: int) -> None:
+    part = TargetOutcome("onnx-fp16", Path("b/onnx-fp16"), "failed", "no", part_of=part_of)
+    build = Build((part, TargetOutcome("web", Path("b/web"), "verified")), Path("b"), "an H200")
+    left = 0
+    try:
+        build_commands.conclude(build, as_json=False, quiet=True)
+    except SystemExit as error:
+        left = int(error.code or 0)
+    assert left == code
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -4,12 +4,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import onnx
 import pytest
 
+from edgekit.artifact.manifest import Manifest, Source
+from edgekit.artifact.store import commit
 from edgekit.cli import build_commands
+from edgekit.cli.use_commands import EVERY
 from edgekit.model.checkpoint import write_checkpoint
+from edgekit.serving.static import Server
 from edgekit.testing import SMALL
 from tests import modules
 from tests.command import exit_code
@@ -52,7 +57,7 @@ def test_bad_input_is_one_sentence_and_exit_2(
 
 def test_verbose_prints_the_whole_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ("export", "tests.modules:without_translation", "-t", "onnx", "-o", str(tmp_path))
-    for more, frames in (((), 0), (("--verbose",), 1)):
+    for more, frames in (((), 0), (("-v",), 1)):
         assert exit_code(*asked, *more) == 2
         said = capsys.readouterr()
         assert "it has no operator 'aten._linalg_svd', used at" in said.out
@@ -74,6 +79,33 @@ def test_weights_name_author_and_licence_are_given(capsys: pytest.CaptureFixture
     assert (facts["name"], facts["author"], facts["licence"]) == ("mine", "Me", "MIT")
     assert exit_code("export", SMALL, "--name", "a/b", "-t", "onnx", "-o", str(tmp_path)) == 2
     assert "'a/b' is no name for a model" in capsys.readouterr().err
+
+
+def test_the_demo_can_be_opened_from_the_network_and_says_what_that_means(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "index.html").write_text("<!DOCTYPE html>")
+    facts = {"name": "m", "target": "web", "precision": "mixed", "entry": "index.html", "key": "0" * 64}
+    source = Source(name="model", sha256="1" * 64)
+    commit(tmp_path, Manifest.model_validate({**facts, "source": source, "model_sha256": "2" * 64, "files": ()}))
+    told: list[str] = []
+    pages: list[bytes] = []
+
+    def served(server: Server) -> None:
+        said = capsys.readouterr()
+        told.append(said.err)
+        with server:
+            for line in said.out.splitlines():
+                with urlopen(line.split()[0]) as answer:  # noqa: S310 - our own server
+                    pages.append(answer.read())
+
+    monkeypatch.setattr(Server, "serve", served)
+    assert exit_code("demo", tmp_path, "--no-open", "--host", EVERY) == 0
+    assert exit_code("demo", tmp_path, "--no-open") == 0
+    assert "every device of this network can open the page" in told[0]
+    assert told[1] == ""
+    assert set(pages) == {b"<!DOCTYPE html>"}
+    assert len(pages) >= 2
 
 
 def test_a_port_that_cannot_be_is_named(capsys: pytest.CaptureFixture[str]) -> None:

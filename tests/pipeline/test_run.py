@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import read_result
+from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.source import resolve_model
@@ -45,6 +46,10 @@ def test_a_build_is_a_picture_of_the_river(built: Path) -> None:
     names = {path.name for path in built.iterdir()}
     assert {"model", "program", "reference", "onnx", "onnx-fp16"} <= names
     assert {"report.html", "report.json", "report.md", "report.csv"} <= names
+    assert {name: asked.status for name, asked in read_run(built).targets.items()} == {
+        "onnx": "verified",
+        "onnx-fp16": "verified",
+    }
     found = read_result(built / "onnx-fp16")
     assert found is not None
     place = found.places[0]
@@ -56,7 +61,8 @@ def test_a_build_is_a_picture_of_the_river(built: Path) -> None:
 
 
 def test_nothing_changed_means_no_work(build: Path) -> None:
-    before = {p: p.stat().st_mtime_ns for p in build.rglob("*") if p.is_file() and not p.name.startswith("report")}
+    files = [p for p in build.rglob("*") if p.is_file() and not p.name.startswith(("report", "run.json"))]
+    before = {p: p.stat().st_mtime_ns for p in files}  # the run and its report say when they ran
     rows = export(build.parent, "onnx", "onnx-fp16")
     assert all(row.reused for row in rows.values())
     assert {p: p.stat().st_mtime_ns for p in before} == before

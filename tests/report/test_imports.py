@@ -85,7 +85,7 @@ BAD = {
 def test_a_bad_result_is_refused_at_import(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phone.json"
     path.write_text(BAD[name])
-    assert exit_code("import", tmp_path, path, "--name", "pixel-8") == 2
+    assert exit_code("import", path, tmp_path, "--name", "pixel-8") == 2
     said = capsys.readouterr().err
     assert said.startswith("edgekit: the imported result '")
     assert said.endswith(": measure again on that device\n")
@@ -97,7 +97,7 @@ def test_a_bad_result_is_refused_at_import(name: str, tmp_path: Path, capsys: py
 def test_a_good_result_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phone.json"
     path.write_text(placed(timings={"candidate": TIMES}, reasons=["slow"]))
-    assert exit_code("import", tmp_path, path, "--name", "pixel-8") == 0
+    assert exit_code("import", path, tmp_path, "--name", "pixel-8") == 0
     assert Path(capsys.readouterr().out.strip()).read_bytes() == path.read_bytes()
     assert read_imported(tmp_path / "imported" / "pixel-8").places[0].place == "nnapi"
 
@@ -105,7 +105,7 @@ def test_a_good_result_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".hidden", "a\x1b[2J", "a" * 101, "ä"])
 def test_a_name_that_is_no_plain_one_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "phone.json").write_text(changed())
-    assert exit_code("import", tmp_path, tmp_path / "phone.json", f"--name={name}") == 2
+    assert exit_code("import", tmp_path / "phone.json", tmp_path, f"--name={name}") == 2
     said = capsys.readouterr().err
     assert "names no imported result: take up to 100 letters" in said
     assert "\x1b" not in said

@@ -9,6 +9,8 @@ from edgekit.report import latency_plot
 from edgekit.report.rows import read_study
 from tests.report.conftest import FP32, ran
 
+CPU, WASM = "cpu · ONNX Runtime 1.31.1", "wasm · Chromium 141"
+
 
 def panels(builder: Any) -> dict[str, latency_plot.Panel]:
     return {panel.title: panel for panel in latency_plot.plot_latency(read_study(builder.folder))}
@@ -16,16 +18,16 @@ def panels(builder: Any) -> dict[str, latency_plot.Panel]:
 
 def test_what_ran_in_one_place_shares_a_panel_and_its_axis(filled: Any) -> None:
     found = panels(filled)
-    assert list(found) == ["cpu", "wasm", "pixel-8 · nnapi", "the PyTorch model where the reference was made"]
-    assert [lane.label for lane in found["cpu"].lanes] == ["onnx", "onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"]
-    assert [lane.variant for lane in found["wasm"].lanes] == ["wasm-fp32", "wasm-q8"]
+    assert list(found) == [CPU, WASM, "pixel-8 · nnapi · Pixel 8", "the PyTorch model where the reference was made"]
+    assert [lane.label for lane in found[CPU].lanes] == ["onnx", "onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"]
+    assert [lane.variant for lane in found[WASM].lanes] == ["wasm-fp32", "wasm-q8"]
     for panel in found.values():
         bars = [bar for lane in panel.lanes for bar in lane.bars]
         assert max(max(bar.p50, bar.p95) for bar in bars) == pytest.approx(100 / latency_plot.ROOM, abs=0.01)
 
 
 def test_lengths_compare_as_times_do(filled: Any) -> None:
-    bars = {bar.label: bar for bar in panels(filled)["cpu"].lanes[1].bars}
+    bars = {bar.label: bar for bar in panels(filled)[CPU].lanes[1].bars}
     assert list(bars) == ["onnx-fp16", "onnx", "pytorch"]  # its own first, then the baselines, the fastest first
     assert [bar.own for bar in bars.values()] == [True, False, False]
     assert bars["pytorch"].p50 / bars["onnx-fp16"].p50 == pytest.approx(9.4 / 3.5, rel=1e-3)
@@ -36,7 +38,7 @@ def test_lengths_compare_as_times_do(filled: Any) -> None:
 
 
 def test_a_lane_tells_a_rejected_and_a_slower_artifact(filled: Any) -> None:
-    lanes = {lane.label: lane for lane in panels(filled)["cpu"].lanes}
+    lanes = {lane.label: lane for lane in panels(filled)[CPU].lanes}
     assert lanes["onnx-int8-static"].status == "rejected"
     assert {label for label, lane in lanes.items() if lane.slower} == {"onnx-int8-dynamic"}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edgekit import report
+from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -41,6 +42,20 @@ def page(browser: Browser) -> Iterator[Page]:
     opened = browser.new_page()
     yield opened
     opened.close()
+
+
+def test_the_table_of_verdicts_is_sorted_by_its_heads(filled: Any, page: Page) -> None:
+    write_run(filled.folder, RunRecord(), {"coreml-int8": AskedTarget(status="skipped", error="no source")})
+    page.goto(report.write_report(filled.folder).html.as_uri())
+    sizes = "[...document.querySelectorAll('.summary tbody')].map(b => b.rows[0].cells[2].dataset.sort)"
+    head = page.get_by_role("button", name="size")
+    for direction, order in (("ascending", False), ("descending", True)):
+        head.click()
+        shown = [size for size in page.evaluate(sizes) if size]
+        assert shown == sorted(shown, key=int, reverse=order)
+        assert head.locator("..").get_attribute("aria-sort") == direction
+    assert page.evaluate(sizes)[-1] == ""  # what has no size stands last in both
+    assert page.locator(".summary tr.why").first.evaluate("row => row.previousElementSibling !== null")
 
 
 def test_layout(filled: Any, page: Page) -> None:

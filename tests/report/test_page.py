@@ -10,6 +10,7 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from safetensors.numpy import save
 from edgekit import report
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Timing, read_result, result_text
+from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import UsageError
+from edgekit.report.page import script_hash
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -65,6 +68,51 @@ def write(builder: Any) -> tuple[str, Page]:
     return written, Page(written)
 
 
+def test_every_target_that_was_asked_has_its_state(filled: Any) -> None:
+    asked = {
+        "onnx-fp16": AskedTarget(status="failed", error="target 'onnx-fp16' failed: out of memory"),
+        "litert": AskedTarget(status="not installed", error="needs litert: pip install 'edgekit[litert]'"),
+        "onnx": AskedTarget(status="verified"),
+    }
+    record = RunRecord(command="edgekit export net.onnx", edgekit="0.1.0", began="2026-02-03T04:05:06+00:00")
+    write_run(filled.folder, record, asked)
+    _, page = write(filled)
+    said = " ".join(" ".join(page.text).split())
+    assert "7 of 12 verdicts are verified; 1 is rejected" in said
+    assert "1 is failed, 1 is not installed" in said
+    assert "out of memory" in said
+    assert "needs litert: pip install 'edgekit[litert]'" in said
+    assert "Made by edgekit 0.1.0 on 2026-02-03 04:05 UTC with edgekit export net.onnx" in said
+    found = json.loads((filled.folder / "report.json").read_text())
+    assert found["run"]["command"] == "edgekit export net.onnx"
+    assert "| ❌ failed | onnx-fp16 |" in (filled.folder / "report.md").read_text()
+    rows = {
+        (row["target"], row["verdict"])
+        for row in csv.DictReader((filled.folder / "report.csv").read_text().splitlines())
+    }
+    assert {("onnx-fp16", "failed"), ("litert", "not installed"), ("onnx", "verified")} <= rows
+    write_run(filled.folder, record, {"onnx-fp16": AskedTarget(status="verified")})
+    assert "8 of 12 verdicts are verified" in " ".join(write(filled)[1].text)
+
+
+def test_a_build_in_which_nothing_could_be_made_has_a_report(tmp_path: Path) -> None:
+    failed = {"onnx": AskedTarget(status="failed", error="no capture")}
+    write_run(tmp_path, RunRecord(), failed)
+    assert "no capture" in report.write_report(tmp_path).html.read_text()
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(UsageError, match="there is no artifact"):
+        report.write_report(tmp_path)
+
+
+def test_limits_stand_beside_values_and_places_say_what_ran(filled: Any) -> None:
+    _, page = write(filled)
+    said = " ".join(" ".join(page.text).split())
+    assert "cpu · ONNX Runtime 1.31.1" in said
+    assert "nnapi · Pixel 8 · pixel-8" in said
+    assert re.search(r"\d\.\d+e-6 ≤ 1e-4", said)
+    assert " (≤ 1e-4) |" in (filled.folder / "report.md").read_text()
+
+
 def test_the_page_is_whole_and_small(filled: Any) -> None:
     text, page = write(filled)
     said = " ".join(" ".join(page.text).split())
@@ -78,11 +126,14 @@ def test_the_page_is_whole_and_small(filled: Any) -> None:
         assert any(attributes.get("id") == section for _, attributes in page.elements)
 
 
-def test_nothing_is_fetched_and_nothing_runs(filled: Any) -> None:
+def test_nothing_is_fetched_and_only_what_sorts_runs(filled: Any) -> None:
     text, page = write(filled)
     prose = re.sub(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/=]+", "", text)
     assert not re.search(r"https?:|//[a-z]|url\(['\"]?(?!#)|@import|javascript:", prose)
-    assert not page.all("script")
+    assert len(page.all("script")) == 1
+    script = re.findall(r"<script>(.*?)</script>", text, re.S)[0]
+    policy = next(meta["content"] for meta in page.all("meta") if "content" in meta and "-src" in meta["content"])
+    assert f"script-src '{script_hash(script)}';" in policy  # a script of another text does not run
     assert not page.all("link")
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
     assert any("default-src 'none'" in meta.get("content", "") for meta in page.all("meta"))
@@ -96,7 +147,10 @@ def test_accessible(filled: Any) -> None:
     ids = [attributes["id"] for _, attributes in page.elements if attributes.get("id")]
     assert len(ids) == len(set(ids))
     targets = [a["href"] for a in page.all("a")] + [use["href"] for use in page.all("use")]
-    assert {target.removeprefix("#") for target in targets} <= set(ids)
+    assert {target.removeprefix("#") for target in targets if target.startswith("#")} <= set(ids)
+    files = {target for target in targets if not target.startswith("#")}
+    assert {"onnx/model.onnx", "report.json"} <= files
+    assert all((filled.folder / unquote(target)).is_file() for target in files)
     assert all(header.get("scope") for header in page.all("th"))
     drawings = [svg for svg in page.all("svg") if svg.get("aria-hidden") != "true" and not svg.get("overflow")]
     assert drawings
@@ -158,7 +212,7 @@ def hostile(builder: Any) -> None:
 def test_hostile_names_are_text(builder: Any) -> None:
     hostile(builder)
     text, page = write(builder)
-    assert "<script" not in text
+    assert text.count("<script") == 1  # the one that sorts
     assert "49" not in re.findall(r"onerror=alert\(2\).*?\{\{ 7\*7 \}\}", text)[0]
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
     markdown = (builder.folder / "report.md").read_text()
@@ -247,7 +301,8 @@ def test_json_and_csv_have_every_row(filled: Any) -> None:
         (row["target"], row["place"], row["verdict"]) for row in table
     ]
     assert found["counts"] == {
-        "verified": 8, "rejected": 1, "not verified here": 1, "not judged yet": 1, "unreadable": 0,
+        "verified": 8, "rejected": 1, "not verified here": 1, "not judged yet": 1, "unreadable": 0, "failed": 0,
+        "skipped": 0, "not installed": 0,
     }  # fmt: skip
     onnx = next(row for row in table if row["target"] == "onnx-int8-dynamic")
     assert float(onnx["p50_ms"]) == 4.4

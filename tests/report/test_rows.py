@@ -17,7 +17,8 @@ from edgekit.artifact.result import RESULT, Measure, PlaceResult, read_result, r
 from edgekit.errors import UsageError
 from edgekit.reference.info import read_info
 from edgekit.report import formats
-from edgekit.report.rows import ReportRow, read_study
+from edgekit.report.rows import read_study
+from edgekit.report.study import ReportRow
 
 
 def rows(folder: Path) -> dict[str, ReportRow]:

@@ -19,8 +19,7 @@ PAGE = Path(__file__).parents[2] / "web" / "index.html"
 
 class TestWeb(TargetContract):
     name = "web"
-    # Their targets are not in the run, so the bundle has fp32 alone.
-    statuses: Mapping[str, str] = MappingProxyType({"wasm-fp16": "not verified here", "wasm-q8": "not verified here"})
+    options: Mapping[str, str] = MappingProxyType({"variants": "fp32"})  # the others are not made then
 
     def test_the_bundle_is_complete(self, builds: Path) -> None:
         folder = builds / "small" / "web"
@@ -37,6 +36,7 @@ class TestWeb(TargetContract):
         assert max(file.size for file in made.files) <= _site.LARGEST
         assert made.golden == golden.JSON
         assert [(v.name, v.target) for v in made.variants] == [("fp32", "onnx")]
+        assert {v.place for v in made.verdicts} == {"wasm-fp32", "webgpu-fp32"}
         assert any("a first visit" in note for note in made.notes)
         assert "EDGEKIT_BUNDLE" not in (folder / "sw.js").read_text()
 
@@ -58,11 +58,12 @@ class TestWeb(TargetContract):
             return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
 
         monkeypatch.setattr(process, "call", call)
-        wanted = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic", "web")
+        wanted = ("web",)  # brings all that belongs into it
         recipe = {"onnx-int8-static": {"method": "percentile"}}
         first, again = (
             run.export(resolve_model(SMALL), wanted, tmp_path / "small", recipe, QuietListener()) for _ in range(2)
         )
+        made_for_web = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic")
         folder = tmp_path / "small" / "web"
         made = read_artifact(folder)
         assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
@@ -76,6 +77,7 @@ class TestWeb(TargetContract):
         dynamic = tmp_path / "small" / "onnx-int8-dynamic" / "model.onnx"
         assert (folder / web.PATHS["q8"]).read_bytes() == dynamic.read_bytes()
         assert first["web"].status == "rejected"
+        assert {o.target: o.part_of for o in first.values() if o.part_of} == dict.fromkeys(made_for_web, "web")
         assert "wasm-fp16: the browser says nonsense" in first["web"].sentences
         assert again["web"].reused
 

@@ -52,7 +52,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
         net.classifier.weight.mul_(20)
     net.save_pretrained(folder / "tiny-vit")
     transformers.ViTImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder / "tiny-vit")
-    asked = ("-t", "onnx", "-t", "web", "-o", str(folder / "build"))
+    asked = ("-t", "onnx", "-t", "web", "-O", "web.variants=fp32", "-o", str(folder / "build"))
     try:
         code = exit_code("export", f"transformers:{folder / 'tiny-vit'}", *asked)
     except EdgekitError as missing:
@@ -65,7 +65,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier with an evaluation set of pictures in bytes."""
     folder = tmp_path_factory.mktemp("sampled")
-    assert exit_code("export", "tests.exam.models:classifier", "-t", "onnx", "-t", "web", "-o", str(folder)) == 0
+    asked = ("-t", "onnx", "-t", "web", "-O", "web.variants=fp32", "-o", str(folder))
+    assert exit_code("export", "tests.exam.models:classifier", *asked) == 0
     return folder / "classifier"
 
 

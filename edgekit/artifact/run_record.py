@@ -1,0 +1,66 @@
+"""What was asked of a build and what became of each target: `run.json` in the build folder.
+
+An artifact that could not be made leaves no folder, so that only this record knows it was asked for. It holds the
+command and the time of the last run and belongs to no artifact: nothing in it is hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgekit.storage.files import dump_json, write_text
+
+RUN = "run.json"
+State = Literal["verified", "rejected", "not verified here", "failed", "skipped", "not installed"]
+
+
+class AskedTarget(BaseModel):
+    """What became of one target.
+
+    Attributes:
+        status: How it ended when it was last asked for.
+        error: Why it failed, was skipped or could not be tried, in a sentence.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    status: State
+    error: str = ""
+
+
+class RunRecord(BaseModel):
+    """The last run over a build, and what became of every target that any run asked for.
+
+    Attributes:
+        command: The command that repeats the last run; empty where it was called from Python with an object.
+        edgekit: The version.
+        began: Time in UTC, ISO 8601, to the second.
+        targets: By name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: Literal[1] = 1
+    command: str = ""
+    edgekit: str = ""
+    began: str = ""
+    targets: dict[str, AskedTarget] = {}
+
+
+def read_run(folder: Path) -> RunRecord:
+    """The record of a build; an empty one where there is none or it cannot be read."""
+    try:
+        return RunRecord.model_validate_json((folder / RUN).read_bytes())
+    except (OSError, ValidationError, ValueError):
+        return RunRecord()
+
+
+def write_run(folder: Path, record: RunRecord, targets: Mapping[str, AskedTarget]) -> None:
+    """Write a run's record, atomically; what earlier runs asked for stays in it."""
+    joined = {**read_run(folder).targets, **targets}
+    record = record.model_copy(update={"targets": dict(sorted(joined.items()))})
+    write_text(folder / RUN, dump_json(record.model_dump(mode="json")))

@@ -1,0 +1,61 @@
+"""What a run was asked for, as the build remembers it: the command, the version, the time, how each target ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from edgekit import registry
+from edgekit.artifact.run_record import AskedTarget, RunRecord, read_run, write_run
+from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.target import Target
+
+
+def command_of(
+    model: object, targets: Iterable[str], options: Mapping[str, Mapping[str, object]], **flags: object
+) -> str:
+    """The command that does the same; empty where the model is an object in Python, which no command can name.
+
+    Args:
+        model: As a user gave it.
+        targets: Names and groups.
+        options: Options by target and name.
+        flags: Values by the command's long options; None and "" are left out.
+    """
+    if not isinstance(model, str | Path):
+        return ""
+    words = ["edgekit", "export", str(model)]
+    words += [word for target in targets for word in ("-t", target)]
+    words += [word for name, value in flags.items() if value not in (None, "") for word in (f"--{name}", str(value))]
+    for target, given in options.items():
+        words += [word for name, value in given.items() for word in ("-O", f"{target}.{name}={value}")]
+    return shlex.join(words)
+
+
+def started(command: str) -> RunRecord:
+    """The record of a run that begins now."""
+    from importlib.metadata import version
+
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    return RunRecord(command=command, edgekit=version("edgekit"), began=began)
+
+
+def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:
+    """Write how each target ended, and what was not tried."""
+    found = {o.target: AskedTarget.model_validate({"status": o.status, "error": o.error}) for o in outcomes}
+    tried = read_run(root).targets
+    missing = {n: AskedTarget(status="not installed", error=why) for n, why in left_out.items() if n not in tried}
+    write_run(root, record, {**missing, **found})
+
+
+def not_installed(targets: Mapping[str, Target]) -> dict[str, str]:
+    """The targets that this host cannot make, and why, in a sentence each."""
+    found = {}
+    for name, target in targets.items():
+        needs = registry.missing(target)
+        why = "; ".join(f"needs {need.module}: {need.install}" for need in needs) or target.unavailable_reason()
+        if why:
+            found[name] = why
+    return found

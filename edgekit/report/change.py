@@ -1,0 +1,253 @@
+"""What became better or worse in one row of a report: its verdict, what was asked, size, speed, and every number.
+
+A number counts as changed where it moved by more than a share of what its limit allows (`Allowed`): of a limit of 1e-4
+on a difference a tenth is 1e-5; of one of 0.99 on a correlation, which is 1 at best, a tenth is 0.001. A number that
+broke its limit, or no longer does, counts whatever it moved. Of two limits the tighter counts, so that a looser one
+hides nothing. Numbers without a limit are not compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from edgekit.artifact.fact import EVALUATION
+from edgekit.artifact.metric import metric_info
+from edgekit.artifact.result import Measure, Ratio
+from edgekit.judge.metrics import compare
+from edgekit.model.spec import Array, Output
+from edgekit.reference.info import ReferenceInfo
+from edgekit.report import formats
+from edgekit.report.study import ReportRow, RowStatus
+
+Subject = Literal["verdict", "asked", "size", "speed", "accuracy", "image"]
+SUBJECTS: tuple[Subject, ...] = ("verdict", "asked", "accuracy", "image", "speed", "size")
+NOT_MEASURED = "not measured"
+RANKS: dict[RowStatus, int] = {
+    "verified": 0,
+    "not verified here": 1,
+    "not judged yet": 1,
+    "not installed": 1,
+    "rejected": 2,
+    "unreadable": 2,
+    "failed": 2,
+    "skipped": 2,
+}
+_DB = 20.0  # decibels per factor of ten in amplitude
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Changes that count as none, each a share.
+
+    Attributes:
+        size: Of the size before.
+        speed: Of the ratio to a baseline that ran interleaved; the two intervals must also lie apart.
+        accuracy: Of what a number's limit allows.
+    """
+
+    size: float = 0.01
+    speed: float = 0.2
+    accuracy: float = 0.1
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that became better or worse.
+
+    Attributes:
+        artifact: Target and place, as the report labels them.
+        subject: What kind of thing.
+        better: Whether it became better.
+        what: The metric and its output, the baseline, or the kind of input; empty where the subject says it all.
+        before: As people read it.
+        after: Likewise.
+        limit: What it is held against; empty where there is no limit.
+        image: The image that is worst afterwards, or the image itself.
+        batch: Which inputs.
+        extent: How far it changed, in units of what is allowed; infinite where nothing is.
+    """
+
+    artifact: str
+    subject: Subject
+    better: bool
+    what: str
+    before: str
+    after: str
+    limit: str = ""
+    image: str = ""
+    batch: str = ""
+    extent: float = math.inf
+
+    @property
+    def sentence(self) -> str:
+        """The change in one line."""
+        named = " ".join(part for part in (self.subject if self.subject != "image" else "", self.what) if part)
+        limit = f" (limit {self.limit})" if self.limit else ""
+        image = f", image '{self.image}'" if self.image else ""
+        batch = f", {self.batch}" if self.batch not in ("", EVALUATION) else ""
+        return f"{self.artifact}: {named} {self.before} -> {self.after}{limit}{image}{batch}"
+
+    def as_record(self) -> dict[str, Any]:
+        """For machines."""
+        return {**vars(self), "extent": self.extent if math.isfinite(self.extent) else None, "sentence": self.sentence}
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One build's row, and what is needed to compare its images.
+
+    Attributes:
+        row: The row.
+        reference: What it was judged by.
+        recorded: The reference's scores, by output.
+    """
+
+    row: ReportRow
+    reference: ReferenceInfo
+    recorded: Mapping[str, Array]
+
+
+def changes(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
+    """What changed between two rows of the same artifact in the same place."""
+    old, new = before.row, after.row
+    yield from _verdict(old, new)
+    yield from _asked(old, new)
+    if new.measures:
+        yield from _accuracy(old, new, allowed)
+        yield from _images(before, after, allowed)
+    yield from _speed(old, new, allowed)
+    if old.size and new.size and abs(moved := new.size / old.size - 1) > allowed.size:
+        sizes = formats.size(old.size), formats.size(new.size)
+        limit = f"{allowed.size:+.0%}"
+        yield Change(new.label, "size", moved < 0, "", *sizes, limit, extent=_over(abs(moved), allowed.size))
+
+
+def _verdict(old: ReportRow, new: ReportRow) -> Iterator[Change]:
+    worse = RANKS[new.status] > RANKS[old.status]
+    if worse or (new.status == "verified" and old.status != "verified"):
+        yield Change(new.label, "verdict", not worse, "", old.status, new.status)
+
+
+def _asked(old: ReportRow, new: ReportRow) -> Iterator[Change]:
+    """A verdict that rests on fewer inputs says less."""
+    if old.found is None or new.found is None or old.found.evidence is None or new.found.evidence is None:
+        return
+    sides = old.found.evidence, new.found.evidence
+    counts = [{**side.inputs, "shapes": side.shapes, "inputs twice": side.repeated} for side in sides]
+    for kind, was in counts[0].items():
+        now = counts[1].get(kind, 0)
+        if now < was:
+            yield Change(new.label, "asked", False, kind, str(was), str(now))
+
+
+def _accuracy(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
+    """Of each metric of each output the largest change in either direction, over the batches of a kind."""
+    now = {(m.batch, m.output, m.metric): m for m in new.measures}
+    largest: dict[tuple[str, str, str, bool], Change] = {}
+    gone: dict[tuple[str, str], Change] = {}
+    measured = {(m.output, m.metric) for m in new.measures}
+    for was in old.measures:
+        change = _measure(new.label, was, now.get((was.batch, was.output, was.metric)), allowed)
+        if (was.output, was.metric) not in measured and was.limit is not None:
+            told = formats.measured(was), NOT_MEASURED, formats.limit(was)
+            gone[was.output, was.metric] = Change(new.label, "accuracy", False, _named(was), *told, batch=was.batch)
+        if change is not None:
+            kind = was.batch if was.batch in (EVALUATION, "stress") else "shape"
+            key = kind, was.output, was.metric, change.better
+            largest[key] = max(largest.get(key, change), change, key=lambda found: found.extent)
+    yield from gone.values()
+    yield from largest.values()
+
+
+def _measure(label: str, was: Measure, now: Measure | None, allowed: Allowed) -> Change | None:
+    if now is None or (was.limit is None and now.limit is None):
+        return None
+    room = min(badness(m.metric, m.limit) for m in (was, now) if m.limit is not None) * allowed.accuracy
+    moved = badness(now.metric, now.value) - badness(was.metric, was.value)
+    if was.passed == now.passed and (not abs(moved) > room or moved == 0):
+        return None
+    better = now.passed if was.passed != now.passed else moved < 0
+    told = formats.measured(was), formats.measured(now), formats.limit(now) or formats.limit(was)
+    extent = math.inf if was.passed != now.passed and not moved else _over(abs(moved), room)
+    return Change(label, "accuracy", better, _named(now), *told, now.image, now.batch, extent)
+
+
+def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
+    """Each evaluation image whose map moved by more than is allowed, in any metric that has a limit on scores."""
+    limits: dict[tuple[str, str], Measure] = {}
+    for m in (*before.row.measures, *after.row.measures):
+        if m.batch == EVALUATION and m.limit is not None and m.output in after.row.scores:
+            key = m.output, m.metric
+            limits[key] = min(limits.get(key, m), m, key=lambda one: badness(one.metric, one.limit))
+    old, new = (_by_image(side, {output for output, _ in limits}) for side in (before, after))
+    for (output, metric), limit in limits.items():
+        room = badness(metric, limit.limit) * allowed.accuracy
+        was, now = (side.get((output, metric), {}) for side in (old, new))
+        for image in was.keys() & now.keys():
+            moved = badness(metric, now[image]) - badness(metric, was[image])
+            if abs(moved) > room:
+                info = metric_info(metric)
+                told = info.format(was[image]), info.format(now[image]), formats.limit(limit)
+                named = f"{metric} of '{output}'"
+                over = _over(abs(moved), room)
+                yield Change(after.row.label, "image", moved < 0, named, *told, image, EVALUATION, over)
+
+
+def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[str, float]]:
+    """Values by image, by output and metric; nothing where the maps were not kept or cannot be compared."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for output in outputs:
+        maps, right = side.row.scores.get(output), side.recorded.get(output)
+        if maps is None or right is None or maps.shape != right.shape or maps.ndim != 2:
+            continue
+        names = [side.reference.name(index) for index in range(len(maps))]
+        finite = np.isfinite(np.stack((maps, right))).all((0, 2))
+        kept = [name for name, whole in zip(names, finite, strict=True) if whole]
+        if not kept:
+            continue
+        compared = compare((Output(output, "scores"),), {output: right[finite]}, {output: maps[finite]}, kept)
+        for m in compared.measures:
+            if not m.names:
+                found[output, m.metric] = dict(zip(kept, m.values.tolist(), strict=True))
+    return found
+
+
+def _speed(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
+    """Ratios to what ran interleaved, which hold on a busy host; milliseconds of two runs do not compare."""
+    was = {ratio.baseline: ratio for ratio in old.ratios if not ratio.noisy}
+    for now in new.ratios:
+        ratio = was.get(now.baseline)
+        if ratio is None or now.noisy or not (now.high < ratio.low or now.low > ratio.high):
+            continue
+        moved = now.value / ratio.value - 1
+        if abs(moved) > allowed.speed:
+            told = _ratio(ratio), _ratio(now), f"{-allowed.speed:+.0%}"
+            over = _over(abs(moved), allowed.speed)
+            yield Change(new.label, "speed", moved > 0, f"beside {now.baseline}", *told, extent=over)
+
+
+def _ratio(ratio: Ratio) -> str:
+    return f"{formats.times(ratio.value)} ({formats.interval(ratio)})"
+
+
+def badness(metric: str, value: float | None) -> float:
+    """A value as its distance from the best that there is, of which shares mean something; infinite if not finite."""
+    if value is None or not math.isfinite(value):
+        return math.inf
+    info = metric_info(metric)
+    if info.unit == "dB":
+        return float(10.0 ** (-value / _DB))
+    return 1.0 - value if info.better == "higher" else value
+
+
+def _named(measure: Measure) -> str:
+    return f"{measure.metric} of '{measure.output}'" if measure.output else measure.metric
+
+
+def _over(moved: float, room: float) -> float:
+    return moved / room if room > 0 else math.inf

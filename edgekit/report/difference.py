@@ -1,0 +1,165 @@
+"""Two builds of a model -> what became better or worse, as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.artifact.metric import share
+from edgekit.reference.info import ReferenceInfo
+from edgekit.report.change import RANKS, SUBJECTS, Allowed, Change, Side, changes
+from edgekit.report.rows import read_study
+from edgekit.report.study import Study
+from edgekit.report.text import escaped
+
+SCHEMA_VERSION = 1
+MOST = 6  # changes of one artifact in text and Markdown; all of them are in the JSON
+ABSENT = "not in the build"
+NOT_INSTALLED = "not installed"  # asks nothing of the artifact
+MODEL_DROP = 0.002
+"""Of the task metric's mean: what fp32 artifacts may lose beside their model (`edgekit.judge.tolerance`)."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What changed between two builds.
+
+    Attributes:
+        before: The build that was compared with.
+        after: The build in question.
+        changes: The worse first, and of these verdicts before numbers, the largest change first.
+        notes: What makes the two hard to compare, one sentence each.
+    """
+
+    before: Path
+    after: Path
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worse(self) -> tuple[Change, ...]:
+        """What became worse."""
+        return tuple(change for change in self.changes if not change.better)
+
+    @property
+    def better(self) -> tuple[Change, ...]:
+        """What became better."""
+        return tuple(change for change in self.changes if change.better)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people: at most MOST of each artifact and direction, then how many more there are."""
+        if not self.changes:
+            return (*self.notes, "nothing became better or worse")
+        told = [line for better in (False, True) for line in self._told(better)]
+        return (*self.notes, *told, f"{len(self.worse)} worse, {len(self.better)} better")
+
+    def as_record(self) -> dict[str, Any]:
+        """For machines: what `edgekit diff --json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "before": str(self.before),
+            "after": str(self.after),
+            "worse": len(self.worse),
+            "better": len(self.better),
+            "notes": list(self.notes),
+            "changes": [change.as_record() for change in self.changes],
+        }
+
+    def as_markdown(self) -> str:
+        """For a pull request: a table, the worse first."""
+        if not self.changes:
+            return "Nothing became better or worse.\n"
+        lines = [f"**{len(self.worse)} worse, {len(self.better)} better** beside `{self.before}`", ""]
+        lines += [f"> {escaped(note)}\n" for note in self.notes]
+        lines += ["| | artifact | what | before | after | limit | image |", "|---|---|---|---:|---:|---:|---|"]
+        for change in (change for better in (False, True) for change in self._first(better)):
+            what = " ".join(part for part in (change.subject, change.what) if part)
+            cells = (change.artifact, what, change.before, change.after, change.limit, change.image)
+            lines.append(f"| {'✅' if change.better else '❌'} | {' | '.join(map(escaped, cells))} |")
+        hidden = len(self.changes) - sum(len(self._first(better)) for better in (False, True))
+        return "\n".join([*lines, *([f"\nand {hidden} more in `edgekit diff --json`"] if hidden else [])]) + "\n"
+
+    def _first(self, better: bool) -> list[Change]:
+        return [change for found in self._by_artifact(better).values() for change in found[:MOST]]
+
+    def _told(self, better: bool) -> Iterator[str]:
+        for artifact, found in self._by_artifact(better).items():
+            yield from (f"{'better' if better else 'WORSE'}\t{change.sentence}" for change in found[:MOST])
+            if len(found) > MOST:
+                yield f"\t{artifact}: and {len(found) - MOST} more, in --json"
+
+    def _by_artifact(self, better: bool) -> dict[str, list[Change]]:
+        found: dict[str, list[Change]] = {}
+        for change in self.changes:
+            if change.better == better:
+                found.setdefault(change.artifact, []).append(change)
+        return found
+
+
+def compare_builds(before: Path, after: Path, allowed: Allowed | None = None) -> Difference:
+    """Compare two builds by artifact, place, image and metric.
+
+    Args:
+        before: A model's build folder.
+        after: Another one, of the same model or of a later one.
+        allowed: Changes that count as none.
+
+    Raises:
+        UsageError: If one of them is no build.
+    """
+    old, new = read_study(before), read_study(after)
+    found = list(_changes(old, new, allowed or Allowed()))
+    found.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject), -c.extent, c.image))
+    return Difference(before, after, tuple(found), tuple(_notes(old, new)))
+
+
+def _changes(old: Study, new: Study, allowed: Allowed) -> Iterator[Change]:
+    yield from _model(old.reference, new.reference)
+    was, now = _sides(old), _sides(new)
+    for label, side in was.items():
+        counterparts = _counterparts(side, now)
+        for there in counterparts:
+            yield from changes(side, there, allowed)
+        if not counterparts and side.row.status != NOT_INSTALLED:
+            yield Change(label, "verdict", False, "", side.row.status, ABSENT)
+    for label, side in now.items():
+        if not _counterparts(side, was) and side.row.status != NOT_INSTALLED:
+            good = RANKS[side.row.status] < RANKS["rejected"]
+            yield Change(label, "verdict", good, "", ABSENT, side.row.status)
+
+
+def _counterparts(side: Side, others: Mapping[str, Side]) -> list[Side]:
+    """The same place in the other build; an artifact that nobody judged has no place and stands for all."""
+    row = side.row
+    if row.label in others:
+        return [others[row.label]]
+    same = [other for other in others.values() if (other.row.target, other.row.origin) == (row.target, row.origin)]
+    return same if not row.place else [other for other in same if not other.row.place]
+
+
+def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
+    """Whether the model itself does its task worse: artifacts are only ever compared with their own model."""
+    if old.metric != new.metric or old.metric_mean is None or new.metric_mean is None:
+        return
+    moved = new.metric_mean - old.metric_mean
+    if abs(moved) > MODEL_DROP:
+        told = share(old.metric_mean), share(new.metric_mean), f"{-MODEL_DROP:+g}"
+        yield Change("the model itself", "accuracy", moved > 0, old.metric, *told, extent=abs(moved) / MODEL_DROP)
+
+
+def _sides(study: Study) -> Mapping[str, Side]:
+    recorded = study.reference.outputs(sorted({name for row in study.rows for name in row.scores}))
+    return {row.label: Side(row, study.reference, recorded) for row in study.rows}
+
+
+def _notes(old: Study, new: Study) -> Iterator[str]:
+    if old.reference.weights_sha256 != new.reference.weights_sha256:
+        yield "the weights differ: each build is compared with what its own model answered"
+    if old.reference.device != new.reference.device:
+        yield f"the references were made by different devices: {old.reference.device} and {new.reference.device}"
+    hosts = [sorted({row.processor for row in study.rows if row.processor}) for study in (old, new)]
+    if hosts[0] != hosts[1]:
+        yield f"the builds were judged on different hosts: {'; '.join(hosts[0])} and {'; '.join(hosts[1])}"

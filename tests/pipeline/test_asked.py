@@ -1,0 +1,60 @@
+"""A build remembers what was asked of it, also what left no artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit.artifact.run_record import AskedTarget, read_run
+from edgekit.pipeline import asked
+from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.target import FP32, Need, Place, Target
+
+
+def outcome(target: str, status: str, error: str = "") -> TargetOutcome:
+    return TargetOutcome(target, Path(target), status, error)
+
+
+def test_targets_of_earlier_runs_stay(tmp_path: Path) -> None:
+    first = asked.started("edgekit export -t onnx")
+    asked.ended(
+        tmp_path, first, [outcome("onnx", "verified"), outcome("web", "failed", "no page")], {"coreml": "needs it"}
+    )
+    asked.ended(tmp_path, asked.started("edgekit export -t web"), [outcome("web", "verified")], {"onnx": "gone"})
+    found = read_run(tmp_path)
+    assert found.targets == {
+        "coreml": AskedTarget(status="not installed", error="needs it"),
+        "onnx": AskedTarget(status="verified"),  # it was made, whatever is installed now
+        "web": AskedTarget(status="verified"),
+    }
+    assert found.command == "edgekit export -t web"
+    assert found.began.endswith("+00:00")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"targets": {"onnx": {"status": "excellent"}}}'])
+def test_a_record_that_cannot_be_read_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(text)
+    assert read_run(tmp_path).targets == {}
+
+
+def test_the_command_that_does_the_same() -> None:
+    options = {"web": {"variants": "fp32,q8"}}
+    told = asked.command_of("my model.onnx", ["onnx", "web"], options, weights=None, name="net", author=None)
+    assert told == "edgekit export 'my model.onnx' -t onnx -t web --name net -O web.variants=fp32,q8"
+    assert asked.command_of(object(), [], {}) == ""
+
+
+def test_what_is_not_installed_says_how_to_install_it() -> None:
+    place = Place(name="cpu", tolerance=FP32)
+
+    def export(*_: object) -> None: ...
+
+    target = Target(
+        summary="",
+        export=export,  # type: ignore[arg-type]  # never called
+        load=export,  # type: ignore[arg-type]
+        places=(place,),
+        needs=(Need("no_such_library", "extra"),),
+    )
+    assert asked.not_installed({"one": target}) == {"one": "needs no_such_library: pip install 'edgekit[extra]'"}

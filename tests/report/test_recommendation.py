@@ -1,0 +1,139 @@
+"""What the report recommends follows from verdicts, sizes and speeds, and from nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edgekit.artifact.fact import Code, fact
+from edgekit.artifact.result import PlaceResult, Ratio
+from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
+from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, audience_of, recommend
+from edgekit.report.rows import read_study
+from edgekit.report.speed import beside
+from edgekit.report.tradeoff import plot_tradeoff
+from tests.report.conftest import FP16, FP32, INT8, ORT, ran, timing
+
+
+def advice(builder: Any) -> dict[str, Recommendation]:
+    return {one.audience: one for one in recommend(read_study(builder.folder))}
+
+
+def made(builder: Any, target: str, precision: str, size: int, times: float = 0, width: float = 0.02) -> None:
+    """An artifact that is `times` as fast as the one called onnx, give or take `width`; not timed where that is 0."""
+    builder.artifact(target, precision)
+    limits = {"fp32": FP32, "fp16": FP16, "int8": INT8}[precision]
+    maps = builder.scores(target, "cpu", 1e-6, 3)
+    found = ran(builder, maps, limits)
+    if times:
+        ratio = Ratio(baseline="onnx", value=times, low=times * (1 - width), high=times * (1 + width))
+        ratios = (ratio,) if target != "onnx" else ()
+        found = found.model_copy(update={"timings": {"candidate": timing(4.0 / times)}, "ratios": ratios})
+    builder.judge(target, [found], size)
+
+
+@pytest.fixture
+def three(builder: Any) -> Any:
+    builder.reference()
+    made(builder, "onnx", "fp32", 12_000_000, 1)
+    made(builder, "onnx-fp16", "fp16", 6_000_000, 0.9)
+    made(builder, "onnx-int8-static", "int8", 4_000_000, 1.8)
+    return builder
+
+
+def test_a_server_gets_the_fastest_with_the_reason(three: Any) -> None:
+    found = advice(three)[SERVER]
+    assert found.sentence == ("Ship onnx-int8-static: 3x smaller, 1.8x as fast as onnx, coverage@32 0.9931 -> 0.9931")
+    assert found.others == ("onnx: the original", "onnx-fp16: 2x smaller, 0.9x as fast")
+    assert found.limit
+
+
+def test_what_is_rejected_is_not_recommended_and_says_why(three: Any) -> None:
+    reason = fact(Code.NOTHING_COMPARED)
+    three.judge("onnx-int8-static", [PlaceResult(place="cpu", status="rejected", reasons=(reason,))], 4_000_000)
+    found = advice(three)[SERVER]
+    assert found.head == "Ship onnx"
+    assert "onnx-int8-static: rejected, nothing was compared" in found.others
+
+
+def test_nothing_verified_is_nothing_to_ship(builder: Any) -> None:
+    builder.reference()
+    builder.artifact("onnx", "fp32")
+    builder.judge("onnx", [PlaceResult(place="cpu", status="rejected", reasons=(fact(Code.NOTHING_COMPARED),))], 1)
+    write_run(builder.folder, RunRecord(), {"coreml": AskedTarget(status="not installed", error="needs it")})
+    found = advice(builder)
+    assert found[SERVER].head == "Nothing to ship"
+    assert IOS not in found
+
+
+def test_of_speeds_that_cannot_be_told_apart_the_smaller_artifact_wins(builder: Any) -> None:
+    builder.reference()
+    made(builder, "onnx", "fp32", 12_000_000, 1)
+    made(builder, "onnx-int8-static", "int8", 4_000_000, 1.8, width=0.2)
+    made(builder, "onnx-int8-dynamic", "int8", 3_000_000, 1.6, width=0.2)
+    assert advice(builder)[SERVER].head == "Ship onnx-int8-dynamic"
+
+
+def test_where_the_download_counts_the_smallest_that_is_not_slower(builder: Any) -> None:
+    builder.reference()
+    made(builder, "executorch", "fp32", 12_000_000)
+    made(builder, "executorch-int8", "int8", 4_000_000)
+    assert advice(builder)[ANDROID].head == "Ship executorch-int8"
+    slow = Ratio(baseline="executorch", value=0.5, low=0.48, high=0.52)
+    place = PlaceResult(place="cpu", status="verified", device=ORT, ratios=(slow,), timings={"candidate": timing(9.0)})
+    builder.judge("executorch-int8", [place], 4_000_000)
+    one = PlaceResult(place="cpu", status="verified", device=ORT, timings={"candidate": timing(4.5)})
+    builder.judge("executorch", [one], 12_000_000)
+    assert advice(builder)[ANDROID].head == "Ship executorch"
+
+
+def test_of_a_bundle_a_variant_is_recommended_with_its_own_size(filled: Any) -> None:
+    found = advice(filled)
+    assert found[BROWSER].head.startswith("Ship web wasm-")
+    assert found[IOS].head == "Try coreml"
+    assert "no device of the platform has run it" in found[IOS].sentence
+    assert "onnx-int8-static" not in found[SERVER].head  # it is rejected
+
+
+@pytest.mark.parametrize(
+    ("target", "audience"),
+    [("onnx", SERVER), ("torchscript", SERVER), ("web", BROWSER), ("executorch-int8", ANDROID), ("coreml", IOS)],
+)
+def test_audiences(target: str, audience: str) -> None:
+    assert audience_of(target) == audience
+
+
+def test_speeds_are_told_by_the_best_evidence(filled: Any) -> None:
+    rows = {row.label: row for row in read_study(filled.folder).rows}
+    base = rows["onnx · cpu"]
+    own, direct, apart = (beside(rows[name], base) for name in ("onnx · cpu", "onnx-fp16 · cpu", "web · wasm-q8"))
+    assert own is not None
+    assert own.value == 1
+    assert direct is not None
+    assert direct.value == pytest.approx(3.8 / 3.5)
+    assert "95 % interval" in direct.how
+    assert apart is not None
+    assert "not run interleaved" in apart.how
+    assert beside(rows["coreml · interpreter"], base) is None
+
+
+def test_the_plot_has_the_gpu_on_the_axis_of_ratios_and_the_limits(filled: Any) -> None:
+    study = read_study(filled.folder)
+    plot = plot_tradeoff(study, [study.rows[0]])
+    lanes = {lane.name + lane.place: lane for lane in plot.lanes}
+    graph = lanes["PyTorch, cuda graphNVIDIA H200"].speed
+    assert graph is not None
+    assert graph.number == "7.49×"  # 3.82 ms of onnx on the CPU over 0.51 ms
+    (one,) = (tick.x for tick in plot.speeds if tick.label == "1×")
+    base = lanes["onnxcpu · ONNX Runtime 1.31.1"].speed
+    assert base is not None
+    assert base.x == one
+    rejected = lanes["onnx-int8-staticcpu · ONNX Runtime 1.31.1"].accuracy
+    assert rejected is not None
+    assert rejected.x > plot.limit
+    assert rejected.title.startswith("spearman of relevance")
+    kept = lanes["onnx-fp16cpu · ONNX Runtime 1.31.1"].accuracy
+    assert kept is not None
+    assert kept.x < plot.limit
+    assert [lane.best for lane in plot.lanes].count(True) == 1
