@@ -98,6 +98,9 @@ def description(name: str, target: Target) -> dict[str, Any]:
     return {
         "name": name,
         "summary": target.summary,
+        "choose_for": target.choose_for,
+        "proved_by": target.proved_by,
+        "not_proved": target.not_proved,
         "source": target.source,
         "groups": list(target.groups),
         "places": [place.name for place in target.places],

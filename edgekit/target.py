@@ -221,6 +221,9 @@ class Target:
         groups: Names under which `-t` selects it besides its own and "all".
         options: What the user may set.
         content: sha256 of files that the export reads beside its source and its code (a built page): part of the key.
+        choose_for: What a user takes it for, in a few words.
+        proved_by: What runs it where it is judged, in a few words.
+        not_proved: What no verdict of it speaks of, in a few words.
     """
 
     summary: str
@@ -236,6 +239,9 @@ class Target:
     groups: tuple[str, ...] = ()
     options: tuple[Option[OptionValue], ...] = ()
     content: Callable[[], str] = str
+    choose_for: str = ""
+    proved_by: str = ""
+    not_proved: str = ""
 
     def places_of(self, made: Manifest) -> tuple[Place, ...]:
         """Where one of its artifacts is judged: of a bundle in the places of those variants that are in it."""

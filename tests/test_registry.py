@@ -160,3 +160,12 @@ def test_a_plug_in_says_itself_how_its_library_is_installed() -> None:
     needy = target(needs=(Need("no_such_library", hint="pip install acme-npu"),))
     with pytest.raises(DependencyError, match=r"target 'x' needs no_such_library: pip install acme-npu$"):
         registry.require("x", needy)
+
+
+def test_every_target_of_edgekit_says_what_it_is_for_and_what_proves_it() -> None:
+    for name, entry in registry.available().items():
+        target = registry.find(name)
+        if entry.origin == registry.EDGEKIT:
+            assert target.choose_for, name
+            assert target.proved_by, name
+            assert target.not_proved, name

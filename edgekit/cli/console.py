@@ -83,6 +83,8 @@ def show_target(name: str, target: Target) -> None:
     """Print one target: what it is made from, where it is judged, what it needs, and its options."""
     facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
     facts += [("places", ", ".join(f"{place.name} ({'; '.join(place.tolerances)})" for place in target.places))]
+    told = (("choose it for", target.choose_for), ("proved by", target.proved_by), ("not proved", target.not_proved))
+    facts += [(label, text) for label, text in told if text]
     facts += [("needs", need.install) for need in target.needs]
     print_table((name, ""), facts)
     print()

@@ -70,8 +70,8 @@ def import_(
     result: Annotated[Path, typer.Argument(help="The result.zip of a pack's runner, or the result.json of a phone.")],
     build: BuildFolder = DEFAULT_BUILD,
     name: Annotated[
-        str, typer.Option("--name", help="What the report calls a phone's result, for example pixel-8-onnx.")
-    ] = "",
+        str | None, typer.Option("--name", help="What the report calls a phone's result, for example pixel-8-onnx.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Judge what a pack's runner brought back, or check what a phone found, and show it in the build's report."""
@@ -79,11 +79,11 @@ def import_(
     from edgekit.report import imports
 
     if result.suffix != ".json":
-        if name:
+        if name is not None:
             raise UsageError("--name is for a phone's result.json: a pack's result has the names of its places")
         conclude(api.import_result(build, result, progress=progress_style(as_json)), as_json)
         return
-    if not name:
+    if name is None:
         raise UsageError("say with --name what the report calls it, for example --name pixel-8-onnx")
     folder = imports.add_result(build, result, name)
     print(json.dumps({"imported": str(folder)}) if as_json else folder)

@@ -51,6 +51,9 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="Core AI (.aimodel) for iOS 27 and later, dynamic batch and size",
+    choose_for="iOS 27 and macOS 27",
+    proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
+    not_proved="Apple's hardware; fp16 programs with large matrix products",
     source="program",
     export=export,
     load=load,

@@ -166,6 +166,9 @@ def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
 
 TARGET = Target(
     summary="Core ML ML Program (.mlpackage) for iOS 17 and later",
+    choose_for="iOS 17 and macOS 14",
+    proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
+    not_proved="Apple's hardware, where no Mac runs it",
     export=export,
     load=load,
     needs=(Need("coremltools", "coreml"),),

@@ -64,6 +64,9 @@ def _quantized(path: Path) -> Any:
 
 TARGET = Target(
     summary="Core ML ML Program with INT8 weights",
+    choose_for="the same as `coreml`, half the size",
+    proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
+    not_proved="Apple's hardware, where no Mac runs it",
     source="coreml",
     export=export,
     load=load,

@@ -39,6 +39,9 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ExecuTorch with XNNPACK, fp32",
+    choose_for="new Android apps",
+    proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
+    not_proved="phones' processors, GPUs and NPUs",
     source="program",
     export=export,
     load=load,

@@ -15,9 +15,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, UsageError
 from edgekit.model import causes, onnx_file, own_operators
-from edgekit.model.graph import Program
+from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
@@ -33,28 +33,40 @@ if TYPE_CHECKING:
 
 ENTRY = "model.onnx"
 OPSET = Option(
-    name="opset", default=20, choices=(20, 21, 22, 23), help="ONNX opset version"
-)  # 20 is the first with Gelu
+    name="opset", default=20, choices=(20, 21, 22, 23, 17), help="ONNX opset version; 17 for runtimes of 2022"
+)  # 20 is the first with Gelu, 17 the first with LayerNormalization
+LOWEST = 18  # opset in which PyTorch's exporter writes; older ones are converted
+SHAPES = Option(
+    name="shapes",
+    default="dynamic",
+    choices=("dynamic", "static"),
+    help="whether batch and size stay open, or are fixed at the example's",
+)
 _SYMBOL = re.compile(r"\bs\d+\b")
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program, or an ONNX file that is the model -> model.onnx."""
-    spec = load_model(job.model)
+    spec, static = load_model(job.model), job.get(SHAPES) == "static"
     file = onnx_file.file_of(spec.module)
     job.progress(0.2, "translating the graph to ONNX")
     if file is None:
-        graph = _translate(spec, load_program(source), job.get(OPSET))
+        captured = capture(spec, dynamic=False) if static else load_program(source)
+        graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
         _name_axes(graph, spec)
         _name_nodes(graph)
+    elif static or job.get(OPSET) != OPSET.default:
+        raise UsageError(f"'{spec.name}' is an ONNX file, which keeps its shapes and its opset: leave out -O onnx.*")
     else:
         names = ([i.name for i in spec.inputs], [o.name for o in spec.outputs])
         graph = foreign.adopted(onnx_file.read_graph(file), *names)
     job.progress(0.8, "checking the graph")
     _strip(graph)
     _describe(graph, spec)
+    if job.get(OPSET) < LOWEST:
+        graph = _lowered(graph, spec, job.get(OPSET))
     save.save_graph(graph, out / ENTRY)
-    return Exported(precision="fp32", entry=ENTRY, dynamic=tuple(spec.axes))
+    return Exported(precision="fp32", entry=ENTRY, dynamic=() if static else tuple(spec.axes))
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -63,6 +75,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProto:
+    import onnxscript.optimizer
     import torch
 
     # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
@@ -91,6 +104,8 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     patch_embed.embed(translated.model, _multiples(spec))
     split_qkv.split(translated.model)
     gemm.flatten(translated.model)
+    if not captured.dynamic:
+        onnxscript.optimizer.optimize(translated.model)  # what the passes compute of shapes is constant now
     name_constants(translated.model)
     return translated.model_proto
 
@@ -103,6 +118,17 @@ def _without_views(exported: torch.export.ExportedProgram) -> None:
         if node.target is torch.ops.aten.view.default:
             node.target = torch.ops.aten.reshape.default
     exported.graph_module.recompile()
+
+
+def _lowered(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelProto:
+    """The graph in an older opset, by ONNX's own converter."""
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(graph, opset)
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ExportError(f"'{spec.name}' cannot be brought to opset {opset}: {first}") from error
 
 
 def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -157,6 +183,9 @@ def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
 
 TARGET = Target(
     summary="ONNX, fp32, dynamic batch and size",
+    choose_for="ONNX Runtime on servers, edge boxes and phones; the source of most other targets",
+    proved_by="ONNX Runtime on the CPU",
+    not_proved="GPUs and NPUs, ONNX Runtime's mobile builds, versions other than the installed one",
     source="program",
     takes_onnx=True,
     export=export,
@@ -164,5 +193,5 @@ TARGET = Target(
     places=(Place(name="cpu", tolerance=FP32),),
     needs=(Need("onnxscript", "cpu"), Need("onnxruntime", "cpu")),
     groups=("onnx-all",),
-    options=(OPSET,),
+    options=(OPSET, SHAPES),
 )

@@ -30,6 +30,9 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, fp16 weights, fp32 inputs and outputs",
+    choose_for="half the size; GPUs and WebGPU",
+    proved_by="ONNX Runtime on the CPU, which computes in fp32 where it has no fp16 kernel",
+    not_proved="fp16 arithmetic of a GPU",
     source="onnx",
     export=export,
     load=load,

@@ -106,6 +106,9 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, dynamic INT8",
+    choose_for="INT8 without calibration data",
+    proved_by="ONNX Runtime on the CPU",
+    not_proved="processors of another kind: ARM, x86 without VNNI",
     source="onnx",
     export=export,
     load=load,

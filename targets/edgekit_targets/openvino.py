@@ -46,6 +46,9 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="OpenVINO IR, fp32 or fp16 weights, dynamic batch and size",
+    choose_for="Intel's processors, GPUs and NPUs",
+    proved_by="OpenVINO's CPU plugin with fp32 arithmetic",
+    not_proved="the arithmetic that a plugin chooses by itself (bf16, fp16), GPUs and NPUs",
     source="onnx",
     export=export,
     load=load,

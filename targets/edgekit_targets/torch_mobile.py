@@ -121,6 +121,9 @@ def _operators(path: Path) -> list[str]:
 
 TARGET = Target(
     summary="PyTorch Mobile's lite interpreter, fp32, bytecode 8 and 7",
+    choose_for="apps that ship PyTorch Mobile already",
+    proved_by="PyTorch's lite interpreter on this processor",
+    not_proved="phones' processors, and XNNPACK where this build of PyTorch lacks it",
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),

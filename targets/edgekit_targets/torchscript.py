@@ -52,6 +52,9 @@ def _freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 TARGET = Target(
     summary="TorchScript for C++ servers, fp32",
+    choose_for="C++ servers with LibTorch",
+    proved_by="PyTorch on the CPU",
+    not_proved="GPUs, versions of LibTorch other than the installed PyTorch's",
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),

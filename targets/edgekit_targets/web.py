@@ -208,6 +208,9 @@ def _sizes(out: Path) -> tuple[str, ...]:
 
 TARGET = Target(
     summary="static folder for browsers: page, library, proved variants, golden vectors",
+    choose_for="browsers: page, library, offline",
+    proved_by="Chromium, with WebGPU in software",
+    not_proved="real GPUs, Safari, phones",
     export=export,
     load=load,
     source="onnx",

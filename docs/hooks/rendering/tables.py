@@ -45,13 +45,14 @@ def exceptions() -> str:
 
 
 def targets() -> str:
-    """One line a built-in target."""
+    """One line a built-in target: what it is, and what it is taken for."""
     heads = ("target", "makes", "made from", "judged in (limits)", "groups")
     rows = []
     for name, target in _built_in().items():
         groups = ", ".join(map(code, (*target.groups, registry.ALL)))
         rows.append((f"[`{name}`](#{name})", target.summary, code(target.source), _places(target), groups))
-    return table(heads, rows)
+    chosen = [(code(n), t.choose_for, t.proved_by, t.not_proved) for n, t in _built_in().items()]
+    return table(heads, rows) + "\n" + table(("target", "choose it for", "proved by", "not proved"), chosen)
 
 
 def options() -> str:
