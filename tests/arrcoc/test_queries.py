@@ -118,7 +118,8 @@ def test_any_text_is_a_query_or_a_sentence(text: str) -> None:
         assert str(refused.value) == visible(str(refused.value))
         return
     query = VOCABULARY.encode(text)
-    assert (query.vector.shape, query.vector.dtype) == ((768,), np.float32)
+    assert query.vector.shape == (768,)
+    assert query.vector.dtype == np.float32
     assert np.abs(query.vector).max() < 1
     assert set(query.known) <= set(VOCABULARY.words)
     assert np.array_equal(VOCABULARY.encode(f"  {text.upper()}, ").vector, query.vector)
