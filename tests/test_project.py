@@ -85,6 +85,13 @@ def test_hooks_run_the_tools_that_lint_runs() -> None:
     )
 
 
+def test_each_promise_of_security_has_its_test() -> None:
+    rows = re.findall(r"^\| .+ \| (`tests/.+`) \|$", (ROOT / "docs" / "security.md").read_text(), re.MULTILINE)
+    assert len(rows) > 20
+    for path, name in re.findall(r"`([^`:]+)::(\w+)`", " ".join(rows)):
+        assert f"def {name}(" in (ROOT / path).read_text(), (path, name)
+
+
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "README.md"])
 def test_pages_name_files_commands_and_sections_that_exist(page: str) -> None:
     text = (ROOT / page).read_text()

@@ -30,6 +30,7 @@ from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.arrcoc.scenes import ATTRIBUTES
 from edgekit.errors import CheckpointError, UsageError
+from edgekit.storage.visible import visible
 
 OBJECT = "object"
 """The concept of any object; beside attributes it changes nothing."""
@@ -109,9 +110,9 @@ class Vocabulary:
         unknown = tuple(word for word in words if word not in self._row)
         if unknown:
             named = ", ".join(f"'{word}'" for word in dict.fromkeys(unknown))
-            raise UsageError(f"the model does not know {named} in the query '{text}': {self._hint(unknown)}")
+            raise UsageError(f"the model does not know {named} in the query '{visible(text)}': {self._hint(unknown)}")
         if not words:
-            raise UsageError(f"the query '{text}' has no word: {self._hint(())}")
+            raise UsageError(f"the query '{visible(text)}' has no word: {self._hint(())}")
         rows = self.table[[self._row[word] for word in words]]
         return Query(rows.mean(0, dtype=np.float32), words)
 

@@ -21,7 +21,7 @@ def grid(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
     The other axes take their default, minimum, maximum and an uneven size; every batch meets the default and every
     size meets two batches, which keeps the grid near twelve shapes.
     """
-    batches = sorted({min(max(b, a.minimum), a.maximum) for a in [axes.get("batch", Axis(1, 1, 1))] for b in BATCHES})
+    batches = sorted({_nearest(axes.get("batch", Axis(1, 1, 1)), batch) for batch in BATCHES})
     others = {name: _sizes(axis) for name, axis in axes.items() if name != "batch"}
     rows = [dict(zip(others, sizes, strict=True)) for sizes in _mixed(list(others.values()))] or [{}]
     shapes = [{"batch": b} | rows[0] for b in batches]
@@ -29,10 +29,15 @@ def grid(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
     return tuple({k: v for k, v in shape.items() if k in axes} for shape in shapes)
 
 
+def _nearest(axis: Axis, size: int) -> int:
+    """A size of the axis: the next below, or its smallest."""
+    return max(min(size, axis.maximum) // axis.multiple_of * axis.multiple_of, axis.minimum)
+
+
 def _sizes(axis: Axis) -> tuple[int, ...]:
     step = axis.multiple_of
     largest = axis.maximum // step * step
-    uneven = min(axis.default + step, axis.maximum)
+    uneven = min(axis.default + step, largest)
     return (axis.default, axis.minimum, largest, uneven)
 
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgekit.arrcoc import presets, queries
 from edgekit.errors import CheckpointError, UsageError
+from edgekit.storage.visible import visible
 
 VOCABULARY = queries.vocabulary()
 
@@ -103,3 +106,20 @@ def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
         table.unlink()
     with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
         queries.load(tmp_path)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.text(max_size=40) | st.lists(st.sampled_from(sorted(VOCABULARY.words)), max_size=5).map(" ".join))
+def test_any_text_is_a_query_or_a_sentence(text: str) -> None:
+    words = re.findall(r"[^\W_]+", text.lower())
+    if not words or set(words) - set(VOCABULARY.words):
+        with pytest.raises(UsageError) as refused:
+            VOCABULARY.encode(text)
+        assert str(refused.value) == visible(str(refused.value))
+        return
+    query = VOCABULARY.encode(text)
+    assert query.vector.shape == (768,)
+    assert query.vector.dtype == np.float32
+    assert np.abs(query.vector).max() < 1
+    assert set(query.known) <= set(VOCABULARY.words)
+    assert np.array_equal(VOCABULARY.encode(f"  {text.upper()}, ").vector, query.vector)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from edgekit.model.shapes import BATCHES, grid
+from edgekit.model.shapes import BATCHES, between, grid
 from edgekit.model.spec import Axis
 
 IMAGE = {"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)}
@@ -45,3 +47,35 @@ def test_a_batch_that_is_limited_is_not_exceeded() -> None:
 def test_a_model_without_axes_has_one_shape() -> None:
     assert grid({}) == ({},)
     assert all(set(shape) == {"width"} for shape in grid({"width": Axis(8, 4, 16, 4)}))
+
+
+@st.composite
+def one_axis(draw: st.DrawFn) -> Axis:
+    """Any axis that a model may declare; its maximum need not be a multiple."""
+    step = draw(st.integers(1, 32))
+    minimum, default = sorted(step * draw(st.integers(1, 12)) for _ in range(2))
+    return Axis(default, minimum, default + draw(st.integers(0, 40)), step)
+
+
+AXES = st.dictionaries(st.sampled_from(["batch", "height", "width", "tokens"]), one_axis(), max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(AXES)
+def test_every_shape_that_is_asked_is_one_that_the_model_declares(axes: dict[str, Axis]) -> None:
+    for shape in (*grid(axes), *between(axes)):
+        assert set(shape) == set(axes)
+        for name, size in shape.items():
+            assert axes[name].minimum <= size <= axes[name].maximum
+            assert size % axes[name].multiple_of == 0, (name, size)
+
+
+@settings(max_examples=60, deadline=None)
+@given(AXES)
+def test_the_grid_meets_the_ends_of_every_axis_and_shapes_between_are_new(axes: dict[str, Axis]) -> None:
+    shapes = grid(axes)
+    for name, axis in axes.items():
+        if name != "batch":
+            met = {shape[name] for shape in shapes}
+            assert {axis.default, axis.minimum, axis.maximum // axis.multiple_of * axis.multiple_of} <= met
+    assert not [shape for shape in between(axes) if shape in shapes]

@@ -63,10 +63,6 @@ def fill(progress: Progress, kind: str) -> dict[str, object]:
         import numpy as np
 
         np.ones(1 << 28)
-    elif kind == "torch":
-        import torch
-
-        torch.ones(1 << 29)
     else:
         done = subprocess.run([sys.executable, "-c", "bytearray(2 << 30)"], capture_output=True, text=True)
         raise RuntimeError(done.stderr)
@@ -130,7 +126,7 @@ def test_a_worker_that_hangs_is_stopped() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's data: install Linux")
-@pytest.mark.parametrize("kind", ["python", "numpy", "torch", "child"])
+@pytest.mark.parametrize("kind", ["python", "numpy", "child"])
 def test_a_worker_that_takes_too_much_memory_is_named(kind: str) -> None:
     with pytest.raises(ExportError, match=r"needed more memory than .* its 1 GiB, which EDGEKIT_WORKER_GIB sets"):
         process.call(fill, {"kind": kind}, limits=Limits(1 << 30, 60))

@@ -187,7 +187,7 @@ SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
 
 
 @settings(
-    max_examples=300 if SLOW else 40,
+    max_examples=300 if SLOW else 12,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
