@@ -80,7 +80,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
 
     # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    _without_views(captured.exported)
+    _lay_out(captured.exported)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -110,13 +110,23 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     return translated.model_proto
 
 
-def _without_views(exported: torch.export.ExportedProgram) -> None:
-    """Views as reshapes: the exporter takes attention apart, and what it gives then lies otherwise in memory."""
+def _lay_out(exported: torch.export.ExportedProgram) -> None:
+    """A copy before each view of a transposed tensor, which the exporter drops from the ONNX graph.
+
+    Where attention's answer is transposed back, the capture saw how PyTorch's kernel for this processor lays it out;
+    the exporter takes attention apart, and what it gets then cannot be viewed so.
+    """
     import torch
 
-    for node in exported.graph_module.graph.nodes:
-        if node.target is torch.ops.aten.view.default:
-            node.target = torch.ops.aten.reshape.default
+    aten, graph = torch.ops.aten, exported.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target in (aten.view.default, aten.reshape.default) and node.args[0].target is aten.transpose.int:
+            with graph.inserting_before(node):
+                copy = graph.call_function(
+                    aten.clone.default, (node.args[0],), {"memory_format": torch.contiguous_format}
+                )
+            copy.meta = dict(node.args[0].meta)
+            node.replace_input_with(node.args[0], copy)
     exported.graph_module.recompile()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -12,12 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from edgekit.model.contract import checked
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Job
 from edgekit_targets import onnx as target
+from tests.zoo.vision import swin
 
 PATCH, WIDTH, HEADS = 8, 32, 2
 
@@ -100,3 +103,15 @@ def test_nodes_keep_the_names_of_their_modules(tmp_path: Path) -> None:
     graph = onnx.load(exported(Transformer(), tmp_path)[1]).graph
     named = {node.name for node in graph.node if node.op_type == "Gemm"}
     assert named == {"patch/Gemm", "qkv/Gemm", "out/Gemm", "mlp.0/Gemm"}
+
+
+def test_attention_whose_batch_is_of_windows_is_translated(tmp_path: Path) -> None:
+    """Swin: the exporter takes its attention apart, and viewed the answer as PyTorch's kernel lays it out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spec = checked(swin())
+        graph = target._translate(spec, capture(spec), 20)
+    (tmp_path / "model.onnx").write_bytes(graph.SerializeToString())
+    x = spec.random(0, {"batch": 3})
+    (right,) = (y.detach().numpy() for y in spec.module(torch.from_numpy(x["pixel_values"])))
+    np.testing.assert_allclose(OrtRuntime(tmp_path / "model.onnx").run(x)["logits"], right, atol=1e-4)

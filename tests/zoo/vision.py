@@ -27,7 +27,7 @@ def swin() -> ModelSpec:
     import transformers as t
 
     config = t.SwinConfig(
-        **CLASSES, image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
+        **CLASSES, image_size=32, patch_size=2, embed_dim=16, depths=[2, 1], num_heads=[2, 4], window_size=4
     )
     return _pictures("swin", t.SwinForImageClassification(config), 32)
 
