@@ -59,11 +59,7 @@ def compared(
 
 
 def error(right: Array, wrong: Array) -> float:
-<<<<<<< HEAD
-    """The mean of the inputs' errors, or a third of the worst, in units of the deviation; infinite if incomparable."""
-=======
     """The mean of the inputs' errors, or a third of the worst, in units of the deviation; infinite: not comparable."""
->>>>>>> zoo
     if right.shape != wrong.shape or not np.isfinite(wrong).all():
         return float("inf")
     if right.dtype.kind in "iub":
