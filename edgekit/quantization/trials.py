@@ -50,7 +50,7 @@ class TrialLog:
         """Read what an earlier search of the same context found, but for lines that were cut off or changed."""
         log = self.folder / LOG
         try:
-            text = log.read_text()
+            text = log.read_text(errors="replace")
         except OSError:
             return
         if text and not text.endswith("\n"):  # cut off by a kill: what is added begins a line of its own

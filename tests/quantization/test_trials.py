@@ -40,6 +40,15 @@ def test_a_line_that_was_cut_off_is_lost_alone(tmp_path: Path) -> None:
     assert [one.recipe.method for one in TrialLog(tmp_path, "context").rows.values()] == ["minmax", "percentile"]
 
 
+@pytest.mark.parametrize("bit", [7, 900, 1501, 2222])
+def test_a_line_in_which_a_bit_flipped_is_passed_over(bit: int, tmp_path: Path) -> None:
+    TrialLog(tmp_path, "context").add(row(QuantConfig()))
+    data = bytearray((tmp_path / trials.LOG).read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    (tmp_path / trials.LOG).write_bytes(data)
+    assert TrialLog(tmp_path, "context").rows == {}
+
+
 @pytest.mark.parametrize("line", ["not json", "[]", "{}", '{"context": "context", "recipe": {"colour": "red"}}'])
 def test_a_line_that_makes_no_sense_is_passed_over(line: str, tmp_path: Path) -> None:
     TrialLog(tmp_path, "context").add(row(QuantConfig()))

@@ -13,6 +13,7 @@ from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.runtime.torchscript import TorchScriptRuntime
 from edgekit.storage.files import staging
+from tests.manifests import resealed
 
 BATCH = AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True)
 WIDTH = AxisInfo(default=4, minimum=2, maximum=8, multiple_of=2, dynamic=False)
@@ -89,5 +90,6 @@ def test_refuses_what_the_artifact_does_not_take(folder: Path) -> None:
 def test_refuses_a_file_without_a_program(folder: Path, entry: str, lite: bool) -> None:
     with zipfile.ZipFile(folder / entry, "w") as archive:
         archive.writestr("model/nothing", b"here")
+    resealed(folder)
     with pytest.raises(ArtifactError, match=f"PyTorch refuses '.*{entry}'"):
         TorchScriptRuntime(folder, entry, lite)

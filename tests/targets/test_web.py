@@ -120,6 +120,13 @@ def test_compressed_bytes_are_kept_by_content(tmp_path: Path, monkeypatch: pytes
     _site.compress(folder, lambda done: None)
     assert brotli.decompress((folder / "a.js.br").read_bytes()) == (folder / "a.js").read_bytes()
     assert not (folder / "b.png.br").exists()
+    for kept in (tmp_path / "cache" / "edgekit" / "compressed").iterdir():  # a damaged one is made again
+        data = bytearray(kept.read_bytes())
+        data[len(data) // 2] ^= 1
+        kept.write_bytes(data)
+    _site.compress(folder, lambda done: None)
+    assert brotli.decompress((folder / "a.js.br").read_bytes()) == (folder / "a.js").read_bytes()
+    assert gzip.decompress((folder / "a.js.gz").read_bytes()) == (folder / "a.js").read_bytes()
     for library in (brotli, gzip):
         monkeypatch.setattr(library, "compress", lambda *_, **__: pytest.fail("compressed again"))
     _site.compress(folder, lambda done: None)
