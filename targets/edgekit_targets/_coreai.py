@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 METADATA = "metadata.json"
 DATE = "creationDate"
 NAME_DIGITS = 16  # of the sha256 of a constant that are its name
-ALIGNMENT = 64  # bytes
 
 
 def converted(spec: ModelSpec, exported: torch.export.ExportedProgram) -> Any:
@@ -160,7 +159,9 @@ def _name_weights(program: Any) -> None:
         copy_constant_value_to_array(constant_op=operation, destination=data)
         name = f"weights_{hashlib.sha256(data.tobytes()).hexdigest()[:NAME_DIGITS]}"
         with operation.location.context:
-            operation.attributes["value"] = DenseResourceElementsAttr.get_from_buffer(data, name, kind, ALIGNMENT)
+            # no more than its elements need: a file read to the heap may be aligned to less, and is refused then
+            aligned = max(1, kind.element_type.width // 8)
+            operation.attributes["value"] = DenseResourceElementsAttr.get_from_buffer(data, name, kind, aligned)
 
 
 @contextlib.contextmanager
