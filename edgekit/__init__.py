@@ -10,12 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit import metrics
-    from edgekit.api import Build, TargetOutcome, explain, export, load, quantize, record, targets, verify
+    from edgekit.api import (
+        Build,
+        TargetOutcome,
+        explain,
+        export,
+        import_result,
+        load,
+        pack,
+        quantize,
+        record,
+        targets,
+        verify,
+    )
     from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
     __version__: str
 
-_API = ("Build", "TargetOutcome", "explain", "export", "load", "quantize", "record", "targets", "verify")
+_API = (
+    "Build",
+    "TargetOutcome",
+    "explain",
+    "export",
+    "import_result",
+    "load",
+    "pack",
+    "quantize",
+    "record",
+    "targets",
+    "verify",
+)
 _SPEC = ("Axis", "Evaluation", "Input", "ModelSpec", "Output")
 _HOMES = dict.fromkeys(_API, "edgekit.api") | dict.fromkeys(_SPEC, "edgekit.model.spec")
 
@@ -30,8 +54,10 @@ __all__ = [
     "__version__",
     "explain",
     "export",
+    "import_result",
     "load",
     "metrics",
+    "pack",
     "quantize",
     "record",
     "targets",

@@ -11,7 +11,6 @@ edgekit.load(build["onnx"].path).run({"x": x.numpy()})
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +18,17 @@ from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
 from edgekit.errors import UsageError
-from edgekit.model.contract import check_name, checked
-from edgekit.model.module import Axes, spec_of_module
-from edgekit.model.source import factory_of, resolve_model
+from edgekit.model.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
-from edgekit.model.weights import with_weights
-from edgekit.pipeline import run
+from edgekit.pipeline import given_model, run
 from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.progress import Style, shown
-from edgekit.reference.adopt import given_reference
 from edgekit.reference.record import record_reference
+from edgekit.registry import TargetInfo
+from edgekit.storage.host_errors import as_sentences
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +40,7 @@ DEFAULT_MODEL = "arr-coc-tiny"
 INT8 = "onnx-int8-static"
 
 
+@as_sentences()
 def export(
     model: Model = DEFAULT_MODEL,
     *,
@@ -59,6 +57,8 @@ def export(
     author: str | None = None,
     licence: str | None = None,
     fresh: bool = False,
+    places: Iterable[str] = (),
+    budget: Iterable[str] = (),
     progress: Style = "auto",
 ) -> Build:
     """Export a model, prove each artifact against the reference, and write the report.
@@ -81,6 +81,8 @@ def export(
         author: Of the weights, in place of the model's own.
         licence: SPDX name of the weights' licence, in place of the model's own.
         fresh: Whether to export and judge again although nothing changed.
+        places: Further places to judge ONNX artifacts in, for example "openvino" or "ort-cuda@ssh:me@box".
+        budget: What artifacts may cost, for example "p50=20ms" or "onnx-int8-static.size=4MB"; more is a verdict.
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
 
     Returns:
@@ -89,11 +91,22 @@ def export(
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
-    spec = _spec(_given(model, example, axes, weights), evaluation, calibration, reference)
-    spec, wanted, given = _signed(spec, name, author, licence), _names(targets), options or {}
+    spec = given_model.completed(given_model.given(model, example, axes, weights), evaluation, calibration, reference)
+    spec = given_model.signed(spec, name, author, licence)
+    wanted, given = _names(targets), options or {}
     told = command_of(model, wanted, given, weights=weights, name=name, author=author, licence=licence)
     with shown(progress) as listener:
-        return run.export(spec, wanted, Path(output) / spec.name, given, listener, fresh, told)
+        return run.export(
+            spec,
+            wanted,
+            Path(output) / spec.name,
+            given,
+            listener,
+            fresh,
+            _texts(places),
+            _texts(budget),
+            told,
+        )
 
 
 def quantize(
@@ -126,15 +139,67 @@ def quantize(
     return export(model, example=example, targets=(INT8,), output=output, options=given, fresh=fresh, progress=progress)
 
 
-def verify(build: str | Path, *, progress: Style = "auto") -> Build:
+def verify(
+    build: str | Path,
+    *,
+    places: Iterable[str] = (),
+    images: int | None = None,
+    targets: Iterable[str] = (),
+    budget: Iterable[str] = (),
+    progress: Style = "auto",
+) -> Build:
     """Check every artifact's files, run each again, and judge it again.
 
     Args:
         build: A model's build folder, for example `build/arr-coc-tiny`.
+        places: Further places, as for `export`: where given, artifacts are judged in these alone.
+        images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
+        targets: Names and groups; empty means all that are there.
+        budget: As for `export`.
         progress: As for `export`.
     """
     with shown(progress) as listener:
-        return run.verify(Path(build), listener)
+        return run.verify(Path(build), listener, _texts(places), images, _names(targets), _texts(budget))
+
+
+def pack(
+    build: str | Path,
+    output: str | Path,
+    *,
+    places: Iterable[str],
+    images: int | None = None,
+    targets: Iterable[str] = (),
+    progress: Style = "auto",
+) -> tuple[str, ...]:
+    """Pack ONNX artifacts, questions and a runner for a host that nobody here can log in to.
+
+    There `python -m runner` in the unpacked folder writes result.zip; `import_result` judges it.
+
+    Args:
+        build: A model's build folder.
+        output: The zip file to write.
+        places: Runtimes, for example "ort-cuda".
+        images: As for `verify`.
+        targets: Names and groups; empty means all that places take.
+        progress: As for `export`.
+
+    Returns:
+        The targets in the pack.
+    """
+    with shown(progress) as listener:
+        return run.pack(Path(build), Path(output), listener, _texts(places), images, _names(targets))
+
+
+def import_result(build: str | Path, result: str | Path, *, progress: Style = "auto") -> Build:
+    """Judge what a pack's runner brought back, and write it into the build's report.
+
+    Args:
+        build: The build that was packed.
+        result: The result.zip.
+        progress: As for `export`.
+    """
+    with shown(progress) as listener:
+        return run.import_result(Path(build), Path(result), listener)
 
 
 def record(
@@ -159,7 +224,7 @@ def record(
     """
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
-    spec = _given(model, example, None, None)
+    spec = given_model.given(model, example, None, None)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(
@@ -179,44 +244,9 @@ def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
     return attribution.explain(Path(artifact), images)
 
 
-@dataclass(frozen=True)
-class TargetInfo:
-    """What there is to know of a target.
-
-    Attributes:
-        name: As `-t` takes it.
-        summary: What it makes.
-        source: What it is made from.
-        groups: Names that select it besides its own.
-        places: Where it is judged.
-        missing: The commands that install what it lacks here.
-        options: JSON schema of its options.
-    """
-
-    name: str
-    summary: str
-    source: str
-    groups: tuple[str, ...]
-    places: tuple[str, ...]
-    missing: tuple[str, ...]
-    options: Mapping[str, Any]
-
-
 def targets() -> dict[str, TargetInfo]:
     """Every target that can be imported, by name."""
-    rows, _ = registry.descriptions()
-    return {
-        row["name"]: TargetInfo(
-            row["name"],
-            row["summary"],
-            row["source"],
-            tuple(row["groups"]),
-            tuple(row["places"]),
-            tuple(row["missing"]),
-            row["options"],
-        )
-        for row in rows
-    }
+    return registry.infos()
 
 
 def _names(targets: Iterable[str]) -> tuple[str, ...]:
@@ -226,63 +256,8 @@ def _names(targets: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _spec(
-    spec: ModelSpec,
-    evaluation: Evaluation | Callable[[], Evaluation] | None,
-    calibration: Callable[[int], Evaluation] | None,
-    reference: str | Path | None,
-) -> ModelSpec:
-    """The model with what was given beside it."""
-    if evaluation is not None:
-        if not callable(evaluation) and not isinstance(evaluation, Evaluation):
-            raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
-        spec = replace(spec, evaluation=evaluation if callable(evaluation) else lambda: evaluation)
-    if calibration is not None:
-        spec = replace(spec, calibration=calibration)
-    return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
-
-
-def _signed(spec: ModelSpec, name: str | None, author: str | None, licence: str | None) -> ModelSpec:
-    if name is not None:
-        check_name(name)
-    return replace(
-        spec,
-        name=spec.name if name is None else name,
-        author=spec.author if author is None else author,
-        licence=spec.licence if licence is None else licence,
-    )
-
-
-def _given(model: Any, example: Any, axes: Axes | None, weights: str | Path | None) -> ModelSpec:
-    spec = _declared(model, example, axes)
-    return spec if weights is None else with_weights(spec, Path(weights))
-
-
-def _declared(model: Any, example: Any, axes: Axes | None) -> ModelSpec:
-    if isinstance(model, str | Path):
-        _refuse_beside(example, None if str(model).endswith(".onnx") else axes)
-        return resolve_model(str(model), axes)
-    if isinstance(model, ModelSpec):
-        _refuse_beside(example, axes)
-        return checked(model)
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        _refuse_beside(example, axes)
-        if isinstance(model, type) and issubclass(model, torch.nn.Module):
-            raise UsageError(f"'{model.__name__}' is a class: give an instance of it, in eval mode")
-        if not callable(model):
-            kinds = "a preset's name, a path, package.module:factory, a factory, a ModelSpec or a torch.nn.Module"
-            raise UsageError(f"a {type(model).__name__} is no model: possible are {kinds}")
-        return factory_of(model)
-    if example is None:
-        raise UsageError(f"'{type(model).__name__}' needs an example of its inputs: export(net, example=(x,))")
-    return spec_of_module(model, example, axes=axes)
-
-
-def _refuse_beside(example: Any, axes: Axes | None) -> None:
-    if example is not None or axes is not None:
-        raise UsageError("example and axes describe a module: a name, a path, a factory and a ModelSpec have their own")
+def _texts(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 __all__ = [
@@ -292,7 +267,9 @@ __all__ = [
     "TargetOutcome",
     "explain",
     "export",
+    "import_result",
     "load",
+    "pack",
     "quantize",
     "record",
     "targets",

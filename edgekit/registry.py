@@ -37,6 +37,29 @@ class Entry:
     origin: str
 
 
+@dataclass(frozen=True)
+class TargetInfo:
+    """What there is to know of a target.
+
+    Attributes:
+        name: As `-t` takes it.
+        summary: What it makes.
+        source: What it is made from.
+        groups: Names that select it besides its own.
+        places: Where it is judged.
+        missing: The commands that install what it lacks here.
+        options: JSON schema of its options.
+    """
+
+    name: str
+    summary: str
+    source: str
+    groups: tuple[str, ...]
+    places: tuple[str, ...]
+    missing: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
 def available() -> dict[str, Entry]:
     """Every target by name, sorted; nothing is imported. Of two that have one name the first is there."""
     return _read()[0]
@@ -226,3 +249,19 @@ def _importable(module: str) -> bool:
 def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean '{near[0]}'? " if near else ""
+
+
+def infos() -> dict[str, TargetInfo]:
+    """Every target that can be imported, by name, as records."""
+    return {
+        row["name"]: TargetInfo(
+            row["name"],
+            row["summary"],
+            row["source"],
+            tuple(row["groups"]),
+            tuple(row["places"]),
+            tuple(row["missing"]),
+            row["options"],
+        )
+        for row in descriptions()[0]
+    }

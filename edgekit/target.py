@@ -136,6 +136,8 @@ class Place:
         sample: How many evaluation images are judged where all would take too long, unless the option `images` is
             "all"; 0 for all. The verdict says so.
         timed: Whether latency is measured here (an interpreter's is meaningless).
+        limits: Tolerances in the place of `tolerance` where an option gives the artifact another precision, by
+            precision.
     """
 
     name: str
@@ -144,6 +146,16 @@ class Place:
     settings: Mapping[str, str] = field(default_factory=dict)
     sample: int = 0
     timed: bool = True
+    limits: Mapping[str, Tolerance] = field(default_factory=dict)
+
+    @property
+    def tolerances(self) -> tuple[str, ...]:
+        """The names of the limits that may apply here, the usual one first."""
+        return tuple(dict.fromkeys(each.name for each in (self.tolerance, *self.limits.values())))
+
+    def tolerance_of(self, precision: str) -> Tolerance:
+        """What an artifact of this precision may differ from the reference by."""
+        return self.limits.get(precision, self.tolerance)
 
 
 class Export(Protocol):

@@ -28,6 +28,8 @@ MAY_DIFFER: Mapping[str, str] = {
     "source.sha256": "likewise where the source is the model; another artifact is compared by its own files",
     "notes": "sentences for people",
     "verdicts[].reason": "sentences for people",
+    "results": "what was measured, with times",
+    "content_sha256": "hash of the manifest with all of these",
 }
 """Fields of a manifest that are not compared, and why; of a list `[]` means every entry."""
 

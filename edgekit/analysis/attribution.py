@@ -26,7 +26,7 @@ from edgekit.analysis.pair import Pair, rankings
 from edgekit.analysis.plot import draw
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model.source import recorded_weights
+from edgekit.model.folder import recorded_weights
 from edgekit.model.spec import Array
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import write_text

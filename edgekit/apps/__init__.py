@@ -22,12 +22,14 @@ from edgekit.apps.bundle import plan
 from edgekit.apps.records import Content, Platform
 from edgekit.apps.sync import Outcome
 from edgekit.errors import UsageError
+from edgekit.storage.host_errors import as_sentences
 
 __all__ = ["PLATFORMS", "Outcome", "check", "write"]
 
 PLATFORMS: Mapping[str, Platform] = {"android": android.PLATFORM, "ios": apple.PLATFORM}
 
 
+@as_sentences()
 def write_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> Outcome:
     """Write a build's verified artifacts into an app.
 
@@ -45,6 +47,7 @@ def write_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...]
     return sync.sync(app, name, files, notes)
 
 
+@as_sentences()
 def check_assets(platform: str, build: Path, app: Path, targets: tuple[str, ...] = ()) -> tuple[str, ...]:
     """What `write` would change, one sentence a file; empty where the app is up to date.
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 
 from edgekit.apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import read_result
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
 from edgekit.errors import ArtifactError, ExportError
-from edgekit.model.source import load_model, recorded_weights
+from edgekit.model.folder import recorded_weights
+from edgekit.model.source import load_model
 from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.reference import golden
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import reference_of
-from edgekit.storage.files import digest_text, dump_json
+from edgekit.storage.files import digest_text, dump_json, scratch
 
 INDEX = "bundle.json"
 WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")
@@ -37,7 +36,9 @@ def plan(build: Path, platform: Platform, targets: tuple[str, ...]) -> Bundle:
     models = []
     for manifest, folder in chosen:
         files |= _entry_files(manifest, folder)
-        files[f"{manifest.target}/manifest.json"] = folder / MANIFEST
+        # Without the results, which stay here: they are others after each run, and an app would seem stale.
+        published = manifest.model_copy(update={"results": ()})
+        files[f"{manifest.target}/manifest.json"] = manifest_text(published).encode()
         models.append(_model(manifest, folder))
     files |= {name: build / MODEL / name for name in WORDS if (build / MODEL / name).is_file()}
     vectors, note = _golden(build)
@@ -122,7 +123,7 @@ def _model(manifest: Manifest, folder: Path) -> Model:
 
 def _measured(manifest: Manifest, folder: Path) -> float:
     """Largest difference of a score on the evaluation images, as it was measured on this host."""
-    found = read_result(folder)
+    found = result_of(folder, manifest)
     scores = {o.name for o in manifest.outputs if o.role == "scores"}
     measures = [m for place in found.places for m in place.measures] if found is not None else []
     wanted = [m.value for m in measures if (m.batch, m.metric) == (EVALUATION, "max abs") and m.output in scores]
@@ -145,6 +146,6 @@ def _golden(build: Path) -> tuple[dict[str, Content], tuple[str, ...]]:
     if not cases:
         return {}, ("there are no golden vectors: no evaluation image is made of bytes",)
     cases = (*cases, golden.of_another_size(cases[0], spec, answer))
-    with TemporaryDirectory() as scratch:
-        golden.write_golden(Path(scratch), cases)
-        return {name: (Path(scratch) / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()
+    with scratch() as folder:
+        golden.write_golden(folder, cases)
+        return {name: (folder / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()

@@ -7,14 +7,14 @@ with the app. A file that is in the way and on no list is somebody else's: it is
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from edgekit.apps.records import Content, content_digest, content_size
 from edgekit.errors import UsageError
-from edgekit.storage.files import digest_file, dump_json, write_bytes, write_text
+from edgekit.storage import door
+from edgekit.storage.files import digest_file, dump_json, sweep, write_bytes, write_text
 
 HOME = "edgekit"
 """Folder in the app for everything but assets and code."""
@@ -61,7 +61,7 @@ def sync(app: Path, name: str, files: Mapping[str, Content], notes: tuple[str, .
             # Until all is done the list names the old and the new: a run that was cut off leaves no unknown file.
             _write_list(app, name, {**listed, **wanted})
         for path in changed:
-            _put(app / path, files[path])
+            _put(app / path, files[path], wanted[path])
         removed = tuple(path for path in stale if _remove(app, path, listed[path]))
         if listed != wanted or changed or stale:
             _write_list(app, name, wanted)
@@ -133,14 +133,16 @@ def _refuse_escape(app: Path, path: str) -> None:
             raise UsageError(f"'{parent}' is a link: edgekit writes into the app itself only")
 
 
-def _put(path: Path, content: Content) -> None:
+def _put(path: Path, content: Content, sha256: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
     if isinstance(content, bytes):
         write_bytes(path, content)
         return
-    fresh = path.with_name(f".{path.name}.tmp")
-    shutil.copyfile(content, fresh)
-    fresh.replace(path)
+    try:
+        write_bytes(path, door.read_file(content.parent, content.name, content.stat().st_size, sha256))
+    except door.RefusedError as error:
+        raise UsageError(f"'{content}' changed while it was copied ({error}): run the same command again") from error
 
 
 def _remove(app: Path, path: str, sha256: str) -> bool:

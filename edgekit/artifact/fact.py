@@ -38,6 +38,8 @@ class Code(StrEnum):
     RUNTIME_MISSING = "runtime missing"
     RUNTIME_FAILED = "runtime failed"
     EXPORTER_FAILURE = "exporter failure"
+    OVER_BUDGET = "over budget"
+    BUDGET_UNKNOWN = "budget unknown"
     # Notes: what a reader should know of an artifact, whatever its verdict.
     COUNTS_ROUNDED = "counts rounded"
     TIES_AT_K = "ties at K"
@@ -169,6 +171,8 @@ _SENTENCES = {
     Code.RUNTIME_MISSING: "{text}",
     Code.RUNTIME_FAILED: "{text}",
     Code.EXPORTER_FAILURE: "{text}",
+    Code.OVER_BUDGET: "{name} is {measured}, over the budget of {allowed}",
+    Code.BUDGET_UNKNOWN: "{name} was not measured, so the budget of {allowed} is not met",
     Code.COUNTS_ROUNDED: "counts in '{output}' differ by rounding only (score error at most {error}, tolerance "
     "{tolerance})",
     Code.TIES_AT_K: "the top K of '{output}' differ only in patches whose scores are equal within {error} (tolerance "

@@ -1,19 +1,19 @@
 """The manifest: what is in an artifact. `manifest.schema.json`, the contract with web/ and mobile/, is made from it.
 
-It holds nothing that varies between machines or runs (no dates, no paths, no latency: that is `result.json`), so that
-the same inputs and tools give the same bytes.
+It holds no dates, no paths and no latency, so that the same inputs and tools give the same bytes but for the hashes of
+what was measured (`results`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import PurePosixPath
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from edgekit.artifact.evidence import Evidence
 from edgekit.model.spec import Axis, Input, Output
+from edgekit.storage.door import require_plain
 
 
 class _Record(BaseModel):
@@ -35,11 +35,7 @@ class File(_Record):
     @field_validator("path")
     @classmethod
     def _inside(cls, path: str) -> str:
-        pure = PurePosixPath(path)
-        bad = pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or ":" in path
-        if bad or not pure.parts or str(pure) != path:
-            raise ValueError(f"not a plain relative path: {path!r}")
-        return path
+        return require_plain(path)
 
 
 class TensorInfo(_Record):
@@ -142,12 +138,14 @@ class Manifest(_Record):
         notes: Facts a user should know.
         failures: What the exporter itself found wrong; such an artifact is rejected.
         tools: Versions of the libraries that made it.
-        files: Every file but the manifest and the result.
+        files: Every file but the manifest and the results.
         variants: The models of a bundle.
         golden: Path of the golden vectors in a bundle.
         left_out: What would have been a variant and was rejected in this bundle: target and its artifact's sha256.
         proof: Shapes at which it was proved, one dictionary of axis sizes each.
         verdicts: One a place; empty before it was judged.
+        results: The files that the verdicts rest on, result.json and score maps; other numbers in each run.
+        content_sha256: sha256 of all of this record but this field (`edgekit.storage.door.seal_of`).
     """
 
     schema_version: Literal[1] = 1
@@ -171,6 +169,8 @@ class Manifest(_Record):
     left_out: dict[str, str] = {}
     proof: tuple[dict[str, int], ...] = ()
     verdicts: tuple[VerdictInfo, ...] = ()
+    results: tuple[File, ...] = ()
+    content_sha256: str = ""
 
     @property
     def static(self) -> bool:
@@ -181,6 +181,10 @@ class Manifest(_Record):
     def rejected(self) -> bool:
         """Whether any place rejected it; such an artifact enters no bundle and no app."""
         return any(v.status == "rejected" for v in self.verdicts)
+
+    def named(self, path: str) -> File | None:
+        """What it says of a file; None where it does not name it."""
+        return next((file for file in (*self.files, *self.results) if file.path == path), None)
 
     @property
     def sha256(self) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.fact import Fact
 from edgekit.errors import ArtifactError
-from edgekit.storage.files import dump_json, write_text
+from edgekit.storage import door
+from edgekit.storage.files import dump_json
 
 RESULT = "result.json"
 CANDIDATE = "candidate"  # name of an artifact's own timing
@@ -95,6 +96,21 @@ class Ratio(_Record):
         return self.high < 1.0
 
 
+class StartUp(_Record):
+    """What a fresh process needs: milliseconds to open an artifact and to the first answer, and peak memory in bytes.
+
+    The time to the first answer includes the time to open; importing the runtime's library counts in neither.
+    """
+
+    open_ms: float
+    first_answer_ms: float
+    peak_memory: int | None = None
+
+    def __str__(self) -> str:
+        memory = f", {self.peak_memory / 1e6:.0f} MB at its peak" if self.peak_memory is not None else ""
+        return f"a fresh process opens it in {self.open_ms:.0f} ms, answers after {self.first_answer_ms:.0f} ms{memory}"
+
+
 class PlaceResult(_Record):
     """What was found in one place (cpu, wasm-fp32, interpreter, a phone).
 
@@ -110,6 +126,7 @@ class PlaceResult(_Record):
         ratios: Candidate against each baseline.
         evidence: What was asked; None where whoever measured did not say.
         timed_answers: Answers of the timed runs that were compared too.
+        start_up: What a fresh process needs; None where that was not measured.
     """
 
     place: str
@@ -123,6 +140,7 @@ class PlaceResult(_Record):
     ratios: tuple[Ratio, ...] = ()
     evidence: Evidence | None = None
     timed_answers: int = 0
+    start_up: StartUp | None = None
 
     @property
     def qualifier(self) -> str:
@@ -166,22 +184,34 @@ class Result(_Record):
         return "verified"
 
 
-def write_result(folder: Path, result: Result) -> None:
-    """Write an artifact's result, atomically."""
-    write_text(folder / RESULT, dump_json(result.model_dump(mode="json")))
+def result_text(result: Result) -> str:
+    """A result as it is written."""
+    return dump_json(result.model_dump(mode="json"))
 
 
 def read_result(folder: Path) -> Result | None:
-    """Read an artifact's result; None where it was never judged.
+    """Read a result that another device wrote, which no manifest names; None where there is none.
 
     Raises:
         ArtifactError: If the file is damaged.
     """
     path = folder / RESULT
     try:
-        return Result.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+        return parsed_result(door.read_bytes(folder, RESULT), path)
+    except door.MissingError:
         return None
-    except (OSError, ValidationError, ValueError) as error:
+    except door.RefusedError as error:
+        raise ArtifactError(f"the result '{path}' {error}: measure again on that device") from error
+
+
+def parsed_result(data: bytes, path: Path) -> Result:
+    """A result from its bytes.
+
+    Raises:
+        ArtifactError: Naming the path, if they are none.
+    """
+    try:
+        return Result.model_validate_json(data)
+    except ValueError as error:
         first = str(error).splitlines()[0]
         raise ArtifactError(f"the result '{path}' is damaged ({first}): run `edgekit verify` again") from error

@@ -1,62 +1,129 @@
-"""An artifact is a folder with a manifest; the manifest's rename is the commit, and only what it names is trusted.
+"""An artifact is a folder with a manifest; the folder's rename is the commit, and only what the manifest names is read.
 
-Writing: a staged folder (`edgekit.storage.files`), every file hashed and read again, the manifest last.
+Writing: a staged folder (`edgekit.storage.files`), every file hashed and read again, the manifest last. A verdict is
+committed with what it rests on: a copy of the folder with both replaces it.
 
-Reading: every file the manifest names is hashed before a runtime sees a byte, since runtimes do not notice damage.
+Reading: the manifest carries a hash of itself, and every file that it names is hashed before a runtime sees a byte,
+since runtimes do not notice damage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from edgekit.artifact.external_data import external_files
 from edgekit.artifact.manifest import File, Manifest, VerdictInfo
+from edgekit.artifact.result import RESULT, Result, parsed_result
 from edgekit.errors import ArtifactError
-from edgekit.storage.files import digest_file, dump_json, write_text
+from edgekit.storage import door
+from edgekit.storage.files import digest_file, staging, write_text
 
 MANIFEST = "manifest.json"
-_LARGEST_MANIFEST = 4 << 20  # bytes; a real one is a few KiB
+ONNX = ".onnx"
 
 
-def read_artifact(folder: Path, check: bool = True) -> Manifest:
-    """Read an artifact's manifest and, unless told otherwise, check every file that it names.
+def read_artifact(folder: Path) -> Manifest:
+    """Read an artifact's manifest and check every file that it names.
 
     Raises:
         ArtifactError: If there is no artifact, the manifest is damaged, or a file differs from it.
     """
-    path = folder / MANIFEST
-    try:
-        if path.stat().st_size > _LARGEST_MANIFEST:
-            raise ArtifactError(f"the manifest '{path}' is larger than {_LARGEST_MANIFEST} bytes: export again")
-        manifest = Manifest.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise ArtifactError(f"no artifact in '{folder}': it has no {MANIFEST}; make it with `edgekit export`") from None
-    except (OSError, ValidationError, ValueError) as error:
-        raise ArtifactError(f"the manifest '{path}' is damaged ({_first_line(error)}): export again") from error
-    if check:
-        for file in manifest.files:
-            _check_file(folder, file)
+    manifest = _read_manifest(folder)
+    for file in (*manifest.files, *manifest.results):
+        _check(folder, file)
+    _check_entry(folder, manifest)
+    _check_external_data(folder, manifest)
     return manifest
+
+
+def read_file(folder: Path, manifest: Manifest, path: str) -> bytes:
+    """The bytes of one file of an artifact that was read, checked once more.
+
+    Raises:
+        ArtifactError: If the manifest does not name it, or it differs.
+    """
+    file = manifest.named(path)
+    if file is None:
+        raise ArtifactError(f"'{folder / path}' is not named in the manifest: export again")
+    try:
+        return door.read_file(folder, path, file.size, file.sha256, alone=True)
+    except door.RefusedError as error:
+        raise ArtifactError(f"'{folder / path}' {error}; export again") from error
+
+
+def result_of(folder: Path, manifest: Manifest) -> Result | None:
+    """What an artifact's verdicts rest on; None where it was never judged.
+
+    Raises:
+        ArtifactError: If it is damaged.
+    """
+    if manifest.named(RESULT) is None:
+        return None
+    return parsed_result(read_file(folder, manifest, RESULT), folder / RESULT)
 
 
 def commit(folder: Path, manifest: Manifest) -> Manifest:
     """Write the manifest of a staged folder, naming every file in it, and read all of it back."""
     files = tuple(describe_file(folder, path) for path in _files(folder) if path.name != MANIFEST)
-    complete = manifest.model_copy(update={"files": files})
-    write_text(folder / MANIFEST, dump_json(complete.model_dump(mode="json")))
+    write_manifest(folder, manifest.model_copy(update={"files": files, "results": ()}))
     return read_artifact(folder)
 
 
-def amend(folder: Path, verdicts: Iterable[VerdictInfo], proof: Iterable[Mapping[str, int]]) -> Manifest:
-    """Enter the verdicts and the proved shapes in a finished artifact's manifest, atomically."""
-    manifest = read_artifact(folder, check=False)
-    update = {"verdicts": tuple(verdicts), "proof": tuple(dict(sizes) for sizes in proof)}
-    amended = manifest.model_copy(update=update)
-    if amended != manifest:
-        write_text(folder / MANIFEST, dump_json(amended.model_dump(mode="json")))
-    return amended
+def amend(
+    folder: Path,
+    verdicts: Iterable[VerdictInfo],
+    proof: Iterable[Mapping[str, int]],
+    results: Mapping[str, bytes] | None = None,
+) -> Manifest:
+    """Enter the verdicts and the proved shapes in a finished artifact, with what they rest on, all at once.
+
+    Args:
+        folder: The artifact.
+        verdicts: One a place.
+        proof: The proved shapes.
+        results: Files by path: result.json and score maps; they replace those of an earlier judgement.
+
+    Raises:
+        ArtifactError: If the artifact is damaged.
+    """
+    manifest = read_artifact(folder)
+    given = results or {}
+    with staging(folder, _everything) as staged:
+        shutil.copytree(folder, staged, symlinks=True, dirs_exist_ok=True)
+        for old in manifest.results:
+            (staged / old.path).unlink()
+        for path, data in given.items():
+            (staged / path).write_bytes(data)
+        update = {
+            "verdicts": tuple(verdicts),
+            "proof": tuple(dict(sizes) for sizes in proof),
+            "results": tuple(describe_file(staged, staged / path) for path in sorted(given)),
+        }
+        write_manifest(staged, manifest.model_copy(update=update))
+        return read_artifact(staged)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a manifest with a hash of itself."""
+    write_text(folder / MANIFEST, manifest_text(manifest))
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """A manifest as it is written."""
+    return door.sealed(manifest.model_dump(mode="json"))
+
+
+def own_files(folder: Path) -> Collection[str]:
+    """Which files of a folder edgekit wrote, if an artifact lies there: also a damaged one, or of an older edgekit.
+
+    Paths are relative. A folder without a manifest is nobody's: nothing in it is edgekit's.
+    """
+    scores = (path.name for path in folder.glob("scores-*.safetensors"))  # that older manifests did not name
+    return door.named_files(folder, MANIFEST, RESULT, *scores)
 
 
 def describe_file(folder: Path, path: Path) -> File:
@@ -70,12 +137,61 @@ def describe_file(folder: Path, path: Path) -> File:
     )
 
 
-def _check_file(folder: Path, file: File) -> None:
-    path = folder / file.path
-    if path.is_symlink() or not path.is_file():
-        raise ArtifactError(f"'{path}' is missing or no plain file although the manifest names it: export again")
-    if path.stat().st_size != file.size or digest_file(path) != file.sha256:
-        raise ArtifactError(f"'{path}' is damaged: its content is not what the manifest names; export again")
+def _read_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    try:
+        return Manifest.model_validate(door.read_record(folder, MANIFEST, alone=True))
+    except door.MissingError:
+        if path.exists() or path.is_symlink():
+            raise ArtifactError(f"the manifest '{path}' is no plain file: export again") from None
+        raise ArtifactError(f"no artifact in '{folder}': it has no {MANIFEST}; make it with `edgekit export`") from None
+    except door.RefusedError as error:
+        raise ArtifactError(f"the manifest '{path}' {error}; export again") from error
+    except ValidationError as error:
+        raise ArtifactError(f"the manifest '{path}' is damaged ({str(error).splitlines()[0]}): export again") from error
+
+
+def _check(folder: Path, file: File) -> None:
+    try:
+        door.check_file(folder, file.path, file.size, file.sha256, alone=True)
+    except door.MissingError as error:
+        raise ArtifactError(f"'{folder / file.path}' {error} although the manifest names it: export again") from error
+    except door.RefusedError as error:
+        raise ArtifactError(f"'{folder / file.path}' {error}; export again") from error
+
+
+def _check_entry(folder: Path, manifest: Manifest) -> None:
+    """What a runtime opens is named: the entry, or everything in it where it is a folder, the variants and the rest."""
+    named = {file.path for file in manifest.files}
+    inside = {path for path in named if path.startswith(f"{manifest.entry}/")}
+    for path in (manifest.entry, manifest.golden, *(variant.path for variant in manifest.variants)):
+        if path and path not in named and not (path == manifest.entry and inside):
+            raise ArtifactError(f"the manifest of '{folder}' names no file for {path!r}: export again")
+    if not manifest.entry:
+        raise ArtifactError(f"the manifest of '{folder}' has no entry: export again")
+    if inside:
+        for found in _files(folder / manifest.entry):
+            if found.relative_to(folder).as_posix() not in named:
+                raise ArtifactError(f"'{found}' is not named in the manifest: remove it or export again")
+
+
+def _check_external_data(folder: Path, manifest: Manifest) -> None:
+    """The files of weights that an ONNX file names are artifacts' files too: ONNX Runtime would open any other."""
+    named = {file.path for file in manifest.files}
+    for file in manifest.files:
+        if file.path.endswith(ONNX):
+            home = Path(file.path).parent
+            for name in external_files(folder / file.path):
+                if (home / name).as_posix() not in named:
+                    raise ArtifactError(
+                        f"'{folder / file.path}' takes weights from {name!r}, which the manifest does not name: "
+                        "export again"
+                    )
+
+
+def _everything(folder: Path) -> Collection[str]:
+    """All files of a folder: what replaces it is a copy of it."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
 
 def _files(folder: Path) -> list[Path]:
@@ -84,7 +200,3 @@ def _files(folder: Path) -> list[Path]:
 
 def _size(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

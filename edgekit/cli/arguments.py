@@ -1,7 +1,7 @@
 """What several commands take, and the exit codes.
 
-Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected,
-130 interrupted by Ctrl-C, 143 terminated.
+Exit codes: 0 clean, 1 a bug (traceback), 2 something that the user can fix (one sentence), 3 an artifact was rejected
+or is over budget, 130 interrupted by Ctrl-C, 143 terminated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.completion import model_names
+from edgekit.cli.completion import model_names, place_names, target_names
 
 CLEAN, USER_ERROR, REJECTED, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
@@ -32,6 +32,29 @@ Verbose = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is not verified, and errors.")]
 BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
+Places = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--place",
+        help="Further place: RUNTIME or RUNTIME@ssh:USER@HOST[:PYTHON]; repeat for more. `edgekit places` lists them.",
+        autocompletion=place_names,
+    ),
+]
+Budgets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget",
+        help="What artifacts may cost: p50=20ms,size=8MB,memory=200MB,open=1s,int8.task_drop=0.002. Over it: exit 3.",
+    ),
+]
+Images = Annotated[
+    int | None,
+    typer.Option("--images", min=1, help="Evaluation inputs to ask, and as few of other kinds. Default: all."),
+]
+Chosen = Annotated[
+    list[str] | None,
+    typer.Option("-t", "--target", help="Which artifacts; default: all that are there.", autocompletion=target_names),
+]
 ModelName = Annotated[
     str,
     typer.Argument(

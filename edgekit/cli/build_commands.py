@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, USER_ERROR, BuildFolder, Json, ModelName, Quiet, Verbose, app
+from edgekit.cli.arguments import (
+    DEFAULT_BUILD,
+    REJECTED,
+    USER_ERROR,
+    Budgets,
+    BuildFolder,
+    Chosen,
+    Images,
+    Json,
+    ModelName,
+    Places,
+    Quiet,
+    Verbose,
+    app,
+)
 from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.errors import UsageError
 
@@ -22,7 +36,7 @@ if TYPE_CHECKING:
     epilog="Examples:\n\n`edgekit export`\n\n`edgekit export -t onnx -t onnx-fp16`\n\n"
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
     "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
-    "`edgekit export -t onnx -O onnx.opset=21`"
+    "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
 )
 def export(
     model: ModelName = "arr-coc-tiny",
@@ -52,6 +66,8 @@ def export(
     author: Annotated[str | None, typer.Option("--author", help="Who made the weights.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="SPDX name of the weights' licence.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
+    place: Places = None,
+    budget: Budgets = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -69,10 +85,12 @@ def export(
         author=author,
         licence=licence,
         fresh=fresh,
-        progress=_progress(as_json or quiet),
+        places=place or (),
+        budget=budget or (),
+        progress=progress_style(as_json or quiet),
     )
     _show_reports(build, verbose)
-    _conclude(build, as_json, quiet)
+    conclude(build, as_json, quiet)
 
 
 @app.command(
@@ -116,7 +134,7 @@ def quantize(
         reduce_range=reduce_range,
         output=output,
         fresh=fresh,
-        progress=_progress(as_json or quiet),
+        progress=progress_style(as_json or quiet),
     )
     _show_reports(build, verbose)
     made = build[api.INT8]
@@ -124,17 +142,41 @@ def quantize(
     found = trials.read_trials(build.path, api.INT8) if notes else ()
     if not as_json and not quiet:
         show_trials(found, notes)
-    _conclude(build, as_json, quiet, trials=[asdict(trial) for trial in found])
+    conclude(build, as_json, quiet, trials=[asdict(trial) for trial in found])
     if made.slower:
         sys.exit(REJECTED)
 
 
-@app.command(epilog="Example: `edgekit verify build/arr-coc-tiny`")
-def verify(build: BuildFolder = DEFAULT_BUILD, quiet: Quiet = False, as_json: Json = False) -> None:
-    """Check every artifact's files, run it again, and judge it again."""
+@app.command(
+    epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
+    "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
+)
+def verify(
+    build: BuildFolder = DEFAULT_BUILD,
+    place: Places = None,
+    budget: Budgets = None,
+    images: Images = None,
+    target: Chosen = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Check every artifact's files, run it again, and judge it again; with --place in these places alone."""
     from edgekit import api
 
-    _conclude(api.verify(build, progress=_progress(as_json or quiet)), as_json, quiet)
+    if images is not None and not place:
+        raise UsageError("--images is for --place: a target's own places ask everything")
+    conclude(
+        api.verify(
+            build,
+            places=place or (),
+            images=images,
+            targets=target or (),
+            budget=budget or (),
+            progress=progress_style(as_json or quiet),
+        ),
+        as_json,
+        quiet,
+    )
 
 
 @app.command(
@@ -199,7 +241,7 @@ def reference(
     """Record what the model itself says on a device: outputs, noise floor, latency."""
     from edgekit import api
 
-    folder = api.record(model, device=device, output=output, progress=_progress(as_json))
+    folder = api.record(model, device=device, output=output, progress=progress_style(as_json))
     print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
 
 
@@ -214,7 +256,8 @@ def _options(given: list[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def _progress(silent: bool) -> Literal["auto", "none"]:
+def progress_style(silent: bool) -> Literal["auto", "none"]:
+    """No progress where a machine reads, or nobody."""
     return "none" if silent else "auto"
 
 
@@ -226,15 +269,18 @@ def _show_reports(build: Build, verbose: bool) -> None:
             print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
 
 
-def _conclude(build: Build, as_json: bool, quiet: bool = False, **more: object) -> None:
+def conclude(build: Build, as_json: bool, quiet: bool = False, **more: object) -> None:
+    """Print what became of a build, and exit with the code that says so."""
     if as_json:
         print(json.dumps({**build.as_record(), **more}, indent=2))
     else:
         from edgekit.cli.console import show_build
 
         show_build(build, quiet)
+    from edgekit.pipeline.outcome import OVER
+
     statuses = {outcome.status for outcome in build.faults}
-    if "rejected" in statuses:
+    if statuses & {"rejected", OVER}:
         sys.exit(REJECTED)
     if "failed" in statuses:
         sys.exit(USER_ERROR)

@@ -12,6 +12,13 @@ def model_names(incomplete: str) -> list[str]:
     return [name for name in PRESETS if name.startswith(incomplete)]
 
 
+def place_names(incomplete: str) -> list[str]:
+    """Runtimes of places; hosts are not known."""
+    from edgekit.places.catalogue import RUNTIMES
+
+    return [name for name in RUNTIMES if name.startswith(incomplete)]
+
+
 def target_names(incomplete: str) -> list[str]:
     """Names of targets."""
     from edgekit import registry

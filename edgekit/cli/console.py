@@ -81,7 +81,7 @@ def _p50(outcome: TargetOutcome) -> str:
 def show_target(name: str, target: Target) -> None:
     """Print one target: what it is made from, where it is judged, what it needs, and its options."""
     facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
-    facts += [("places", ", ".join(f"{place.name} ({place.tolerance.name})" for place in target.places))]
+    facts += [("places", ", ".join(f"{place.name} ({'; '.join(place.tolerances)})" for place in target.places))]
     facts += [("needs", need.install) for need in target.needs]
     print_table((name, ""), facts)
     print()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
+from importlib import metadata, util
 
 from edgekit import registry
+from edgekit.errors import NotVerifiedHere
 from edgekit.onnxgraph import saturation
+from edgekit.places import arm64
+from edgekit.places.catalogue import ARM64, RUNTIMES
 from edgekit.reference.record import host
 
 LIBRARIES = ("edgekit", "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
@@ -27,7 +30,28 @@ def examine() -> dict[str, dict[str, str]]:
         "versions": versions,
         "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor().name},
         "targets": dict(sorted(states.items())),
+        "places": {name: _place(name) for name in (*RUNTIMES, ARM64)},
     }
+
+
+def _place(name: str) -> str:
+    """Whether artifacts can be judged there, or what is missing."""
+    if name == ARM64:
+        try:
+            arm64.command()
+        except NotVerifiedHere as missing:
+            return str(missing)
+        return "ready"
+    runtime = RUNTIMES[name]
+    if util.find_spec(runtime.kind) is None:
+        return f"needs {runtime.kind}: {runtime.install}"
+    provider = runtime.settings.get("provider")
+    if provider is not None:
+        import onnxruntime
+
+        if provider not in onnxruntime.get_available_providers():
+            return f"this ONNX Runtime has no {provider}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
+    return "ready"
 
 
 def _version(name: str) -> str:

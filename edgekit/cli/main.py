@@ -5,23 +5,26 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 
-from edgekit.cli import build_commands, use_commands
+from edgekit.cli import build_commands, env_commands, place_commands, project, use_commands
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
+from edgekit.storage.host_errors import as_sentences
 
-__all__ = ["app", "build_commands", "main", "use_commands"]
+__all__ = ["app", "build_commands", "env_commands", "main", "place_commands", "use_commands"]
 
 
 def main() -> None:
     """Entry point: turn what a user can fix into one sentence and exit code 2, and say what an interruption leaves."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        app()
+        with as_sentences():
+            app()
     except EdgekitError as error:
         if {"-v", VERBOSE} & set(sys.argv):
             from edgekit.model.causes import plain
@@ -45,6 +48,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 @app.callback(invoke_without_command=True)
 def edgekit(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Export a trained model to everything the edge runs, and prove each artifact against a recorded reference."""
@@ -53,6 +57,7 @@ def edgekit(
 
         print(f"edgekit {package.__version__}")
         raise typer.Exit
+    context.default_map = project.defaults(Path.cwd())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import importlib
 import json
 import shutil
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -22,11 +21,13 @@ from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint, own_operators, transformers_folder
 from edgekit.model.captured import GRAPH, read_captured, write_captured
 from edgekit.model.contract import checked
+from edgekit.model.folder import CONFIG, own_files, read_config
 from edgekit.model.onnx_file import Ranges, spec_of_onnx
 from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
 from edgekit.model.weights import as_their_own, weights_digest
-from edgekit.storage.files import digest_file, digest_text, dump_json, staging, write_text
+from edgekit.storage.door import SEAL, sealed
+from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +38,6 @@ PRESETS = {
     "arr-coc-0.1": "edgekit.arrcoc.presets:arr_coc_0_1",
 }
 FROM_CHECKPOINT = "edgekit.arrcoc.presets:from_checkpoint"
-CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 
@@ -110,8 +110,8 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
     Raises:
         CaptureError: If the model has no factory and its module cannot be captured.
     """
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
-        made, config = Path(name) / "model", _config(spec)
+    with scratch() as place:
+        made, config = place / "model", _config(spec)
         made.mkdir()  # the temporary folder itself is its owner's alone
         try:
             checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict(), infinite=_buffers(spec.module))
@@ -124,9 +124,9 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         config["files"] = {p.relative_to(made).as_posix(): digest_file(p) for p in _files(made)}
         if _holds(folder, config):
             return
-        with staging(folder) as staged:
+        with staging(folder, own_files) as staged:
             shutil.copytree(made, staged, dirs_exist_ok=True)
-            write_text(staged / CONFIG, dump_json(config))
+            write_text(staged / CONFIG, sealed(config))
 
 
 def load_model(folder: Path) -> ModelSpec:
@@ -138,15 +138,8 @@ def load_model(folder: Path) -> ModelSpec:
     """
     from safetensors.torch import load_file
 
-    try:
-        config = json.loads((folder / CONFIG).read_text())
-        factory, files = config["factory"], config["files"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"'{folder}' is not a model folder ({type(error).__name__}): run `edgekit export` again"
-        ) from error
-    if any(digest_file(folder / name) != sha256 for name, sha256 in files.items()):
-        raise ModelError(f"the model in '{folder}' was changed after it was written: run `edgekit export` again")
+    config = read_config(folder)
+    factory, files = config["factory"], config["files"]
     if not factory:
         return read_captured(config, folder)
     spec = _again(factory, {name: folder / name for name in files})
@@ -168,19 +161,6 @@ def _buffers(module: torch.nn.Module) -> frozenset[str]:
     return frozenset(module.state_dict()) - {name for name, _ in module.named_parameters(remove_duplicate=False)}
 
 
-def model_digest(folder: Path) -> str:
-    """sha256 of a model folder: of its config.json, which names the hashes of the weights and of the code."""
-    return digest_file(folder / CONFIG)
-
-
-def recorded_weights(folder: Path) -> str:
-    """`weights_digest` of the module that a model folder was written from, as config.json says; empty if unknown."""
-    try:
-        return str(json.loads((folder / CONFIG).read_text())["weights_sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
 def _config(spec: ModelSpec) -> dict[str, object]:
     return {
         "schema_version": 1,
@@ -200,16 +180,15 @@ def _config(spec: ModelSpec) -> dict[str, object]:
 def _holds(folder: Path, config: Mapping[str, object]) -> bool:
     """Whether a model folder has this config.json and files as it says; of a captured program the text is compared."""
     try:
-        there = json.loads((folder / CONFIG).read_text())
-        if any(digest_file(folder / name) != sha256 for name, sha256 in there["files"].items()):
-            return False
-        return _identity(there) == _identity(json.loads(dump_json(config)))
-    except (OSError, ValueError, KeyError, TypeError):
+        there = read_config(folder)
+    except ModelError:
         return False
+    return _identity(there) == _identity(json.loads(dump_json(config)))
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the hashes of the captured program's files, which differ between two captures of one graph."""
+    """A config without its seal and the hashes of the captured program's files, which differ between two captures."""
+    config = {name: value for name, value in config.items() if name != SEAL}
     files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith(f"{GRAPH}/")}
     return {**config, "files": files}
 

@@ -103,6 +103,16 @@ class Input:
     high: float = 1.0
     kind: Literal["image", "query", "tensor"] = "tensor"
 
+    @property
+    def preprocessing(self) -> str:
+        """How a real input is made, in a line for an artifact's metadata."""
+        span = f"[{self.low:g}, {self.high:g}]"
+        if self.kind == "image":
+            return f"{self.name}: RGB, bytes scaled to {span}, channels first"
+        if self.kind == "query":
+            return f"{self.name}: the mean of the query's word embeddings"
+        return f"{self.name}: values in {span}"
+
 
 @dataclass(frozen=True)
 class Output:
@@ -166,6 +176,8 @@ class ModelSpec:
         evaluation: Makes the evaluation set; None means random inputs only.
         calibration: Makes n calibration samples for quantization, as an `Evaluation` without truth.
         reference: Folder of a recorded reference that ships with the model.
+        results: Results of packs that were answered elsewhere and ship with the model; they are judged where the build
+            has the very artifacts that they are of.
         translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
             the same arguments and stands for it in ONNX; without branches or loops on values.
         decompositions: Likewise the function of PyTorch's own operators that stands for it everywhere else, and in ONNX
@@ -185,12 +197,19 @@ class ModelSpec:
     evaluation: Callable[[], Evaluation] | None = None
     calibration: Callable[[int], Evaluation] | None = None
     reference: Path | None = None
+    results: tuple[Path, ...] = ()
     translations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     decompositions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     licence: str = ""
     author: str = ""
     description: str = ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What artifacts that have room for it say of the model: its name, licence, author and description, as set."""
+        said = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
+        return {key: value for key, value in said.items() if value}
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Shape of an input where the named axes have the given sizes, and the others their defaults."""

@@ -53,12 +53,13 @@ def judged(
     """
     real = evaluation_of(spec)
     scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
-    limit = score_tolerance(place.tolerance, max(scored, default=0.0))
+    tolerance = place.tolerance_of(made.precision)
+    limit = score_tolerance(tolerance, max(scored, default=0.0))
     images = sample_of(made, place)
     batches = applicable_batches(recorded.batches, made.axes, images)
     known = [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
     scales = spreads(spec.outputs, known, {})
-    if noisy := too_noisy(place.tolerance, spec.outputs, recorded.noise, scales):
+    if noisy := too_noisy(tolerance, spec.outputs, recorded.noise, scales):
         return verdict.not_verified(noisy)
     units = Units(limit, spreads(spec.outputs, known, recorded.noise))
     resized = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
@@ -72,7 +73,7 @@ def judged(
             compared = _compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
             found[batch.name] = [replace(one, real=batch.name.startswith(shaped)) for one in compared]
     passed = verdict.judge(
-        place.tolerance,
+        tolerance,
         recorded.noise,
         evaluation=found.get(EVALUATION, []),
         stress=found.get(STRESS, []),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ import numpy as np
 from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest, VerdictInfo
-from edgekit.artifact.result import Measure, PlaceResult, Ratio, Result, read_result, write_result
-from edgekit.artifact.store import amend
+from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Result, result_text
+from edgekit.artifact.store import MANIFEST, amend, result_of
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
 from edgekit.judge import verdict
 from edgekit.judge.verdict import Check, Verdict
@@ -27,7 +26,7 @@ from edgekit.pipeline.worker import ANSWERS, PYTORCH, Measured
 from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
 from edgekit.storage.code import code_of, joined
-from edgekit.storage.files import digest_text, write_bytes
+from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
 
 NOT_RUN = Measured()
@@ -65,22 +64,37 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
         context.listener.progress(name, 0.6 + 0.4 * (places.index(place) + done) / len(places), text)
 
     made_by = variant_target(made, place)
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as out:
+    with scratch() as out:
         try:
-            arguments = _arguments(context, name, made, place, out)
+            arguments = _arguments(context, name, made, place, str(out))
             measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, WORKER_TIMEOUT))
         except NotVerifiedHere as missing:
-            lacking = verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(missing)))
-            return Finding(_result(place, lacking, NOT_RUN), {}, (), made_by)
+            return replace(missing_runtime(place, str(missing)), variant_target=made_by)
         except EdgekitError as error:
-            died = Verdict("rejected", (fact(Code.RUNTIME_FAILED, text=str(error)),))
-            return Finding(_result(place, died, NOT_RUN), {}, (), made_by)
-        answers = _read(Path(out) / ANSWERS)
+            return replace(failed_runtime(place, str(error)), variant_target=made_by)
+        answers = _read(out / ANSWERS)
+    return finding_of(context, made, place, answers, measured)
+
+
+def finding_of(
+    context: RunContext, made: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
+) -> Finding:
+    """Judge what an artifact answered in a place, wherever that is."""
     passed = judged(context.spec, context.recorded, made, place, answers, measured.failures, measured.again)
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
     scores = {n: a for n, a in arrays_of(EVALUATION, answers).items() if n in named}
     evidence = evidence_of(context.recorded, made, place, measured)
-    return Finding(_result(place, passed, measured, evidence), scores, passed.proved, made_by)
+    return Finding(_result(place, passed, measured, evidence), scores, passed.proved, variant_target(made, place))
+
+
+def missing_runtime(place: Place, why: str) -> Finding:
+    """What is found where an artifact cannot be run: no verdict, and what is missing."""
+    return Finding(_result(place, verdict.not_verified(fact(Code.RUNTIME_MISSING, text=why)), NOT_RUN), {}, ())
+
+
+def failed_runtime(place: Place, why: str) -> Finding:
+    """What is found where a runtime refuses an artifact, or dies of it."""
+    return Finding(_result(place, Verdict("rejected", (fact(Code.RUNTIME_FAILED, text=why),)), NOT_RUN), {}, ())
 
 
 def variant_target(made: Manifest, place: Place) -> str:
@@ -89,9 +103,16 @@ def variant_target(made: Manifest, place: Place) -> str:
 
 
 def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
-    """Write down what was found: result.json, the score maps and the manifest's verdicts."""
+    """Write down what was found, all at once: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
-    found = Result(
+    found = record_of(context, name, made, findings)
+    amend(folder, [_info(made, finding) for finding in findings], found.proof, files_of(found, findings))
+    return found
+
+
+def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
+    """What was found, as a record."""
+    return Result(
         name=context.spec.name,
         target=name,
         precision=made.precision,
@@ -104,17 +125,20 @@ def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[
         places=tuple(finding.place for finding in findings),
         proof=tuple(dict(sizes) for sizes in findings[0].proof),
     )
+
+
+def files_of(found: Result, findings: Sequence[Finding]) -> dict[str, bytes]:
+    """result.json and the score maps, by name."""
+    files = {RESULT: result_text(found).encode()}
     for finding in findings:
-        _write_scores(folder, finding)
-    write_result(folder, found)
-    amend(folder, [_info(made, finding) for finding in findings], found.proof)
-    return found
+        files |= _scores(finding)
+    return files
 
 
 def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
     """The result that is there, if neither the artifact nor the reference nor the judge changed since."""
     try:
-        found = read_result(context.folder(name))
+        found = result_of(context.folder(name), made)
     except ArtifactError:
         return None
     if found is None:
@@ -134,6 +158,7 @@ def _info(made: Manifest, finding: Finding) -> VerdictInfo:
 def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out: str) -> dict[str, object]:
     target = context.targets[name]
     source = context.targets.get(target.source)
+    baseline = context.folder(target.source)
     same = next((p for p in source.places if p.name == place.name and p.timed), None) if source is not None else None
     return {
         "target": name,
@@ -141,7 +166,7 @@ def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out
         "place": place.name,
         "reference_folder": str(context.folder(REFERENCE)),
         "out": out,
-        "baseline": [target.source, str(context.folder(target.source))] if same is not None else None,
+        "baseline": [target.source, str(baseline)] if same is not None and (baseline / MANIFEST).is_file() else None,
         "model_folder": str(context.folder(MODEL)),
         "images": sample_of(made, place),
     }
@@ -152,7 +177,8 @@ def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidenc
     # Eager PyTorch is shown, not held against an artifact: only what it was made from counts.
     slower = [_speed(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
     slower += [_speed(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
-    said = [fact(Code.TEXT, text=text) for text in measured.notes]
+    told = [*measured.notes, *([str(measured.start_up)] if measured.start_up is not None else [])]
+    said = [fact(Code.TEXT, text=text) for text in told if text]
     asked = [fact(Code.ASKED, text=str(evidence))] if evidence is not None else []
     return PlaceResult(
         place=place.name,
@@ -166,6 +192,7 @@ def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidenc
         ratios=ratios,
         evidence=evidence,
         timed_answers=measured.timed_answers,
+        start_up=measured.start_up,
     )
 
 
@@ -195,12 +222,14 @@ def _read(path: Path) -> dict[str, Array]:
     return dict(load_file(path))
 
 
-def _write_scores(folder: Path, finding: Finding) -> None:
+def _scores(finding: Finding) -> dict[str, bytes]:
+    """The file of score maps of one place; none where there are no scores."""
     from safetensors.numpy import save
 
-    if finding.scores:
-        data = save({name: np.ascontiguousarray(array) for name, array in sorted(finding.scores.items())})
-        write_bytes(folder / f"scores-{finding.place.place}.safetensors", data)
+    if not finding.scores:
+        return {}
+    data = save({name: np.ascontiguousarray(array) for name, array in sorted(finding.scores.items())})
+    return {f"scores-{finding.place.place}.safetensors": data}
 
 
 def _code(target: Target, made: Manifest) -> str:

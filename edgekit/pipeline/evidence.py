@@ -44,7 +44,7 @@ def _not_asked(
 ) -> list[str]:
     whole = applicable_batches(recorded.batches, made.axes)
     left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in asked)
-    found = [f"{left} of {sum(len(b.names) for b in whole)} rows, since it is slow here"] if images is not None else []
+    found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
     fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
     found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
     found += [] if any(b.name == PHOTOGRAPHS for b in whole) else ["photographs: it takes no pictures"]

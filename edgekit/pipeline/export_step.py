@@ -10,15 +10,15 @@ from typing import Any
 
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.option import OptionValue, as_text
-from edgekit.artifact.store import commit, read_artifact
+from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.judge.rows import shape_of
+from edgekit.model.folder import model_digest
 from edgekit.model.graph import capture
-from edgekit.model.source import model_digest
 from edgekit.pipeline import process, worker
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, WORKER_TIMEOUT, RunContext
 from edgekit.storage.code import ReachedCode, code_of, distributions_of, joined
-from edgekit.storage.files import digest_file, digest_text, staging
+from edgekit.storage.files import digest_file, digest_text, require_own, staging
 from edgekit.target import Exported, Target
 
 REFERENCE_READER = "edgekit.reference.store"
@@ -39,7 +39,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     source = _source(context, target.source)
     code = _code(target)
     tools = _tools(target, code)
-    hashes = {n: read_artifact(f, check=False).sha256 for n, f in artifacts.items()}
+    hashes = {n: read_artifact(f).sha256 for n, f in artifacts.items()}
     recorded = _recorded(options)
 
     def key(left_out: Collection[str]) -> str:
@@ -56,7 +56,8 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         except ArtifactError:
             pass  # none yet, or damaged: make it again
     left_out = {n: hashes.pop(n) for n in without}
-    with staging(folder) as staged:
+    require_own(folder, own_files)  # before the work, not after it
+    with staging(folder, own_files) as staged:
         arguments = {
             "target": name,
             "source": str(context.root / target.source),
@@ -154,15 +155,20 @@ def _manifest(
 
 def _source(context: RunContext, name: str) -> Source:
     if name in context.targets:
-        return Source(name=name, sha256=read_artifact(context.folder(name), check=False).sha256)
+        return Source(name=name, sha256=read_artifact(context.folder(name)).sha256)
     return Source(name=name, sha256=model_digest(context.root / MODEL))
 
 
 def _good(folder: Path) -> bool:
-    try:
-        return not read_artifact(folder, check=False).rejected
-    except ArtifactError:
+    """Whether an artifact is there that goes into others: one that was judged and not rejected.
+
+    Raises:
+        ArtifactError: If it is damaged.
+    """
+    if not (folder / MANIFEST).exists():
         return False
+    made = read_artifact(folder)
+    return bool(made.verdicts) and not made.rejected
 
 
 def _code(target: Target) -> ReachedCode:

@@ -15,8 +15,10 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.model.spec import Array
 from edgekit.runtime.protocol import Runtime
+from edgekit.storage.host_errors import as_sentences
 
 
+@as_sentences()
 def load(artifact: str | Path, *, place: str = "") -> LoadedArtifact:
     """Open an artifact in this process, after its files were checked.
 

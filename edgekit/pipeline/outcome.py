@@ -13,7 +13,8 @@ from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Result, Tim
 from edgekit.errors import VerdictError
 
 SCHEMA_VERSION = 2
-ENDED = {"rejected": "was rejected", "failed": "failed", "skipped": "was skipped"}
+OVER = "over budget"
+ENDED = {"rejected": "was rejected", "failed": "failed", "skipped": "was skipped", OVER: "is over budget"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class TargetVerdict:
 
     Attributes:
         status: "verified", "rejected" or "not verified here", the worst of its places; "failed" where it could not be
-            made, "skipped" where its source was not made.
+            made, "skipped" where its source was not made, "over budget" where it was not rejected and costs too much.
         reasons: Why it is not verified.
         notes: What a reader should know, whatever the status.
         error: Why it failed or was skipped, in a sentence.
@@ -67,6 +68,7 @@ class TargetOutcome:
         reused: Whether nothing had to be done.
         part_of: The bundle that it was made for, where nobody named it: what is wrong with it then leaves the bundle
             without it, and is no fault of the run.
+        over: What is over the user's budget, or was not measured.
     """
 
     target: str
@@ -78,14 +80,15 @@ class TargetOutcome:
     result: Result | None = None
     reused: bool = False
     part_of: str = ""
+    over: tuple[PlacedFact, ...] = ()
 
     def __repr__(self) -> str:
         return f"<{self.target}: {self.status} in {self.path}>"
 
     @property
     def bad(self) -> bool:
-        """Whether it was rejected, failed or was skipped; one that is not verified here is not bad."""
-        return self.status in ("rejected", "failed", "skipped")
+        """Whether it was rejected, is over budget, failed or was skipped; one that is not verified here is not bad."""
+        return self.status in ENDED
 
     @property
     def made_anew(self) -> bool:
@@ -106,7 +109,7 @@ class TargetOutcome:
     @property
     def verdict(self) -> TargetVerdict:
         """The verdict with its reasons."""
-        reasons = tuple(PlacedFact(p.place, fact) for p in self.places for fact in p.reasons)
+        reasons = (*self.over, *(PlacedFact(p.place, fact) for p in self.places for fact in p.reasons))
         notes = tuple(PlacedFact(p.place, fact) for p in self.places for fact in p.notes)
         return TargetVerdict(self.status, reasons, notes, self.error)
 
@@ -194,12 +197,12 @@ class Build(Mapping[str, TargetOutcome]):
 
     @property
     def ok(self) -> bool:
-        """Whether no artifact that was asked for was rejected, failed or was skipped."""
+        """Whether no artifact that was asked for was rejected, is over budget, failed or was skipped."""
         return not self.faults
 
     @property
     def faults(self) -> tuple[TargetOutcome, ...]:
-        """What was rejected, failed or was skipped, but for the parts of a bundle that does without them."""
+        """What is bad, but for the parts of a bundle that does without them."""
         return tuple(outcome for outcome in self.outcomes if outcome.bad and not outcome.part_of)
 
     def raise_for_verdict(self) -> None:

@@ -21,6 +21,7 @@ from typing import TextIO
 
 from edgekit import errors
 from edgekit.errors import EdgekitError, ExportError
+from edgekit.storage.host_errors import as_sentences
 from edgekit.target import silent
 
 Progress = Callable[[float, str], None]
@@ -81,7 +82,8 @@ def main() -> None:
 
     try:
         module, _, function = sys.argv[1].partition(":")
-        result = getattr(importlib.import_module(module), function)(**arguments, progress=progress)
+        with as_sentences():
+            result = getattr(importlib.import_module(module), function)(**arguments, progress=progress)
         _say(answer, {"result": result})
     except EdgekitError as error:
         report = "".join(traceback.format_exception(error))

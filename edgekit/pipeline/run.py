@@ -7,7 +7,8 @@ whose result is there and whose inputs did not change does no work; one failing 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model import onnx_file
-from edgekit.model.program import Capture, program_matches, save_program
-from edgekit.model.source import load_model, model_digest, recorded_weights, save_model
+from edgekit.model.folder import model_digest, recorded_weights
+from edgekit.model.program import Capture, program_matches, require_whole, save_program
+from edgekit.model.source import load_model, save_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import asked
+from edgekit.pipeline import asked, budgets, elsewhere
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
@@ -33,6 +35,7 @@ from edgekit.pipeline.variants import made_and_evaluated
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
+from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.lock import locked
 from edgekit.target import Target
 
@@ -40,6 +43,7 @@ Options = Mapping[str, Mapping[str, object]]
 """Options as a user gave them, by target and name."""
 
 
+@as_sentences()
 def export(
     spec: ModelSpec,
     wanted: tuple[str, ...],
@@ -47,6 +51,8 @@ def export(
     options: Options,
     listener: Listener,
     fresh: bool = False,
+    places: Sequence[str] = (),
+    budget: Sequence[str] = (),
     command: str = "",
 ) -> Build:
     """Export a model to targets and judge each.
@@ -58,6 +64,8 @@ def export(
         options: Options by target and name.
         listener: Told what happens.
         fresh: Whether to export and judge again although nothing changed.
+        places: Further places to judge in, beside the targets' own.
+        budget: What artifacts may cost (`edgekit.judge.budget`).
         command: What the report names as the command of this run.
 
     Raises:
@@ -65,12 +73,14 @@ def export(
             concerns one target becomes its outcome.
     """
     targets, _ = registry.loadable()
+    further, allowed = elsewhere.places_of(places), budgets.parsed(budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = _made_from_onnx(targets) if from_onnx and not wanted else targets
     order, chosen, brought = planned(possible, wanted, options)
     record = asked.started(command)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
-        sweep(root)
+        for folder in (root, *(root / CACHE).glob("**")):
+            sweep(folder)
         listener.progress(MODEL, 0.5, "writing the model")
         captured = Capture(spec)
         save_model(spec, root / MODEL, captured)
@@ -89,6 +99,8 @@ def export(
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
+        elsewhere.adopted(context, outcomes, spec.results)
+        outcomes = budgets.held(elsewhere.asked(context, outcomes, further, None), targets, allowed)
         asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
         report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
@@ -127,35 +139,106 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
             )
 
 
-def verify(root: Path, listener: Listener) -> Build:
+@as_sentences()
+def verify(
+    root: Path,
+    listener: Listener,
+    places: Sequence[str] = (),
+    images: int | None = None,
+    only: Sequence[str] = (),
+    budget: Sequence[str] = (),
+) -> Build:
     """Check every artifact's files and judge it again.
+
+    Args:
+        root: The model's build folder.
+        listener: Told what happens.
+        places: Further places, by name: where given, artifacts are judged in these alone.
+        images: How many evaluation inputs are asked in further places; None for all.
+        only: Targets; empty means all that are there.
+        budget: What artifacts may cost.
 
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
+    further, allowed = elsewhere.places_of(places), budgets.parsed(budget, registry.loadable()[0])
+    with _build(root, listener, only) as (context, names):
+        listener.started(names, {})
+        outcomes: dict[str, TargetOutcome] = {}
+        for name in names:
+            outcomes[name] = _verified(context, name, outcomes, bool(places))
+            if not places:
+                listener.finished(outcomes[name])
+        outcomes = budgets.held(elsewhere.asked(context, outcomes, further, images), context.targets, allowed)
+        for outcome in outcomes.values() if places else ():
+            listener.finished(outcome)
+        asked.ended(root, read_run(root), outcomes.values(), {})
+        report.write_report(root)
+        return Build(tuple(outcomes.values()), root, context.recorded.device)
+
+
+@as_sentences()
+def pack(
+    root: Path, path: Path, listener: Listener, places: Sequence[str], images: int | None, only: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Write a pack of a build's artifacts; returns the targets in it.
+
+    Raises:
+        EdgekitError: As `verify`, and where nothing can be packed or `path` cannot be written.
+    """
+    there = elsewhere.places_of(places)
+    with _build(root, listener, only) as (context, names):
+        return elsewhere.pack(context, names, there, images, path)
+
+
+@as_sentences()
+def import_result(root: Path, path: Path, listener: Listener) -> Build:
+    """Judge what a pack's runner brought back, and write the report.
+
+    Raises:
+        EdgekitError: As `verify`, and where the result cannot be used or is of other artifacts.
+    """
+    with _build(root, listener, ()) as (context, _):
+        outcomes = elsewhere.imported(context, path)
+        for outcome in outcomes.values():
+            listener.finished(outcome)
+        report.write_report(root)
+        return Build(tuple(outcomes.values()), root, context.recorded.device)
+
+
+@contextmanager
+def _build(root: Path, listener: Listener, only: Sequence[str]) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
+    """A build that is there, held against other runs: its context, and the names of its artifacts, sources first."""
     targets, _ = registry.loadable()
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
     if not there and (root / MANIFEST).is_file():
         raise ArtifactError(f"'{root}' is an artifact: name its build folder, '{root.parent}'")
     if not there:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
+    chosen = registry.select_targets(only, targets) if only else there
+    if lacking := [name for name in chosen if name not in there]:
+        raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(there)}")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
         spec = load_model(root / MODEL)
+        require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         context = RunContext(spec, root, targets, recorded, listener, fresh=True)
-        order = tuple(name for name in registry.ordered(there, targets) if name in there)
-        listener.started(order, {})
-        outcomes = []
-        for name in order:
-            try:
-                made = read_artifact(context.folder(name))
-                outcomes.append(_outcome(context, made, evaluate(context, name, made)))
-            except EdgekitError as error:
-                outcomes.append(TargetOutcome(name, context.folder(name), "failed", str(error)))
-            listener.finished(outcomes[-1])
-        asked.ended(root, read_run(root), outcomes, {})
-        report.write_report(root)
-        return Build(tuple(outcomes), root, recorded.device)
+        yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
+
+
+def _verified(
+    context: RunContext, name: str, outcomes: Mapping[str, TargetOutcome], elsewhere_alone: bool
+) -> TargetOutcome:
+    folder, source = context.folder(name), context.targets[name].source
+    try:
+        made = read_artifact(folder)
+        if elsewhere_alone:
+            return elsewhere.unasked(context, made)
+        if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
+            return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
+        return _outcome(context, made, evaluate(context, name, made))
+    except EdgekitError as error:
+        return TargetOutcome(name, folder, "failed", str(error))
 
 
 def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:

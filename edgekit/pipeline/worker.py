@@ -15,14 +15,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from edgekit import registry
-from edgekit.artifact.result import CANDIDATE, Ratio, Timing
+from edgekit.artifact.result import CANDIDATE, Ratio, StartUp, Timing
 from edgekit.artifact.store import read_artifact
 from edgekit.judge import latency
 from edgekit.judge.latency import Latency
 from edgekit.judge.rows import Axes, rows_of
 from edgekit.model.source import load_model
 from edgekit.model.spec import Array
+from edgekit.pipeline import process
 from edgekit.pipeline.repeats import Repeats
+from edgekit.pipeline.start_up import start_up
 from edgekit.reference.batches import EVALUATION, Batch, applicable_batches
 from edgekit.reference.store import Reference, read_reference
 from edgekit.runtime.eager import EagerRuntime
@@ -34,6 +36,7 @@ REPEATED, REPEATED_SLOW = 32, 4
 """Rows of each batch that are asked twice: everywhere, and where a place is slow."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
+SHORT = 0.5  # seconds: where less is timed, start-up is not measured either
 
 
 class Measured(BaseModel):
@@ -47,6 +50,7 @@ class Measured(BaseModel):
         notes: What a runtime that timed itself says.
         repeated: Rows that were asked twice.
         timed_answers: Runs of the timing whose answers were looked at.
+        start_up: What a fresh process needs; None where that means nothing.
         again: Rows whose second answer was not the first one, bit for bit: by "<batch> again", their numbers in the
             batch. Their second answers are judged as the first were.
     """
@@ -60,6 +64,7 @@ class Measured(BaseModel):
     notes: tuple[str, ...] = ()
     repeated: int = 0
     timed_answers: int = 0
+    start_up: StartUp | None = None
     again: dict[str, tuple[int, ...]] = {}
 
 
@@ -121,13 +126,13 @@ def run_artifact(
     """
     recorded = read_reference(Path(reference_folder))
     made = registry.find(target)
-    where = made.place(place)
+    where, manifest = made.place(place), read_artifact(Path(folder))
     runtime = made.load(Path(folder), where)
     try:
         answers: dict[str, Array] = {}
         failures: dict[str, str] = {}
         axes = recorded.info.row_axes
-        batches = applicable_batches(recorded.batches, read_artifact(Path(folder), check=False).axes, images)
+        batches = applicable_batches(recorded.batches, manifest.axes, images)
         for number, batch in enumerate(batches):
             progress(0.8 * number / len(batches), f"running {batch.name} in {runtime.device}")
             try:
@@ -142,6 +147,9 @@ def run_artifact(
         if where.timed and not found.failures:
             progress(0.8, "measuring latency")
             found = _timed(runtime, recorded, baseline, place, Path(model_folder), second)
+            if not isinstance(runtime, SelfTimed) and _seconds() >= SHORT:
+                progress(0.95, "starting it in a fresh process")
+                found = found.model_copy(update={"start_up": _start_up(target, folder, place, recorded, Path(out))})
         _save({**answers, **second.answers}, Path(out) / ANSWERS)
         counts = {"repeated": second.repeated, "timed_answers": second.timed, "again": second.rows}
         return found.model_copy(update=counts).model_dump(mode="json")
@@ -154,13 +162,20 @@ def _answer(runtime: Runtime, batch: Batch, axes: Axes) -> dict[str, Array]:
 
 
 def _save(answers: Mapping[str, Array], path: Path) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    save_file({name: np.ascontiguousarray(array) for name, array in answers.items()}, path)
+    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in answers.items()}))
 
 
 def _one_image(recorded: Reference) -> dict[str, Array]:
     return next(next((b for b in recorded.batches if b.name == EVALUATION), recorded.batches[0]).rows())
+
+
+def _start_up(target: str, folder: str, place: str, recorded: Reference, out: Path) -> StartUp:
+    row = out / "row.safetensors"
+    _save(_one_image(recorded), row)
+    arguments = {"target": target, "folder": folder, "place": place, "row": str(row)}
+    return StartUp.model_validate(process.call(start_up, arguments))
 
 
 def _seconds() -> float:
@@ -188,6 +203,7 @@ def _timed(
     if baseline is not None:
         name, folder = baseline
         source = registry.find(name)
+        read_artifact(Path(folder))
         runtimes[name] = source.load(Path(folder), source.place(place))
     runtimes[PYTORCH] = EagerRuntime(load_model(model_folder))
     load = _load()

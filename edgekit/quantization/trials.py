@@ -10,6 +10,7 @@ from typing import Any
 
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization.evaluator import Quality
+from edgekit.storage.door import SEAL, seal_of
 
 LOG = "tried.jsonl"
 TABLE = "trials.json"
@@ -46,7 +47,7 @@ class TrialLog:
     rows: dict[str, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read what an earlier search of the same context found; a line that was cut off is not there."""
+        """Read what an earlier search of the same context found, but for lines that were cut off or changed."""
         log = self.folder / LOG
         try:
             text = log.read_text()
@@ -58,7 +59,7 @@ class TrialLog:
         for line in text.splitlines():
             try:
                 found = json.loads(line)
-                if found["context"] == self.context:
+                if found["context"] == self.context and found.get(SEAL) == seal_of(found):
                     row = _row(found)
                     self.rows[row.recipe.key] = row
             except (ValueError, KeyError, TypeError):
@@ -67,8 +68,9 @@ class TrialLog:
     def add(self, row: Trial) -> Trial:
         """Keep a row."""
         self.rows[row.recipe.key] = row
+        found = {"context": self.context, **asdict(row)}
         with (self.folder / LOG).open("a") as log:
-            log.write(json.dumps({"context": self.context, **asdict(row)}) + "\n")
+            log.write(json.dumps({**found, SEAL: seal_of(found)}) + "\n")
         return row
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import contextlib
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from edgekit.model.spec import Array
+from edgekit.storage import door
+from edgekit.storage.door import sealed
+from edgekit.storage.files import digest_text
 
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
-SEAL = "content_sha256"
 _PREFIX = "evaluation/"  # of the tensors that belong to the evaluation set
 
 
@@ -76,6 +78,7 @@ class ReferenceInfo:
         batches: What was asked, in order.
         weights_sha256: Of the model that was recorded.
         outputs_sha256: Of outputs.safetensors.
+        inputs_sha256: Of inputs.safetensors; empty where a reference was recorded without.
         row_axes: The batch axis of each output; None where it is one thing.
         raw: All of reference.json.
     """
@@ -96,16 +99,17 @@ class ReferenceInfo:
     batches: tuple[BatchInfo, ...] = ()
     weights_sha256: str = ""
     outputs_sha256: str = ""
+    inputs_sha256: str = ""
     row_axes: Mapping[str, int | None] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     def outputs(self, names: Sequence[str]) -> dict[str, Array]:
         """The recorded evaluation outputs of some names, [n, ...] each; what is not there is left out."""
-        return tensors(self.folder / OUTPUTS, {name: _PREFIX + name for name in names})
+        return tensors(self.folder / OUTPUTS, {name: _PREFIX + name for name in names if OUTPUTS in self._whole})
 
     def image_input(self) -> str:
         """Name of the tensor of images in the inputs [n, 3, H, W]; empty where there is none."""
-        shapes = _shapes(self.folder / INPUTS)
+        shapes = _shapes(self.folder / INPUTS) if INPUTS in self._whole else {}
         images = [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] == 3]
         return next((name for name in sorted(images) if name.startswith(_PREFIX)), "")
 
@@ -122,6 +126,15 @@ class ReferenceInfo:
         bright = np.nan_to_num(np.asarray(chosen, np.float32).transpose(1, 2, 0))
         return np.asarray((np.clip(bright, 0, 1) * 255 + 0.5).astype(np.uint8))
 
+    @functools.cached_property
+    def _whole(self) -> frozenset[str]:
+        """Its files that are as reference.json says."""
+        named, whole = {OUTPUTS: self.outputs_sha256, INPUTS: self.inputs_sha256}, set()
+        for file, sha256 in named.items():
+            with contextlib.suppress(door.RefusedError):
+                whole.add(door.check_file(self.folder, file, None, sha256).name)
+        return frozenset(whole)
+
     def name(self, index: int) -> str:
         """Name of an evaluation image."""
         return self.names[index] if index < len(self.names) else f"image {index}"
@@ -134,16 +147,13 @@ class ReferenceInfo:
 def read_info(folder: Path) -> ReferenceInfo:
     """Read what there is of a reference folder's reference.json."""
     try:
-        data = (folder / INFO).read_bytes()
-        found = json.loads(data)
-    except FileNotFoundError:
+        found = door.read_record(folder, INFO)
+    except door.MissingError:
         return ReferenceInfo(folder, missing="no reference is recorded in this build")
-    except (OSError, ValueError, RecursionError):
-        return ReferenceInfo(folder, missing="the reference of this build is damaged")
-    if not isinstance(found, dict):
-        return ReferenceInfo(folder, missing="the reference of this build is damaged")
-    if found.get(SEAL) != seal_of(found):
+    except door.ChangedError:
         return ReferenceInfo(folder, missing="the reference of this build was changed after it was recorded")
+    except door.RefusedError:
+        return ReferenceInfo(folder, missing="the reference of this build is damaged")
     metric = _table(found, "metric")
     mean = metric.get("mean")
     values = next((value for value in metric.values() if isinstance(value, list)), [])
@@ -152,7 +162,7 @@ def read_info(folder: Path) -> ReferenceInfo:
         facts |= {str(name): _shown(value) for name, value in sorted(_table(found, group).items())}
     return ReferenceInfo(
         folder,
-        sha256=hashlib.sha256(data).hexdigest(),
+        sha256=digest_text(sealed(found)),
         device=str(found.get("device") or "unknown device"),
         kind=str(found.get("device_kind") or ""),
         facts=facts,
@@ -164,16 +174,10 @@ def read_info(folder: Path) -> ReferenceInfo:
         metric_mean=float(mean) if _is_number(mean) else None,
         metric_values=tuple(float(value) if _is_number(value) else math.nan for value in values),
         batches=tuple(_batches(found.get("batches"))),
-        **{name: str(found.get(name) or "") for name in ("weights_sha256", "outputs_sha256")},
+        **{name: str(found.get(name) or "") for name in ("weights_sha256", "outputs_sha256", "inputs_sha256")},
         row_axes={str(n): a if isinstance(a, int) else None for n, a in _table(found, "row_axes").items()},
         raw=found,
     )
-
-
-def seal_of(found: Mapping[str, Any]) -> str:
-    """sha256 over all of reference.json but the seal itself; it names the hashes of the inputs and of the outputs."""
-    rest = {name: value for name, value in found.items() if name != SEAL}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def tensors(path: Path, names: Mapping[str, str]) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,10 @@ import numpy as np
 from edgekit.errors import RecordError
 from edgekit.model.spec import Array
 from edgekit.reference.batches import Batch, arrays_of, inputs_digest
-from edgekit.reference.info import INFO, INPUTS, OUTPUTS, SEAL, BatchInfo, ReferenceInfo, read_info, seal_of
-from edgekit.storage.files import digest_file, dump_json, staging, write_text
+from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, read_info
+from edgekit.storage import door
+from edgekit.storage.door import sealed
+from edgekit.storage.files import digest_file, staging, write_text
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,14 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
     from safetensors.numpy import save
 
     outputs = _named({b.name: b.outputs for b in batches})
-    with staging(folder) as staged:
+    with staging(folder, _own_files) as staged:
         (staged / OUTPUTS).write_bytes(save(outputs))
         whole = {**info, "batches": [_described(b) for b in batches], "outputs_sha256": digest_file(staged / OUTPUTS)}
+        whole.pop("inputs_sha256", None)
         if with_inputs:
             (staged / INPUTS).write_bytes(save(_named({b.name: b.inputs for b in batches})))
-        write_text(staged / INFO, dump_json({**whole, SEAL: seal_of(whole)}))
+            whole["inputs_sha256"] = digest_file(staged / INPUTS)
+        write_text(staged / INFO, sealed(whole))
 
 
 def read_reference(folder: Path) -> Reference:
@@ -68,8 +72,6 @@ def read_reference(folder: Path) -> Reference:
     Raises:
         RecordError: If it is missing, incomplete or damaged.
     """
-    from safetensors.numpy import load_file
-
     info = read_info(folder)
     if not (folder / INFO).is_file():
         raise RecordError(f"no reference in '{folder}': make it with `edgekit reference`")
@@ -77,10 +79,7 @@ def read_reference(folder: Path) -> Reference:
         why = info.missing.partition(" was ")[2]
         told = f"was {why}" if why else "is damaged"
         raise RecordError(f"the reference in '{folder}' {told}: run `edgekit reference` again")
-    try:
-        inputs = load_file(folder / INPUTS)
-    except Exception as error:
-        raise RecordError(f"the reference in '{folder}' is damaged ({error}): run `edgekit reference` again") from error
+    inputs = _arrays(folder, INPUTS, info.inputs_sha256)
     batches = tuple(
         Batch(b.name, arrays_of(b.name, inputs), outputs, b.sizes, b.names, b.answered_by)
         for b, outputs in recorded_outputs(info)
@@ -111,19 +110,29 @@ def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Ar
     Raises:
         RecordError: If the outputs are damaged, or are not those that reference.json names.
     """
+    outputs = _arrays(info.folder, OUTPUTS, info.outputs_sha256)
+    return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
+
+
+def _arrays(folder: Path, name: str, sha256: str) -> dict[str, Array]:
+    """The arrays of one of a reference's files, once it is the one that reference.json names."""
     from safetensors.numpy import load_file
 
     try:
-        outputs, found = load_file(info.folder / OUTPUTS), digest_file(info.folder / OUTPUTS)
-    except Exception as error:
+        return dict(load_file(door.check_file(folder, name, None, sha256)))
+    except door.MissingError as error:
+        raise RecordError(f"the reference in '{folder}' has no '{name}': run `edgekit reference` again") from error
+    except door.RefusedError as error:
         raise RecordError(
-            f"the reference in '{info.folder}' is damaged ({error}): run `edgekit reference` again"
+            f"the reference in '{folder}' was changed after it was recorded ('{name}' {error}): run `edgekit reference`"
         ) from error
-    if found != info.outputs_sha256:
-        raise RecordError(
-            f"the reference in '{info.folder}' was changed after it was recorded: run `edgekit reference`"
-        )
-    return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
+    except Exception as error:  # whatever the parser makes of a file that somebody named with its hash
+        raise RecordError(f"the reference in '{folder}' is damaged ({error}): run `edgekit reference` again") from error
+
+
+def _own_files(folder: Path) -> Collection[str]:
+    """Which files of a folder edgekit wrote, if a reference lies there: also where it is damaged."""
+    return (INFO, INPUTS, OUTPUTS) if (folder / INFO).is_file() else ()
 
 
 def _described(batch: Batch) -> dict[str, object]:

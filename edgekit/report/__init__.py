@@ -15,7 +15,8 @@ from edgekit.report import text as text_report
 from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
 from edgekit.report.study import ReportRow, Study
-from edgekit.storage.files import write_text
+from edgekit.storage.files import write_text, write_together
+from edgekit.storage.host_errors import as_sentences
 
 __all__ = ["Report", "ReportRow", "Study", "write_junit", "write_report"]
 
@@ -31,8 +32,9 @@ class Report:
     study: Study
 
 
+@as_sentences()
 def write_report(folder: Path) -> Report:
-    """Write report.html, .json, .md and .csv of a build into its folder, each atomically.
+    """Write report.html, .json, .md and .csv of a build into its folder; all four are always of one report.
 
     Args:
         folder: A build of one model, for example `build/arr-coc-tiny`.
@@ -49,13 +51,7 @@ def write_report(folder: Path) -> Report:
         report.markdown: text_report.to_markdown(found),
         report.csv: text_report.to_csv(found),
     }
-    try:
-        for path, text in texts.items():
-            write_text(path, text)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the report to '{folder}' ({error.strerror}): make the folder writable"
-        ) from error
+    write_together(texts)
     return report
 
 

@@ -15,7 +15,7 @@ from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, PlaceResult, Result, read_result
 from edgekit.artifact.run_record import RunRecord, read_run
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.study import ReportedArtifact, ReportRow, Study
@@ -64,7 +64,7 @@ def _artifact(home: Path, recorded: str) -> ReportedArtifact:
         )
     trials = trials_of(home.parent, home.name)
     try:
-        found = read_result(home)
+        found = result_of(home, manifest)
     except ArtifactError as error:
         return ReportedArtifact(
             manifest.target, manifest, (_waiting(manifest, (_text(_local(error, home)),)),), trials=trials
@@ -95,7 +95,9 @@ def _row(manifest: Manifest | None, found: Result, place: PlaceResult, home: Pat
     precision = next((v.precision for v in variants if v.name == place.variant), found.precision)
     outputs = [o.name for o in manifest.outputs if o.role == "scores"] if manifest else []
     safe = place.place.replace("/", "-").replace("\0", "-")
-    scores = tensors(home / f"scores-{safe}.safetensors", {name: name for name in outputs})
+    file = f"scores-{safe}.safetensors"
+    known = bool(origin) or (manifest is not None and manifest.named(file) is not None)
+    scores = tensors(home / file, {name: name for name in outputs if known})
     threads = found.host.get("threads", "")
     processor = found.host.get("processor", "") + (f", {threads} threads" if threads else "")
     return ReportRow(

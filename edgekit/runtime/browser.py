@@ -57,7 +57,7 @@ class BrowserRuntime:
     """
 
     def __init__(self, bundle: Path, device: str, dtype: str) -> None:
-        self._made = read_artifact(bundle, check=False)
+        self._made = read_artifact(bundle)
         if dtype not in {variant.name for variant in self._made.variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
         self._server = Server(bundle)

@@ -40,7 +40,7 @@ class ExecutorchRuntime:
     """
 
     def __init__(self, folder: Path, entry: str) -> None:
-        self._manifest = read_artifact(folder, check=False)
+        self._manifest = read_artifact(folder)
         self._method = _load(folder / entry)
 
     @property

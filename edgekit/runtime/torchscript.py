@@ -31,7 +31,7 @@ class TorchScriptRuntime:
         import torch
         from torch.jit.mobile import _load_for_lite_interpreter
 
-        self._manifest = read_artifact(folder, check=False)
+        self._manifest = read_artifact(folder)
         self._lite = lite
         torch.set_num_threads(threads())
         try:

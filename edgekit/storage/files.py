@@ -1,24 +1,39 @@
-"""Files that survive a crash: hashes, atomic writes, staging folders, and sweeping what dead processes left.
+"""Files that survive a crash: hashes, atomic writes, staging folders, and sweeping what stopped processes left.
 
 Writing: a temporary sibling, every file fsynced, one rename, the parent fsynced. A crash or a kill at any point leaves
-the old file or folder, or none; what a dead process left is swept by the next writer. Correctness depends on renames
+the old file or folder, or none; what a stopped process left is swept by the next writer. Correctness depends on renames
 only, never on a lock.
+
+A temporary's name says where its writer runs and its process: `.<name>.<where>.<process>.<token>.tmp`. Where the
+writer can be looked for (same boot, same process namespace) it goes as soon as that process is gone; anywhere else, for
+example in another container, it goes when nothing in it has changed for a day.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import hashlib
 import json
 import os
+import platform
 import secrets
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 
 from edgekit.errors import UsageError
 
 _CHUNK = 1 << 20
+_FORGOTTEN = 24 * 3600.0  # seconds without a change, after which a writer that cannot be looked for is gone
+_STEPPED_ASIDE = 60.0  # seconds; the two renames of a swap take milliseconds
+_SWAPS = 100  # tries against other writers of the same folder; each loses to one that has finished
+_NOBODYS = {".DS_Store"}  # what a system puts into folders by itself
+_SCRATCH = "edgekit-scratch-"
+_DIGITS = 8  # of the hash that says where a writer runs
 
 
 def digest_text(text: str) -> str:
@@ -40,17 +55,28 @@ def dump_json(value: object) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def no_files(folder: Path) -> Collection[str]:
+    """What is known of a folder that edgekit never writes twice: nothing."""
+    return ()
+
+
 @contextlib.contextmanager
-def staging(final: Path) -> Iterator[Path]:
+def staging(final: Path, known: Callable[[Path], Collection[str]] = no_files) -> Iterator[Path]:
     """A temporary sibling of `final` that replaces it when the block ends well, and vanishes when it does not.
 
+    Args:
+        final: The folder.
+        known: Which files of the folder that is there edgekit wrote, as relative paths. It is replaced only where it
+            holds no other file.
+
     Raises:
-        UsageError: If the folder cannot be written.
+        UsageError: If the folder cannot be written, or something is there that edgekit did not write.
     """
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         sweep(final.parent)
-        temporary = final.parent / f".{final.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        require_own(final, known)
+        temporary = final.parent / _temporary(final.name, "tmp")
         temporary.mkdir()
     except OSError as error:
         why = f"cannot write to '{final.parent}' ({error.strerror}): choose another folder with -o"
@@ -58,9 +84,31 @@ def staging(final: Path) -> Iterator[Path]:
     try:
         yield temporary
         _fsync_tree(temporary)
+        require_own(final, known)
         _swap(temporary, final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def require_own(final: Path, known: Callable[[Path], Collection[str]]) -> None:
+    """See that a folder can be replaced: it is not there, is empty, or holds only what edgekit wrote.
+
+    Raises:
+        UsageError: Naming what is in the way.
+    """
+    if final.is_symlink() or (final.exists() and not final.is_dir()):
+        raise UsageError(f"'{final}' is in the way and edgekit did not write it: move it or choose another folder")
+    if not final.is_dir():
+        return
+    own: Collection[str] | None = None
+    for path in sorted(final.rglob("*")):
+        if (path.is_dir() and not path.is_symlink()) or path.name in _NOBODYS or _parts(path) is not None:
+            continue
+        own = known(final) if own is None else own
+        if path.relative_to(final).as_posix() not in own:
+            raise UsageError(
+                f"'{path}' is in the way and edgekit did not write it: move it, or remove '{final}' to make it again"
+            )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -70,43 +118,146 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old or the new one, also after a crash."""
-    temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    temporary = written_aside(path, data)
     try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     _fsync(path.parent)
 
 
+def write_together(texts: dict[Path, str]) -> None:
+    """Write files of one folder of which no reader may ever see some old and some new.
+
+    A kill leaves all the old ones, all the new ones, or fewer of either: the old ones go before the new ones come.
+    """
+    if all(_holds(path, text) for path, text in texts.items()):
+        return
+    temporary: dict[Path, Path] = {}
+    try:
+        for path, text in texts.items():
+            temporary[path] = written_aside(path, text.encode())
+        for path in texts:
+            path.unlink(missing_ok=True)
+        for path, fresh in temporary.items():
+            fresh.replace(path)
+    finally:
+        for fresh in temporary.values():
+            fresh.unlink(missing_ok=True)
+    for folder in {path.parent for path in texts}:
+        _fsync(folder)
+
+
+def written_aside(path: Path, data: bytes) -> Path:
+    """A temporary sibling of a file, which holds these bytes on the disk."""
+    temporary = path.parent / _temporary(path.name, "tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """An empty folder among the host's temporary files, which goes at the end; those of stopped processes go first."""
+    for left in Path(gettempdir()).glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(OSError):
+            if left.stat().st_uid == os.getuid() and _age(left) > _FORGOTTEN:
+                _remove(left)
+    with TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
 def sweep(parent: Path) -> None:
-    """Remove temporary folders and files that dead processes left in a folder; put a half-swapped artifact back."""
+    """Remove temporary folders and files that stopped processes left in a folder; put a half-swapped folder back."""
     for left in parent.glob(".*.tmp"):
-        parts = left.name.split(".")
-        if len(parts) >= 5 and parts[-3].isdigit() and not _alive(int(parts[-3])):
+        if _left_behind(left, _FORGOTTEN):
             _remove(left)
     for left in parent.glob(".*.old"):
-        parts = left.name.split(".")
-        if len(parts) >= 5 and parts[-3].isdigit() and not _alive(int(parts[-3])):
-            final = parent / ".".join(parts[1:-3])
-            if final.exists():
+        if (parts := _parts(left)) is None:
+            continue
+        final = parent / parts[0]
+        if final.exists():
+            if _left_behind(left, _FORGOTTEN):
                 _remove(left)
-            else:
+        elif _left_behind(left, _STEPPED_ASIDE):
+            with contextlib.suppress(OSError):  # another writer was quicker
                 left.replace(final)
 
 
 def _swap(temporary: Path, final: Path) -> None:
     # A folder cannot be renamed over a full one: the old one steps aside first. A kill between the two renames leaves
-    # none in place, and `sweep` puts the old one back.
-    aside = final.parent / f".{final.name}.{os.getpid()}.{secrets.token_hex(4)}.old"
-    if final.exists():
-        final.replace(aside)
-    temporary.replace(final)
+    # none in place, and `sweep` puts the old one back. Where others write the same folder the last one wins.
+    asides = []
+    for _ in range(_SWAPS):
+        try:
+            temporary.replace(final)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        asides.append(final.parent / _temporary(final.name, "old"))
+        with contextlib.suppress(FileNotFoundError):  # another writer moved it
+            final.replace(asides[-1])
+    else:
+        raise UsageError(f"cannot replace '{final}': other processes write it all the time; run one at a time")
     _fsync(final.parent)
-    _remove(aside)
+    for aside in asides:
+        _remove(aside)
+
+
+def _temporary(name: str, kind: str) -> str:
+    return f".{name}.{_where()}.{os.getpid()}.{secrets.token_hex(4)}.{kind}"
+
+
+def _parts(path: Path) -> tuple[str, str, int] | None:
+    """The final name, where its writer runs and its process; None where the name is not a temporary's."""
+    parts = path.name.split(".")
+    if len(parts) < 5 or parts[0] or parts[-1] not in ("tmp", "old") or not parts[-3].isdigit():
+        return None
+    where = parts[-4] if len(parts) > 5 and len(parts[-4]) == _DIGITS else ""  # earlier versions did not say it
+    return ".".join(parts[1 : -4 if where else -3]), where, int(parts[-3])
+
+
+def _left_behind(path: Path, forgotten: float) -> bool:
+    """Whether nobody writes a temporary any more."""
+    if (parts := _parts(path)) is None:
+        return False
+    _, where, process = parts
+    if where == _where() and not _alive(process):
+        return True
+    try:
+        return _age(path) > forgotten
+    except OSError:  # it has gone meanwhile
+        return False
+
+
+def _age(path: Path) -> float:
+    """Seconds since anything in a file or folder changed."""
+    stats = [one.lstat() for one in (path, *path.rglob("*"))]
+    return time.time() - max(max(found.st_mtime, found.st_ctime) for found in stats)
+
+
+@functools.cache
+def _where() -> str:
+    """Which processes this one can see: a hash over the host, its boot and the process namespace."""
+    told = [platform.node()]
+    with contextlib.suppress(OSError):
+        told.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        told.append(str(Path("/proc/self/ns/pid").readlink()))
+    return digest_text("\n".join(told))[:_DIGITS]
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() == text.encode()
+    except OSError:
+        return False
 
 
 def _fsync_tree(folder: Path) -> None:

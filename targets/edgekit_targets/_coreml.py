@@ -12,6 +12,7 @@ from edgekit.model import causes
 from edgekit.model.shapes import BATCHES
 from edgekit.model.spec import Axis, Input, ModelSpec
 from edgekit.runtime.logs import quiet
+from edgekit_targets import _decompositions
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +60,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
         ]
         try:
             return ct.convert(
-                _without_idle_expands(exported.run_decompositions(_taken_apart())),
+                _without_idle_expands(exported.run_decompositions(_decompositions.table())),
                 convert_to="mlprogram",
                 minimum_deployment_target=ct.target.iOS18 if wishes.batch == "enumerated" else ct.target.iOS17,
                 compute_precision=float16 if wishes.half else ct.precision.FLOAT32,
@@ -69,14 +70,6 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
             )
         except Exception as error:  # coremltools raises whatever its frontend met
             raise ExportError(f"coremltools cannot convert '{spec.name}': {causes.why(error, exported)}") from error
-
-
-def _taken_apart() -> dict[Any, Any]:
-    """Operators that coremltools lacks, and PyTorch's own way of saying each by others."""
-    import torch
-    from torch._decomp import get_decompositions
-
-    return dict(get_decompositions([torch.ops.aten.new_ones]))
 
 
 def batches(axis: Axis) -> list[int]:

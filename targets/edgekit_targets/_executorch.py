@@ -22,6 +22,7 @@ from edgekit.model.graph import Program, to_tensors
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
+from edgekit_targets._decompositions import prelu
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +35,7 @@ DYNAMIC = Option(
     choices=("batch", "all", "none"),
 )
 _KEPT = {"batch": ("batch",), "none": ()}  # "all" keeps every one
+PICTURE = 4  # dimensions
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 
 
@@ -83,6 +85,7 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.expor
         raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
     _drop_detach(module)
     _write_out_attention(module)
+    _write_out_prelu(module)
     return captured(spec, module, axes)
 
 
@@ -177,6 +180,16 @@ def _write_out_attention(module: torch.fx.GraphModule) -> None:
             query, key, value = (a.meta["val"].shape for a in node.args)
             if query[:-2] == key[:-2] == value[:-2]:
                 node.target = _attention
+    module.recompile()
+
+
+def _write_out_prelu(module: torch.fx.GraphModule) -> None:
+    """Of what is no picture: XNNPACK takes it and then cannot lay it out."""
+    import torch
+
+    for node in module.graph.nodes:
+        if node.target is torch.ops.aten.prelu.default and node.args[0].meta["val"].dim() != PICTURE:
+            node.target = prelu
     module.recompile()
 
 

@@ -173,23 +173,26 @@ def _brotli(data: bytes, quality: int) -> bytes:
     import brotli
 
     compress = functools.partial(brotli.compress, data, quality=quality, lgwin=WINDOW)
-    return _kept(data, f"brotli-{quality}-{brotli.__version__}", compress)
+    return _kept(data, f"brotli-{quality}-{brotli.__version__}", compress, brotli.decompress)
 
 
 def _gzip(data: bytes) -> bytes:
-    return _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0))
+    return _kept(data, f"gzip-{zlib.ZLIB_RUNTIME_VERSION}", lambda: gzip.compress(data, 9, mtime=0), gzip.decompress)
 
 
-def _kept(data: bytes, how: str, compress: Callable[[], bytes]) -> bytes:
-    """What compressing gave before, or gives now; short files are compressed each time."""
+def _kept(data: bytes, how: str, compress: Callable[[], bytes], expand: Callable[[bytes], bytes]) -> bytes:
+    """What compressing gave before, if it still expands to the data, or gives now; short files are never kept."""
     if len(data) < KEPT:
         return compress()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgekit" / "compressed"
     kept = root / f"{hashlib.sha256(data).hexdigest()}.{how}"
     try:
-        return kept.read_bytes()
-    except OSError:
-        made = compress()
+        found = kept.read_bytes()
+        if expand(found) == data:
+            return found
+    except Exception as error:  # none yet, or damaged: each library has an error of its own for that
+        del error
+    made = compress()
     try:
         root.mkdir(parents=True, exist_ok=True)
         write_bytes(kept, made)

@@ -19,7 +19,7 @@ from edgekit.errors import UsageError
 from edgekit.model.graph import capture, named_outputs, to_tensors
 from edgekit.model.own_operators import decomposed
 from edgekit.model.source import load_model
-from edgekit.model.spec import Input, ModelSpec
+from edgekit.model.spec import ModelSpec
 from edgekit.model.weights import weights_digest
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.contract import Derived, entries
@@ -140,20 +140,11 @@ def _describe(description: Any, spec: ModelSpec, derived: tuple[Derived, ...], d
     written.shortDescription, written.versionString = spec.description, digest[:VERSION_DIGITS]
     for key, value in entries(spec.inputs, spec.outputs, derived).items():
         written.userDefined[key] = value
-    written.userDefined["edgekit.preprocessing"] = "; ".join(_preprocessing(i) for i in spec.inputs)
+    written.userDefined["edgekit.preprocessing"] = "; ".join(i.preprocessing for i in spec.inputs)
     for declared, feature in zip(spec.inputs, description.description.input, strict=True):
-        feature.shortDescription = _preprocessing(declared)
+        feature.shortDescription = declared.preprocessing
     for output, feature in zip(spec.outputs, description.description.output, strict=True):
         feature.shortDescription = f"{output.role} of {output.of}" if output.of else output.role
-
-
-def _preprocessing(declared: Input) -> str:
-    span = f"[{declared.low:g}, {declared.high:g}]"
-    if declared.kind == "image":
-        return f"{declared.name}: RGB, bytes scaled to {span}, channels first"
-    if declared.kind == "query":
-        return f"{declared.name}: the mean of the query's word embeddings"
-    return f"{declared.name}: values in {span}"
 
 
 def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
@@ -178,7 +169,7 @@ TARGET = Target(
     export=export,
     load=load,
     needs=(Need("coremltools", "coreml"),),
-    groups=("mobile",),
+    groups=("mobile", "apple"),
     places=tuple(Place(name=name, tolerance=FP16, timed=False) for name in (INTERPRETER, CORE_ML)),
     options=(PRECISION, IMAGE_INPUT, BATCHES, TOPK),
 )

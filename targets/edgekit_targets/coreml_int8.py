@@ -68,6 +68,6 @@ TARGET = Target(
     export=export,
     load=load,
     needs=(Need("coremltools", "coreml"),),
-    groups=("mobile",),
+    groups=("mobile", "apple"),
     places=tuple(Place(name=name, tolerance=INT8, timed=False) for name in (INTERPRETER, CORE_ML)),
 )

@@ -158,7 +158,12 @@ def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
 
     moving = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
     fixed = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
-    quantizer = xnnpack.XNNPACKQuantizer()
+
+    class Quantizer(xnnpack.XNNPACKQuantizer):  # type: ignore[misc]  # executorch has no types
+        def transform_for_annotation(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
+            return model  # XNNPACK's own makes floats of numbers that are added to indices
+
+    quantizer = Quantizer()
     quantizer.set_operator_type(torch.ops.aten.linear.default, moving)
     quantizer.set_operator_type(torch.ops.aten.conv2d.default, fixed)
     quantizer.set_filter_function(wanted)

@@ -27,6 +27,7 @@ from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Ta
 
 if TYPE_CHECKING:
     import onnx
+    import torch
 
     from edgekit.model.spec import ModelSpec
 
@@ -66,6 +67,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
 
     # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    _without_views(captured.exported)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -91,6 +93,16 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     gemm.flatten(translated.model)
     name_constants(translated.model)
     return translated.model_proto
+
+
+def _without_views(exported: torch.export.ExportedProgram) -> None:
+    """Views as reshapes: the exporter takes attention apart, and what it gives then lies otherwise in memory."""
+    import torch
+
+    for node in exported.graph_module.graph.nodes:
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default
+    exported.graph_module.recompile()
 
 
 def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -138,11 +150,9 @@ def _strip(graph: onnx.ModelProto) -> None:
 
 def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
     graph.graph.name = spec.name
-    facts = {"name": spec.name, "licence": spec.licence, "author": spec.author, "description": spec.description}
-    for key, value in sorted(facts.items()):
-        if value:
-            entry = graph.metadata_props.add()
-            entry.key, entry.value = key, value
+    for key, value in spec.facts.items():
+        entry = graph.metadata_props.add()
+        entry.key, entry.value = key, value
 
 
 TARGET = Target(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.artifact.manifest import Variant
 from edgekit.artifact.option import OptionValue
-from edgekit.artifact.store import read_artifact
+from edgekit.artifact.store import read_artifact, read_file
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.source import load_model
 from edgekit.reference import golden
@@ -71,7 +71,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     chosen = _choose(source, job)
     (out / "onnx").mkdir()
     for name, folder in chosen.items():
-        shutil.copyfile(folder / read_artifact(folder, check=False).entry, out / PATHS[name])
+        made = read_artifact(folder)
+        (out / PATHS[name]).write_bytes(read_file(folder, made, made.entry))
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
@@ -142,7 +143,7 @@ def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: Mode
     if cases:
         with closing(OrtRuntime(out / PATHS[name])) as runtime:
             shown = golden.largest(cases, spec, runtime.run)
-    made = read_artifact(folder, check=False)
+    made = read_artifact(folder)
     limit = max(LIMITS[name], round(MARGIN * shown, 6))
     return Variant(name=name, precision=PRECISIONS[name], path=PATHS[name], target=made.target, max_abs=limit)
 

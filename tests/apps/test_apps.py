@@ -16,6 +16,7 @@ from edgekit.artifact.store import MANIFEST, amend, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import digest_file
 from tests.apps import toy
+from tests.manifests import resealed
 
 SAMPLE = Path(__file__).parents[2] / "mobile"
 HOME = "src/main/assets/edgekit/toy"
@@ -137,12 +138,12 @@ def test_a_run_that_was_cut_off_is_repaired_by_the_next(
 
     put, done = sync._put, 0
 
-    def dies(path: Path, content: bytes | Path) -> None:
+    def dies(path: Path, content: bytes | Path, sha256: str) -> None:
         nonlocal done
         done += 1
         if done == 5:
             raise KeyboardInterrupt
-        put(path, content)
+        put(path, content, sha256)
 
     monkeypatch.setattr(sync, "_put", dies)
     with pytest.raises(KeyboardInterrupt):
@@ -166,7 +167,7 @@ def test_two_models_live_in_one_app(build: Path, app: Path, own: Path) -> None:
     for folder in own.iterdir():
         manifest = folder / MANIFEST
         if manifest.is_file():
-            manifest.write_text(manifest.read_text().replace('"name": "toy"', '"name": "toy-2"'))
+            resealed(folder, name="toy-2")
     apps.write_assets("android", build, app)
     apps.write_assets("android", own, app)
     assert apps.check_assets("android", build, app) == ()

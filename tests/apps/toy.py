@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, VerdictInfo
-from edgekit.artifact.store import amend
+from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
-from edgekit.model.source import model_digest, recorded_weights, save_model
+from edgekit.model.folder import model_digest, recorded_weights
+from edgekit.model.source import save_model
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import batches_for
 from edgekit.reference.store import write_reference
@@ -91,7 +92,7 @@ def commit(folder: Path, target: str, files: dict[str, bytes], status: str = "ve
     entry = next(iter(files)).partition("/")[0]
     precision = "int8" if target.endswith("int8") else "fp16" if target == "coreml" else "fp32"
     declared = spec()
-    with staging(folder) as staged:
+    with staging(folder, own_files) as staged:
         for path, data in files.items():
             (staged / path).parent.mkdir(parents=True, exist_ok=True)
             (staged / path).write_bytes(data)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
-from edgekit.artifact.result import PlaceResult, Result, read_result, write_result
+from edgekit.artifact.result import RESULT, PlaceResult, Result, read_result, result_text
 
 WRONG: dict[str, str | int | float] = {"side": "artifact", "wrong": 3, "all": 72}
 NUMBERS: dict[str, Any] = {"metric": "max abs", "output": "relevance", "value": 2.3e-7, "limit": 1e-4}
@@ -56,6 +56,14 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     Code.BASE_MISSING: (
         Fact(code=Code.BASE_MISSING, output="indices", details={"base": "relevanse", "role": "scores"}),
         "output 'indices' is derived from 'relevanse', which is not an output with the role 'scores'",
+    ),
+    Code.OVER_BUDGET: (
+        Fact(code=Code.OVER_BUDGET, details={"name": "size", "measured": "9MB", "allowed": "8MB"}),
+        "size is 9MB, over the budget of 8MB",
+    ),
+    Code.BUDGET_UNKNOWN: (
+        Fact(code=Code.BUDGET_UNKNOWN, details={"name": "memory", "allowed": "8MB"}),
+        "memory was not measured, so the budget of 8MB is not met",
     ),
     Code.REFERENCE_TOO_NOISY: (
         Fact(
@@ -209,7 +217,7 @@ def test_results_of_both_schema_versions_are_read(version: int, tmp_path: Path) 
         "size": 3,
         "places": [{"place": "cpu", "status": "rejected", "reasons": reasons, "notes": []}],
     }
-    write_result(tmp_path, Result.model_validate(given))
+    (tmp_path / RESULT).write_text(result_text(Result.model_validate(given)))
     found = read_result(tmp_path)
     assert found is not None
     [reason] = found.places[0].reasons

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgekit.artifact.result import RESULT, Measure, Result, Timing, read_result, write_result
+from edgekit.artifact.result import RESULT, Measure, Result, Timing, read_result, result_text
 
 PLACE: dict[str, Any] = {"place": "cpu", "status": "verified", "device": "ORT"}
 
@@ -33,11 +33,10 @@ def test_what_is_written_is_read_and_the_bytes_are_the_same(tmp_path: Path) -> N
     measure = Measure(batch="evaluation", output="y", metric="max abs", value=None, limit=1e-4, passed=False)
     timing = Timing(device="ORT", runs=100, p50=1.5, p90=2, p95=2, p99=3, mean=1.6, std=0.1)
     given = result({**PLACE, "measures": (measure,), "timings": {"candidate": timing}})
-    write_result(tmp_path, given)
-    first = (tmp_path / RESULT).read_bytes()
-    assert read_result(tmp_path) == given
-    write_result(tmp_path, given)
-    assert (tmp_path / RESULT).read_bytes() == first
+    (tmp_path / RESULT).write_text(result_text(given))
+    found = read_result(tmp_path)
+    assert found == given
+    assert result_text(found) == result_text(given)
 
 
 def test_an_artifact_that_was_never_judged_has_no_result(tmp_path: Path) -> None:
@@ -48,9 +47,8 @@ def test_an_artifact_that_was_never_judged_has_no_result(tmp_path: Path) -> None
 def test_a_result_that_is_damaged_is_one_sentence(change: Any, tmp_path: Path) -> None:
     from edgekit.errors import ArtifactError
 
-    write_result(tmp_path, result())
     path = tmp_path / RESULT
-    path.write_text(change(path.read_text()))
+    path.write_text(change(result_text(result())))
     with pytest.raises(
         ArtifactError, match=r"the result '.*' is damaged \(.*\): run `edgekit verify` again"
     ) as refused:

@@ -1,6 +1,12 @@
-import subprocess
-import sys
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,36 +14,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgekit.artifact.manifest import File, Manifest, Source, VerdictInfo
-from edgekit.artifact.store import MANIFEST, amend, commit, read_artifact
+from edgekit.artifact.store import MANIFEST, amend, commit, own_files, read_artifact, read_file, write_manifest
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.storage.files import staging, sweep
+from edgekit.storage.files import dump_json, staging, sweep
+from tests import interrupted
 
-WRITER = """
-import os, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-stop, count = int(sys.argv[2]), 0
 
-def counted(real):
-    def call(*arguments, **named):
-        global count
-        if count == stop:
-            os._exit(9)
-        count += 1
-        return real(*arguments, **named)
-    return call
-
-os.fsync, os.open, os.replace = counted(os.fsync), counted(os.open), counted(os.replace)
-Path.replace, Path.mkdir, Path.unlink = counted(Path.replace), counted(Path.mkdir), counted(Path.unlink)
-Path.write_bytes = counted(Path.write_bytes)
-from edgekit.artifact.manifest import Manifest, Source
-from edgekit.artifact.store import commit
-from edgekit.storage.files import staging
-with staging(Path(sys.argv[1])) as staged:
-    (staged / "model.bin").write_bytes(b"new")
-    commit(staged, Manifest(name="m", target="t", precision="fp32", entry="model.bin", key="k",
-                            source=Source(name="model", sha256="0"), model_sha256="0", files=()))
-"""
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill cuts no power: nothing needs the disk itself."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def blank() -> Manifest:
@@ -48,7 +34,7 @@ def blank() -> Manifest:
 
 
 def make(folder: Path, content: bytes = b"old") -> Manifest:
-    with staging(folder) as staged:
+    with staging(folder, own_files) as staged:
         (staged / "model.bin").write_bytes(content)
         (staged / "inner").mkdir()
         (staged / "inner" / "more.bin").write_bytes(content * 2)
@@ -120,7 +106,7 @@ def test_a_failed_write_leaves_the_old_artifact_alone(tmp_path: Path) -> None:
     make(tmp_path / "a")
 
     def fail() -> None:
-        with staging(tmp_path / "a") as staged:
+        with staging(tmp_path / "a", own_files) as staged:
             (staged / "model.bin").write_bytes(b"half")
             raise RuntimeError("the converter failed")
 
@@ -136,29 +122,148 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_a_kill_at_any_point_leaves_the_old_artifact_the_new_one_or_none(tmp_path: Path) -> None:
-    script = tmp_path / "writer.py"
-    script.write_text(WRITER.format(tests=str(Path(__file__).parent)))
-    seen: set[bytes] = set()
+def contents(folder: Path) -> tuple[bytes, tuple[str, ...], bytes]:
+    """What an artifact holds: its model, its verdicts, and what they rest on."""
+    found = read_artifact(folder)
+    result = read_file(folder, found, "result.json") if found.results else b""
+    return (folder / "model.bin").read_bytes(), tuple(v.status for v in found.verdicts), result
+
+
+@pytest.mark.parametrize(
+    ("change", "after"),
+    [
+        (lambda folder: make(folder, b"new"), (b"new", (), b"")),
+        (lambda folder: judge(folder, "verified"), (b"old", ("verified",), b"verified")),
+    ],
+    ids=["another artifact", "another verdict"],
+)
+def test_a_kill_at_any_call_leaves_the_old_artifact_the_new_one_or_none(
+    tmp_path: Path, change: Callable[[Path], object], after: tuple[bytes, tuple[str, ...], bytes]
+) -> None:
+    """A verdict and the result that it rests on are always of one judgement."""
+    before = (b"old", ("rejected",), b"rejected")
+    seen: set[tuple[bytes, tuple[str, ...], bytes]] = set()
     stop = 0
     while True:
         folder = tmp_path / f"build-{stop}" / "a"
         make(folder)
-        code = subprocess.run([sys.executable, str(script), str(folder), str(stop)], check=False).returncode
+        judge(folder, "rejected")
+        end = interrupted.run(folder.parent, lambda folder=folder: change(folder), stop)  # type: ignore[misc]
         if folder.exists():
-            assert read_artifact(folder)
-            content = (folder / "model.bin").read_bytes()
-            assert content in (b"old", b"new")
-            seen.add(content)
+            seen.add(contents(folder))
         sweep(folder.parent)
-        assert read_artifact(folder)
+        seen.add(contents(folder))
         assert [p.name for p in folder.parent.iterdir()] == ["a"]
-        if code == 0:
+        if end.how == interrupted.DONE:
             break
-        assert code == 9
+        assert end.how == interrupted.KILLED
         stop += 1
-    assert stop > 10
-    assert {b"old", b"new"} <= seen
+    assert stop > 30
+    assert seen == {before, after}
+    assert contents(folder) == after
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE])
+def test_an_error_at_any_call_leaves_the_old_artifact_or_the_new_one(tmp_path: Path, fault: int) -> None:
+    folder = tmp_path / "build" / "a"
+    make(folder)
+    calls = interrupted.run(folder.parent, lambda: judge(folder, "verified")).calls
+    assert calls > 30
+    for stop in interrupted.spread(calls, calls if os.environ.get("EDGEKIT_SLOW") else 12):
+        judge(folder, "rejected")
+        interrupted.run(folder.parent, lambda: judge(folder, "verified"), stop, fault)
+        sweep(folder.parent)
+        assert contents(folder) in {(b"old", (s,), s.encode()) for s in ("rejected", "verified")}
+        assert [p.name for p in folder.parent.iterdir()] == ["a"]
+
+
+def judge(folder: Path, status: str) -> None:
+    """Enter a verdict and a result that says the same."""
+    verdict = VerdictInfo.model_validate({"place": "cpu", "status": status})
+    amend(folder, [verdict], [], {"result.json": status.encode()})
+
+
+def test_a_judgement_keeps_what_a_user_put_beside_the_artifact_and_an_export_is_refused(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    (tmp_path / "a" / "inner" / "notes.txt").write_text("mine")
+    judge(tmp_path / "a", "verified")
+    assert (tmp_path / "a" / "inner" / "notes.txt").read_text() == "mine"
+    with pytest.raises(UsageError, match=r"'.*notes.txt' is in the way and edgekit did not write it"):
+        make(tmp_path / "a", b"new")
+    assert contents(tmp_path / "a") == (b"old", ("verified",), b"verified")
+
+
+def test_an_artifact_that_is_damaged_or_of_an_earlier_edgekit_is_replaced(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    told = json.loads((tmp_path / "a" / MANIFEST).read_text())
+    old = {name: value for name, value in told.items() if name not in ("content_sha256", "results")}
+    (tmp_path / "a" / MANIFEST).write_text(dump_json(old))
+    (tmp_path / "a" / "result.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"has no hash of itself, since an earlier edgekit wrote it; export again"):
+        read_artifact(tmp_path / "a")
+    make(tmp_path / "a", b"new")
+    assert contents(tmp_path / "a") == (b"new", (), b"")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"files": ()}, "names no file for 'model.bin'"),
+        ({"entry": "../../etc/passwd"}, "names no file for '../../etc/passwd'"),
+        ({"entry": "/etc/passwd"}, "names no file for '/etc/passwd'"),
+        ({"entry": "model.bin\0"}, "names no file for"),
+        ({"entry": ""}, "has no entry"),
+        ({"golden": "golden.json"}, "names no file for 'golden.json'"),
+    ],
+)
+def test_a_manifest_names_all_that_a_runtime_opens(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    make(tmp_path / "a")
+    write_manifest(tmp_path / "a", read_artifact(tmp_path / "a").model_copy(update=changes))
+    with pytest.raises(ArtifactError, match=re.escape(sentence)):
+        read_artifact(tmp_path / "a")
+
+
+@pytest.mark.parametrize("kind", ["hard link", "pipe", "folder", "link to a folder", "link"])
+def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """Also where the bytes behind it are the right ones; opening a pipe would wait for ever."""
+    folder = tmp_path / "a"
+    make(folder)
+    path = folder / "inner" / "more.bin"
+    path.rename(tmp_path / "elsewhere")
+    if kind == "hard link":
+        path.hardlink_to(tmp_path / "elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        (folder / "inner").rmdir()
+        (tmp_path / "other").mkdir()
+        (tmp_path / "elsewhere").rename(tmp_path / "other" / "more.bin")
+        (folder / "inner").symlink_to(tmp_path / "other")
+    with pytest.raises(ArtifactError, match=r"hard link|no plain file|behind a link"):
+        read_artifact(folder)
+
+
+def test_a_file_in_an_entrys_folder_that_is_not_named_is_refused(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    write_manifest(tmp_path / "a", read_artifact(tmp_path / "a").model_copy(update={"entry": "inner"}))
+    read_artifact(tmp_path / "a")
+    (tmp_path / "a" / "inner" / "weights.bin").write_bytes(b"more")
+    with pytest.raises(ArtifactError, match=r"weights.bin' is not named in the manifest"):
+        read_artifact(tmp_path / "a")
+
+
+def test_a_file_that_the_manifest_does_not_name_is_not_given(tmp_path: Path) -> None:
+    made = make(tmp_path / "a")
+    (tmp_path / "a" / "secret").write_text("x")
+    with pytest.raises(ArtifactError, match="is not named in the manifest"):
+        read_file(tmp_path / "a", made, "secret")
+    (tmp_path / "a" / "model.bin").write_bytes(b"odd")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        read_file(tmp_path / "a", made, "model.bin")
 
 
 def test_verdicts_enter_the_manifest(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_part_of_a_bundle_that_failed_does_not_fail_the_command(part_of: str, 
     build = Build((part, TargetOutcome("web", Path("b/web"), "verified")), Path("b"), "an H200")
     left = 0
     try:
-        build_commands._conclude(build, as_json=False, quiet=True)
+        build_commands.conclude(build, as_json=False, quiet=True)
     except SystemExit as error:
         left = int(error.code or 0)
     assert left == code

@@ -154,10 +154,10 @@ def test_a_rejected_artifact_is_exit_3(capsys: pytest.CaptureFixture[str]) -> No
 
     for status, code in (("rejected", 3), ("failed", 2)):
         with pytest.raises(SystemExit) as left:
-            build_commands._conclude(build(status), as_json=False)
+            build_commands.conclude(build(status), as_json=False)
         assert left.value.code == code
-    build_commands._conclude(build("verified"), as_json=False)
-    build_commands._conclude(build("not verified here"), as_json=False)
+    build_commands.conclude(build("verified"), as_json=False)
+    build_commands.conclude(build("not verified here"), as_json=False)
     assert "max abs is 1" in capsys.readouterr().out
 
 

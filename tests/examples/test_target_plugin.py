@@ -22,7 +22,7 @@ PLUGIN = ROOT / "examples" / "target-plugin"
 NAME = "openvino-example"
 
 pytestmark = [
-    pytest.mark.skipif(util.find_spec("openvino") is None, reason="needs openvino: pip install 'edgekit[test]'"),
+    pytest.mark.skipif(util.find_spec("openvino") is None, reason="needs openvino: pip install 'edgekit[openvino]'"),
     pytest.mark.skipif(
         bool(_site.unavailable_reason()), reason=f"a wheel of edgekit holds the page: {_site.unavailable_reason()}"
     ),

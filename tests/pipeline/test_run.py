@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import read_result
 from edgekit.artifact.run_record import read_run
-from edgekit.artifact.store import commit, read_artifact
+from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model.source import resolve_model
 from edgekit.pipeline import process, run, worker
@@ -90,7 +90,7 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
     weight = next(i for i in graph.graph.initializer if i.name.endswith("features.weight") or len(i.dims) == 2)
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(1.05), weight.name))
     made = read_artifact(build / "onnx")
-    with staging(build / "onnx") as staged:
+    with staging(build / "onnx", own_files) as staged:
         onnx.save(graph, staged / "model.onnx")
         commit(staged, made)
     rows = run.verify(build, QuietListener())
@@ -104,7 +104,7 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
 def test_an_artifact_that_its_exporter_found_wrong_is_rejected_whatever_it_answers(build: Path) -> None:
     found = "no recipe holds the gate's limits"
     made = read_artifact(build / "onnx").model_copy(update={"failures": (found,)})
-    with staging(build / "onnx") as staged:
+    with staging(build / "onnx", own_files) as staged:
         shutil.copy(build / "onnx" / "model.onnx", staged)
         commit(staged, made)
     rows = run.verify(build, QuietListener())

@@ -14,9 +14,10 @@ from edgekit.model.source import resolve_model
 from edgekit.reference import adopt
 from edgekit.reference.adopt import obtain
 from edgekit.reference.batches import Batch
-from edgekit.reference.info import INFO, INPUTS, SEAL, seal_of
+from edgekit.reference.info import INFO, INPUTS
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
+from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
 from edgekit.testing import SMALL
 
@@ -183,8 +184,7 @@ def test_a_noise_that_is_not_finite_reaches_the_judge(recorded: Path, tmp_path: 
     shutil.copytree(recorded, copy)
     info = json.loads((copy / INFO).read_text())
     info["noise"]["relevance"] = {"cpu32 cpu64": 1e-7, "cuda cpu32": bad}
-    info[SEAL] = seal_of(info)
-    (copy / INFO).write_text(json.dumps(info))
+    (copy / INFO).write_text(sealed(info))
     found = read_reference(copy)
     judged = verdict.judge(FP32, found.noise)
     assert judged.status == "not verified here"

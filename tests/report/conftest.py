@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest, Source, TensorInfo, Variant
-from edgekit.artifact.result import Measure, PlaceResult, Ratio, Result, Timing, write_result
-from edgekit.artifact.store import commit, read_artifact
+from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Result, Timing, result_text
+from edgekit.artifact.store import amend, commit, read_artifact
 from edgekit.model.spec import Array
-from edgekit.reference.info import SEAL, seal_of
+from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
 
 SIDE, GRID = 224, 14
@@ -66,8 +66,9 @@ class Builder:
             "captions": [query for _, _, query in made],
             "metric": {"name": "coverage@32", "mean": 0.9931, "values": list(random.uniform(0.95, 1, self.n))},
         }
+        facts |= {f"{name}_sha256": digest_file(folder / f"{name}.safetensors") for name in ("inputs", "outputs")}
         told = {k: v for k, v in (facts | changes).items() if v is not None}
-        (folder / "reference.json").write_text(json.dumps(told | {SEAL: seal_of(told)}))
+        (folder / "reference.json").write_text(sealed(told))
 
     def recorded(self) -> str:
         path = self.folder / "reference" / "reference.json"
@@ -76,7 +77,11 @@ class Builder:
     def artifact(self, target: str, precision: str, size: int = 4096, **changes: Any) -> Manifest:
         folder = self.folder / target
         folder.mkdir(parents=True)
-        (folder / "model.onnx").write_bytes(np.random.default_rng(len(target)).bytes(size))
+        # One field that ONNX does not know, so that the bytes are a protobuf.
+        head = bytes([0x82, 0x7D]) + bytes([size - 4 & 0x7F | 0x80, size - 4 >> 7])
+        (folder / "model.onnx").write_bytes(head + np.random.default_rng(len(target)).bytes(size - 4))
+        for variant in changes.get("variants", ()):
+            (folder / variant.path).write_bytes(bytes([0x82, 0x7D, 0]))  # no model is opened by a report
         outputs = (TensorInfo(name="relevance", dtype="float32", shape=("batch", "patches"), role="scores"),)
         draft = Manifest(
             **{
@@ -110,9 +115,16 @@ class Builder:
             "host": HOST,
             "proof": manifest.proof,
         }
-        folder = self.folder / (home or target)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_result(folder, Result(**(found | changes)))
+        result = Result(**(found | changes))
+        if home:
+            (self.folder / home).mkdir(parents=True, exist_ok=True)
+            (self.folder / home / RESULT).write_text(result_text(result))
+        else:
+            self.enter(target, {RESULT: result_text(result).encode()})
+
+    def enter(self, target: str, results: dict[str, bytes]) -> None:
+        """Let an artifact's manifest name further results."""
+        enter(self.folder / target, results)
 
     def scores(self, target: str, place: str, error: float, seed: int, spoil: int = -1) -> Array:
         """Keep a candidate's maps: reference plus errors whose size varies with the image; one image may be spoilt."""
@@ -122,8 +134,15 @@ class Builder:
         if spoil >= 0:
             maps[spoil] = np.roll(maps[spoil].reshape(GRID, GRID), 3, 1).ravel()
         maps = np.clip(maps, 0, 1).astype(np.float32)
-        save_file({"relevance": maps}, self.folder / target / f"scores-{place}.safetensors")
+        self.enter(target, {f"scores-{place}.safetensors": save({"relevance": maps})})
         return maps
+
+
+def enter(folder: Path, results: Mapping[str, bytes]) -> None:
+    """Let the manifest of an artifact's folder name further results."""
+    manifest = read_artifact(folder)
+    there = {file.path: (folder / file.path).read_bytes() for file in manifest.results}
+    amend(folder, manifest.verdicts, manifest.proof, {**there, **results})
 
 
 def scene(random: np.random.Generator) -> tuple[Array, Array, str]:

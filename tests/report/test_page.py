@@ -14,11 +14,11 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from edgekit import report
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import Measure, PlaceResult, Ratio, Timing, read_result, write_result
+from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Timing, read_result, result_text
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import UsageError
 from edgekit.report.page import script_hash
@@ -203,7 +203,7 @@ def hostile(builder: Any) -> None:
     builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
     found = read_result(builder.folder / "onnx")
     assert found is not None
-    write_result(builder.folder / "onnx", found.model_copy(update={"target": EVIL}))
+    builder.enter("onnx", {RESULT: result_text(found.model_copy(update={"target": EVIL})).encode()})
     table = builder.folder / "cache" / "onnx" / "trials.json"
     table.parent.mkdir(parents=True)
     table.write_text(json.dumps([{"name": EVIL, "measures": {EVIL: 1}, EVIL: EVIL}]))
@@ -242,7 +242,7 @@ def test_nan_and_missing_values(builder: Any) -> None:
     maps = builder.scores("onnx", "cpu", 1e-6, 1)
     maps[2, 7] = np.nan
     maps[5] = np.inf
-    save_file({"relevance": maps}, builder.folder / "onnx" / "scores-cpu.safetensors")
+    builder.enter("onnx", {"scores-cpu.safetensors": save({"relevance": maps})})
     lost = Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False)
     builder.judge(
         "onnx", [PlaceResult(place="cpu", status="rejected", reasons=(told("it is not finite"),), measures=(lost,))], 1
@@ -260,7 +260,7 @@ def test_all_maps_lost_or_of_another_shape(builder: Any) -> None:
     builder.reference()
     for target, maps in (("a", np.full((builder.n, 196), np.nan, np.float32)), ("b", np.zeros((3, 9), np.float32))):
         builder.artifact(target, "fp32")
-        save_file({"relevance": maps}, builder.folder / target / "scores-cpu.safetensors")
+        builder.enter(target, {"scores-cpu.safetensors": save({"relevance": maps})})
         builder.judge(target, [PlaceResult(place="cpu", status="rejected", reasons=(told("wrong"),))], 1)
     write(builder)
 
@@ -314,7 +314,7 @@ def test_a_folder_that_cannot_be_written(filled: Any, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("edgekit.report.write_text", full)
+    monkeypatch.setattr("edgekit.report.write_together", full)
     with pytest.raises(UsageError, match="No space left"):
         report.write_report(filled.folder)
     assert not list(filled.folder.glob("report.*"))

@@ -54,7 +54,7 @@ def in_chromium(bundle: Path, inputs: dict[str, Array]) -> dict[str, Array]:
 
 
 def test_a_picture_of_bytes_is_what_a_user_could_give(bundle: Path) -> None:
-    made = read_artifact(bundle, check=False)
+    made = read_artifact(bundle)
     found = user_input(made.inputs, asked())
     assert found is not None
     assert found.pixels.shape == (EDGE, EDGE, 3)

@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from edgekit.artifact.manifest import Manifest, Source
-from edgekit.artifact.store import commit, read_artifact
+from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.serving.static import HEADERS, Server
+from tests.manifests import unchecked
 
 HIDDEN = "no page of yours"
 
@@ -172,7 +173,7 @@ def test_a_damaged_bundle_is_refused_at_the_start(bundle: Path) -> None:
 
 def test_another_artifact_is_no_bundle(bundle: Path) -> None:
     (bundle / "index.html").unlink()
-    commit(bundle, read_artifact(bundle, check=False))
+    commit(bundle, unchecked(bundle).model_copy(update={"entry": "run.wasm", "variants": (), "golden": ""}))
     with pytest.raises(ArtifactError, match="is not a web bundle: make one with `edgekit export -t web`"):
         Server(bundle)
 

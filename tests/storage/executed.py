@@ -72,9 +72,10 @@ def recorded(call: Callable[[], Any]) -> tuple[Any, list[str]]:
 def export_all(root: Path) -> dict[str, Any]:
     from edgekit import registry
     from edgekit.artifact.store import commit, read_artifact
+    from edgekit.model.folder import model_digest
     from edgekit.model.graph import capture
     from edgekit.model.program import save_program
-    from edgekit.model.source import model_digest, resolve_model, save_model
+    from edgekit.model.source import resolve_model, save_model
     from edgekit.reference.record import record_reference
     from edgekit.storage.files import staging
     from edgekit.target import Job

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from edgekit.errors import UsageError
 from edgekit.storage import files
+from tests import interrupted
 
 
 def dead_process() -> int:
@@ -18,6 +20,10 @@ def dead_process() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid
+
+
+def old(folder: Path) -> tuple[str, ...]:
+    return ("old",)
 
 
 def test_digests_are_sha256_of_the_bytes(tmp_path: Path) -> None:
@@ -38,7 +44,7 @@ def test_a_staged_folder_replaces_the_old_one_whole(tmp_path: Path) -> None:
     final = tmp_path / "artifact"
     final.mkdir()
     (final / "old").write_text("old")
-    with files.staging(final) as staged:
+    with files.staging(final, old) as staged:
         (staged / "deep").mkdir()
         (staged / "deep" / "new").write_text("new")
         assert (final / "old").is_file()  # nothing is replaced before the end
@@ -52,7 +58,7 @@ def test_a_block_that_fails_leaves_the_old_folder_and_nothing_else(tmp_path: Pat
     (final / "old").write_text("old")
 
     def write() -> None:
-        with files.staging(final) as staged:
+        with files.staging(final, old) as staged:
             (staged / "half").write_text("half")
             raise RuntimeError("the converter died")
 
@@ -93,49 +99,158 @@ def test_a_write_that_fails_leaves_the_old_bytes(tmp_path: Path, monkeypatch: py
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+def left(parent: Path, name: str, process: int, kind: str, where: str = "") -> Path:
+    """What a process left in a folder, so many hours ago: a folder with a file; `where` is this host's by default."""
+    path = parent / f".{name}.{where or files._where()}.{process}.ab12cd34.{kind}"
+    path.mkdir()
+    (path / "file").write_text(kind)
+    return path
+
+
+def aged(monkeypatch: pytest.MonkeyPatch, hours: float) -> None:
+    """Let so many hours pass."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)
+
+
 def test_what_dead_processes_left_is_swept_and_the_rest_stays(tmp_path: Path) -> None:
     dead, alive = dead_process(), os.getpid()
-    for name in (f".onnx.{dead}.ab12.tmp", f".onnx.{alive}.ab12.tmp", f".web.{dead}.cd34.old", ".mine.tmp"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text(name)
-    (tmp_path / f".manifest.json.{dead}.ef56.tmp").write_text("half")
+    left(tmp_path, "onnx", dead, "tmp")
+    left(tmp_path, "web", dead, "old")
+    writing = left(tmp_path, "onnx", alive, "tmp")
+    (tmp_path / ".mine.tmp").mkdir()
+    (tmp_path / f".manifest.json.{files._where()}.{dead}.ef56ef56.tmp").write_text("half")
     (tmp_path / "web").mkdir()  # the new one is in place: the old one may go
     files.sweep(tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {f".onnx.{alive}.ab12.tmp", ".mine.tmp", "web"}
+    assert {p.name for p in tmp_path.iterdir()} == {writing.name, ".mine.tmp", "web"}
 
 
-def test_an_artifact_that_had_stepped_aside_comes_back(tmp_path: Path) -> None:
-    aside = tmp_path / f".onnx-int8.v2.{dead_process()}.ab12.old"
-    aside.mkdir()
-    (aside / "model.onnx").write_text("old")
+def test_a_writer_in_another_container_is_not_swept_before_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process has a number that means another process here, or none."""
+    dead = dead_process()
+    there = [left(tmp_path, "onnx", dead, "tmp", "0123abcd"), left(tmp_path, "web", os.getpid(), "tmp", "0123abcd")]
+    of_an_earlier_version = tmp_path / f".onnx.{dead}.ab12.tmp"
+    of_an_earlier_version.mkdir()
     files.sweep(tmp_path)
-    assert (tmp_path / "onnx-int8.v2" / "model.onnx").read_text() == "old"
-    assert not aside.exists()
+    assert {*tmp_path.iterdir()} == {*there, of_an_earlier_version}
+    aged(monkeypatch, 25)
+    files.sweep(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("renames", [0, 1, 2])
-def test_a_kill_between_the_renames_leaves_the_old_or_the_new_folder(tmp_path: Path, renames: int) -> None:
-    """Killed right before the first rename of a folder, between the two, and after both."""
+def test_a_process_with_a_dead_ones_number_keeps_what_was_left_for_a_day_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(tmp_path, "onnx", os.getpid(), "tmp")
+    files.sweep(tmp_path)
+    assert list(tmp_path.iterdir())
+    aged(monkeypatch, 25)
+    files.sweep(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_artifact_that_had_stepped_aside_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for where in (files._where(), "0123abcd"):
+        aside = left(tmp_path, "onnx-int8.v2", dead_process(), "old", where)
+        if where == "0123abcd":
+            files.sweep(tmp_path)
+            assert aside.exists()  # its writer may be between its two renames
+            aged(monkeypatch, 0.1)
+        files.sweep(tmp_path)
+        assert (tmp_path / "onnx-int8.v2" / "file").read_text() == "old"
+        assert not aside.exists()
+        shutil.rmtree(tmp_path / "onnx-int8.v2")
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder", "inside"])
+def test_what_edgekit_did_not_write_is_refused_and_stays(tmp_path: Path, kind: str) -> None:
+    final, mine = tmp_path / "artifact", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    if kind == "file":
+        final.write_text("mine")
+    elif kind == "link":
+        final.symlink_to(mine)
+    else:
+        final.mkdir()
+        (final / ("notes.txt" if kind == "folder" else "old")).write_text("mine")
+        if kind == "inside":
+            (final / "deep").mkdir()
+            (final / "deep" / "notes.txt").write_text("mine")
+    before = {p: p.read_text() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(UsageError, match="is in the way and edgekit did not write it"), files.staging(final, old):
+        pass
+    assert {p: p.read_text() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_what_came_while_a_folder_was_made_is_refused_too(tmp_path: Path) -> None:
     final = tmp_path / "artifact"
-    final.mkdir()
-    (final / "content").write_text("old")
+
+    def write() -> None:
+        with files.staging(final, old) as staged:
+            (staged / "new").write_text("new")
+            final.mkdir()
+            (final / "notes.txt").write_text("mine")
+
+    with pytest.raises(UsageError, match=r"'.*/artifact/notes.txt' is in the way"):
+        write()
+    assert [p.relative_to(tmp_path).as_posix() for p in sorted(tmp_path.rglob("*"))] == [
+        "artifact",
+        "artifact/notes.txt",
+    ]
+
+
+def test_four_writers_at_once_leave_one_whole_folder(tmp_path: Path) -> None:
     code = f"""
-import os, pathlib, signal
+import pathlib, sys
 from edgekit.storage import files
-real, done = pathlib.Path.replace, []
-def replace(self, target):
-    if len(done) == {renames}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    done.append(target)
-    return real(self, target)
-def remove(path):
-    os.kill(os.getpid(), signal.SIGKILL)
-pathlib.Path.replace, files._remove = replace, remove
-with files.staging(pathlib.Path({str(final)!r})) as staged:
-    (staged / "content").write_text("new")
+from tests import interrupted
+for number in range(60):
+    with files.staging(pathlib.Path({str(tmp_path / "artifact")!r}), lambda folder: ["one", "two"]) as staged:
+        for name in ("one", "two"):
+            (staged / name).write_text(f"{{sys.argv[1]}} {{number}}")
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
-    assert final.exists() == (renames != 1)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(n)], stderr=subprocess.PIPE, text=True) for n in range(4)
+    ]
+    said = [writer.communicate()[1] for writer in writers]
+    assert said == [""] * 4
+    assert (tmp_path / "artifact" / "one").read_text() == (tmp_path / "artifact" / "two").read_text()
     files.sweep(tmp_path)
-    assert (final / "content").read_text() == ("new" if renames == 2 else "old")
     assert [p.name for p in tmp_path.iterdir()] == ["artifact"]
+
+
+def test_files_that_belong_together_are_never_half_old_and_half_new(tmp_path: Path) -> None:
+    """Killed before each operation; a run after that leaves the new ones and nothing else."""
+    texts = {tmp_path / name: f"old {name}" for name in ("html", "json", "md")}
+    fresh = {path: text.replace("old", "new") for path, text in texts.items()}
+    all_seen, stop = set(), 0
+    while True:
+        files.write_together(texts)
+        end = interrupted.run(tmp_path, lambda: files.write_together(fresh), stop)
+        seen = frozenset(path.read_text()[:3] for path in texts if path.exists())
+        assert seen in ({"old"}, {"new"}, frozenset())
+        all_seen.add(seen)
+        files.sweep(tmp_path)
+        files.write_together(fresh)
+        assert {path: path.read_text() for path in tmp_path.iterdir()} == fresh
+        if end.how == interrupted.DONE:
+            break
+        stop += 1
+    assert stop > 12
+    assert all_seen == {frozenset(["old"]), frozenset(["new"]), frozenset()}
+
+
+def test_scratch_folders_that_were_left_go_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / "edgekit-scratch-left").mkdir()
+    (tmp_path / "edgekit-0").mkdir()  # the locks
+    with files.scratch() as place:
+        (place / "big").write_text("x")
+        assert (tmp_path / "edgekit-scratch-left").exists()
+    assert not place.exists()
+    aged(monkeypatch, 25)
+    with files.scratch():
+        assert [p.name for p in tmp_path.iterdir()] == ["edgekit-0"]

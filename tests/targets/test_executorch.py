@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import commit, read_artifact
 from edgekit.errors import EdgekitError, ExportError, UsageError
 from edgekit.model.graph import capture, named_outputs, to_tensors
-from edgekit.model.spec import Array, ModelSpec
+from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline import process
 from edgekit.target import Target
 from edgekit.testing import TargetContract
@@ -117,7 +118,7 @@ def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, po
     torn = whole[:8] + bytes(byte ^ 0x5A for byte in whole[8:400]) + whole[400:]
     broken = {"cut": whole[: len(whole) // 2], "torn": torn, "text": b"no program at all", "empty": b""}
     (tmp_path / executorch.ENTRY).write_bytes(broken[damage])
-    (tmp_path / MANIFEST).write_bytes((pooled / "executorch" / MANIFEST).read_bytes())
+    commit(tmp_path, read_artifact(pooled / "executorch"))
     with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
         process.call(phone_models.answer_of, {"folder": str(tmp_path)})
 
@@ -158,3 +159,34 @@ def assert_close(spec: ModelSpec, name: str, folder: Path, sizes: dict[str, int]
         peak = float(np.abs(array).max())
         np.testing.assert_allclose(got[output] / peak, array / peak, rtol=0, atol=CLOSE[name], err_msg=output)
     runtime.close()
+
+
+class Indexed(torch.nn.Module):
+    """Rows of a table by number plus one, a slope for each of their values, and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Parameter(torch.randn(9, 8))
+        self.slopes = torch.nn.PReLU(8)
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.linear(self.slopes(self.table[numbers + 1])))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_numbers_added_to_indices_stay_integers_and_slopes_of_rows_are_lowered(name: str, tmp_path: Path) -> None:
+    numbers = np.arange(8)
+    spec = ModelSpec(
+        name="indexed",
+        module=Indexed().eval(),
+        inputs=(Input("numbers", ("batch",), dtype="int64", low=0, high=7),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 8)},
+        calibration=lambda count: Evaluation({"numbers": numbers[:count]}, ("row",) * len(numbers[:count])),
+    )
+    made = phone_models.made(TARGETS[name], name, spec, tmp_path)
+    mine = phone_models.opened(TARGETS[name], made).run({"numbers": numbers})["y"]
+    right = spec.module(torch.from_numpy(numbers)).detach().numpy()
+    np.testing.assert_allclose(mine, right, atol=CLOSE[name] * float(np.abs(right).max()))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.artifact.store import MANIFEST, __file__, read_artifact
+from edgekit.artifact.store import __file__, commit, read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.graph import named_outputs, to_tensors
 from edgekit.model.spec import ModelSpec
@@ -108,12 +108,12 @@ def test_refuses_a_damaged_file_with_a_sentence(name: str, folder: Path, tmp_pat
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     cases = {"cut": whole[: len(whole) // 2], "flipped": bytes(flipped), "text": b"not a model", "empty": b""}
-    manifest = (folder / name / MANIFEST).read_bytes()
+    manifest = read_artifact(folder / name)
     for case, content in cases.items():
         broken = tmp_path / case
         broken.mkdir()
-        (broken / MANIFEST).write_bytes(manifest)
-        (broken / read_artifact(folder / name).entry).write_bytes(content)
+        (broken / manifest.entry).write_bytes(content)
+        commit(broken, manifest)
         with pytest.raises(ArtifactError, match=r"export again|refuses"):
             phone_models.opened(TARGETS[name], broken)
 

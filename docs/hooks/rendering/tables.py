@@ -79,7 +79,7 @@ def _built_in() -> dict[str, Target]:
 
 
 def _places(target: Target) -> str:
-    return ", ".join(f"{code(place.name)} ({place.tolerance.name})" for place in target.places)
+    return ", ".join(f"{code(place.name)} ({'; '.join(place.tolerances)})" for place in target.places)
 
 
 def _limit(value: float | bool | None) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
 import numpy as np
 
 from edgekit.errors import ArtifactError
-from edgekit.model.spec import Array, Input, Output
+from edgekit.model.spec import Array, Input, Output, Role
 from edgekit.runtime.coreml.records import Package
 
 INPUTS_KEY = "edgekit.inputs"
@@ -41,7 +42,7 @@ class Contract:
     """What a package's metadata declare; empty for packages that edgekit did not make.
 
     Attributes:
-        spans: Smallest and largest value of an input, by name.
+        spans: Smallest and largest value of an image, by name.
         outputs: What the package gives.
         derived: What an app computes from that.
     """
@@ -92,7 +93,7 @@ def declared(package: Package) -> Contract:
         keys = (INPUTS_KEY, OUTPUTS_KEY, DERIVED_KEY)
         takes, gives, follows = (json.loads(package.metadata.get(key, "[]")) for key in keys)
         return Contract(
-            spans={str(e["name"]): _span(e) for e in takes},
+            spans={str(e["name"]): _span(e) for e in takes if e["kind"] == "image"},
             outputs=tuple(_output(e) for e in gives),
             derived=tuple(Derived(_output(e), int(e["count"])) for e in follows),
         )
@@ -120,11 +121,11 @@ def _span(entry: Mapping[str, object]) -> tuple[float, float]:
 
 def _output(entry: Mapping[str, object]) -> Output:
     role = entry["role"]
-    if role not in ("scores", "counts", "ranking", "features", "tensor"):
+    if role not in get_args(Role):
         raise ValueError(f"no role '{role}'")
     return Output(
         name=str(entry["name"]),
-        role=role,
+        role=cast(Role, role),
         of=str(entry["of"]),
         dtype=np.dtype(str(entry["dtype"])).name,
         low=float(str(entry["low"])),

@@ -12,10 +12,10 @@ from typing import Any
 import onnx
 import pytest
 
-from edgekit.artifact.store import MANIFEST, describe_file, read_artifact
-from edgekit.storage.files import dump_json, write_text
+from edgekit.artifact.store import MANIFEST
 from tests.command import exit_code
 from tests.judge.seeded.graph import Graph
+from tests.manifests import resealed
 
 ROOT = Path(__file__).parents[3]
 MODELS = "tests.judge.broken.models"
@@ -78,10 +78,7 @@ class Shell:
 
 def recommit(home: Path, target: str) -> None:
     """Make the manifest name the files as they are."""
-    made = read_artifact(home, check=False)
-    files = tuple(describe_file(home, home / file.path) for file in made.files)
-    changed = made.model_copy(update={"files": files, "target": target})
-    write_text(home / MANIFEST, dump_json(changed.model_dump(mode="json")))
+    resealed(home, target=target)
 
 
 @pytest.fixture(scope="session")

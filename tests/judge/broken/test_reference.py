@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from edgekit.reference.info import INFO, OUTPUTS, SEAL, seal_of
-from edgekit.storage.files import digest_file
+from edgekit.artifact.manifest import Source
+from edgekit.reference.info import INFO, OUTPUTS
+from edgekit.storage import door
+from edgekit.storage.files import digest_file, dump_json
 from tests.judge.broken.conftest import Shell
+from tests.manifests import resealed, unchecked
 
 
 def copied(shell: Shell, model: str) -> Path:
@@ -28,7 +31,7 @@ def edited(build: Path, change: Callable[[dict[str, Any]], object], sealed: bool
     path = build / "reference" / INFO
     info = json.loads(path.read_text())
     change(info)
-    path.write_text(json.dumps(info | ({SEAL: seal_of(info)} if sealed else {})))
+    path.write_text(door.sealed(info) if sealed else dump_json(info))
 
 
 def verified(shell: Shell, build: Path) -> dict[str, Any]:
@@ -62,13 +65,8 @@ def test_a_changed_reference_is_refused_by_every_command(
     edited(build, change, sealed)
     if command == "explain":
         shutil.copytree(build / "onnx", build / "onnx-fp16")
-        path = build / "onnx-fp16" / "manifest.json"
-        made = json.loads(path.read_text())
-        source = json.loads((build / "onnx" / "manifest.json").read_text())
-        from edgekit.artifact.manifest import Manifest
-
-        made |= {"target": "onnx-fp16", "source": {"name": "onnx", "sha256": Manifest.model_validate(source).sha256}}
-        path.write_text(json.dumps(made))
+        source = Source(name="onnx", sha256=unchecked(build / "onnx").sha256)
+        resealed(build / "onnx-fp16", target="onnx-fp16", source=source)
     said: list[str] = []
     shell.printed = lambda: _kept(capsys, said)
     code, _ = shell.run(command, str(build / "onnx-fp16" if command == "explain" else build))

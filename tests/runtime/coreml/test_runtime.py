@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
-from edgekit.model.spec import Array, Input, Output
+from edgekit.model.spec import Array, Input, Output, Role
 from edgekit.runtime.coreml import package, runtime
 from edgekit.runtime.coreml.contract import Contract, Derived, entries
 from edgekit.runtime.coreml.proto import parse
@@ -168,3 +168,11 @@ def test_find_and_read_are_what_load_uses(artifact: Path) -> None:
         "counts",
         "ranking",
     }
+
+
+def test_a_package_may_declare_any_role_and_an_input_with_one_value(artifact: Path) -> None:
+    (path,) = artifact.glob("*.mlpackage")
+    mask = Input("mask", (1, 4), dtype="int64", low=1, high=1)
+    for role in get_args(Role):
+        annotate(path, entries([Input("x", (1, 4)), mask], [Output("scores", role=role), COUNTS, RANKING], []))
+        assert set(open_package(artifact, "interpreter").run({"x": X})) == {"scores", "counts", "ranking"}

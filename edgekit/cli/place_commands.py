@@ -1,0 +1,75 @@
+"""The commands for places elsewhere: which there are, packing for them, and bringing answers back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, app
+from edgekit.cli.build_commands import conclude, progress_style
+from edgekit.cli.completion import place_names
+from edgekit.errors import UsageError
+
+
+@app.command(epilog="Examples:\n\n`edgekit places`\n\n`edgekit places --json`")
+def places(as_json: Json = False) -> None:
+    """List the runtimes in which any ONNX artifact can be judged, beside its target's own place."""
+    from edgekit.cli.console import print_table
+    from edgekit.places.catalogue import RUNTIMES
+
+    if as_json:
+        rows = [
+            {"name": n, "summary": r.summary, "settings": dict(r.settings), "install": r.install}
+            for n, r in RUNTIMES.items()
+        ]
+        print(json.dumps({"schema_version": 1, "places": rows}, indent=2))
+        return
+    print_table(("place", "what", "install"), [(n, r.summary, r.install) for n, r in RUNTIMES.items()])
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit pack --place ort-cuda`\n\n"
+    "`edgekit pack build/arr-coc-tiny -t onnx --place ort-cuda --images 16 -o pack.zip`\n\n"
+    "There: unzip it, `python -m runner` in the folder, and bring result.zip back to `edgekit import`."
+)
+def pack(
+    build: BuildFolder = DEFAULT_BUILD,
+    place: Annotated[
+        list[str] | None,
+        typer.Option("--place", help="Runtime there; repeat for more.", autocompletion=place_names),
+    ] = None,
+    target: Chosen = None,
+    images: Images = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The zip file to write.")] = Path("pack.zip"),
+    as_json: Json = False,
+) -> None:
+    """Pack artifacts, questions and a runner for a host that nobody here can log in to."""
+    from edgekit import api
+
+    if not place:
+        raise UsageError("name what will run there with --place, for example --place ort-cuda; see `edgekit places`")
+    packed = api.pack(
+        build, output, places=place, images=images, targets=target or (), progress=progress_style(as_json)
+    )
+    if as_json:
+        print(json.dumps({"pack": str(output), "targets": packed, "bytes": output.stat().st_size}))
+        return
+    print(f"{output}: {', '.join(packed)}, {output.stat().st_size / 1e6:.1f} MB")
+    print("there: unzip it, run `python -m runner` in the folder, and bring result.zip back to `edgekit import`")
+
+
+@app.command(
+    "import", epilog="Examples:\n\n`edgekit import result.zip`\n\n`edgekit import result.zip build/arr-coc-tiny`"
+)
+def import_(
+    result: Annotated[Path, typer.Argument(help="The result.zip that a pack's runner wrote.")],
+    build: BuildFolder = DEFAULT_BUILD,
+    as_json: Json = False,
+) -> None:
+    """Judge what a pack's runner brought back, and show it in the build's report."""
+    from edgekit import api
+
+    conclude(api.import_result(build, result, progress=progress_style(as_json)), as_json)

@@ -1,0 +1,135 @@
+"""Budgets: what a user allows an artifact to cost. Over budget is a verdict of its own, beside the judge's.
+
+A budget is `NAME=VALUE`, for all artifacts, or `SELECTOR.NAME=VALUE` for a target, a group or a precision. What was not
+measured meets no budget.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.result import CANDIDATE, PlaceResult, Result
+from edgekit.errors import UsageError
+
+_TIME = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+_BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+NAMES = {
+    "p50": _TIME,
+    "p95": _TIME,
+    "open": _TIME,
+    "first": _TIME,
+    "memory": _BYTES,
+    "size": _BYTES,
+    "task_drop": {"": 1.0},
+}
+"""What can be limited, and its units: latency, time to open and to the first answer, peak memory of a fresh process,
+bytes of the entry, drop of the task metric."""
+_FORM = re.compile(
+    r"(?:(?P<selector>[a-z0-9-]+)\.)?(?P<name>[a-z0-9_]+)=(?P<value>[0-9.]+(?:e-?[0-9]+)?)(?P<unit>[A-Za-z]*)"
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One limit.
+
+    Attributes:
+        name: What is limited, one of NAMES.
+        limit: In milliseconds, bytes, or units of the task metric.
+        told: As the user wrote the value.
+        selector: Target, group or precision that it is for; empty for all.
+    """
+
+    name: str
+    limit: float
+    told: str
+    selector: str = ""
+
+
+def parse_budgets(texts: Sequence[str], known: Collection[str]) -> tuple[Budget, ...]:
+    """Read budgets, several in one text between commas.
+
+    Args:
+        texts: As the user wrote them.
+        known: What can select an artifact: targets, groups and precisions.
+
+    Raises:
+        UsageError: If one is no budget, or selects what is not known.
+    """
+    found = tuple(_parse(text.strip()) for joined in texts for text in joined.split(",") if text.strip())
+    for budget in found:
+        if budget.selector and budget.selector not in known:
+            near = difflib.get_close_matches(budget.selector, known, 1)
+            meant = f"; did you mean '{near[0]}'?" if near else ""
+            raise UsageError(f"'{budget.selector}' in a budget is no target, group or precision{meant}")
+    return found
+
+
+def _parse(text: str) -> Budget:
+    found = _FORM.fullmatch(text)
+    if found is None or found["name"] not in NAMES:
+        raise UsageError(
+            f"'{text}' is no budget: write NAME=VALUE or TARGET.NAME=VALUE, for example p50=20ms or "
+            f"onnx.size=8MB; names are {', '.join(NAMES)}"
+        )
+    units = NAMES[found["name"]]
+    try:
+        value = float(found["value"])
+    except ValueError:
+        raise UsageError(f"'{found['value']}' in the budget '{text}' is no number") from None
+    if found["unit"] not in units:
+        raise UsageError(f"the budget '{text}' needs a unit: {', '.join(unit or 'none' for unit in units)}")
+    return Budget(found["name"], value * units[found["unit"]], found["value"] + found["unit"], found["selector"] or "")
+
+
+def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Result) -> tuple[tuple[str, Fact], ...]:
+    """What of a result is over budget, or was not measured: places and facts.
+
+    Args:
+        budgets: What is allowed.
+        names: What selects the artifact: its target, groups and precision.
+        result: What was found.
+    """
+    mine = [budget for budget in budgets if not budget.selector or budget.selector in names]
+    return tuple(
+        (place.place, found) for place in result.places for budget in mine for found in _held(budget, place, result)
+    )
+
+
+def _held(budget: Budget, place: PlaceResult, result: Result) -> Iterator[Fact]:
+    value = _value(budget.name, place, result)
+    details: dict[str, str | int | float] = {"name": budget.name, "allowed": budget.told}
+    if value is None:
+        yield Fact(code=Code.BUDGET_UNKNOWN, limit=budget.limit, details=details)
+    elif value > budget.limit:
+        details["measured"] = _told(value, budget)
+        yield Fact(code=Code.OVER_BUDGET, value=value, limit=budget.limit, details=details)
+
+
+def _value(name: str, place: PlaceResult, result: Result) -> float | None:
+    if name == "size":
+        return float(result.size)
+    if name == "task_drop":
+        found = [m.value for m in place.measures if m.batch == EVALUATION and m.metric.endswith(" drop")]
+        return found[0] if found else None
+    if name in ("p50", "p95"):
+        timing = place.timings.get(CANDIDATE)
+        return float(getattr(timing, name)) if timing is not None else None
+    if place.start_up is None:
+        return None
+    start = {
+        "open": place.start_up.open_ms,
+        "first": place.start_up.first_answer_ms,
+        "memory": place.start_up.peak_memory,
+    }
+    return start[name]
+
+
+def _told(value: float, budget: Budget) -> str:
+    """A value in the unit that the user chose."""
+    unit = re.sub(r"^[0-9.e-]+", "", budget.told)
+    return f"{value / NAMES[budget.name][unit]:.4g}{unit}"

@@ -1,0 +1,55 @@
+"""A model folder's config.json: which factory, which files with which hashes; everything is read through here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import ModelError
+from edgekit.storage import door
+from edgekit.storage.files import digest_file
+
+CONFIG = "config.json"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says, after it and every file that it names were checked.
+
+    Raises:
+        ModelError: If the folder is not a model folder, or was changed.
+    """
+    try:
+        config = door.read_record(folder, CONFIG)
+        files = {str(name): str(sha256) for name, sha256 in config["files"].items()}
+    except (door.RefusedError, KeyError, AttributeError) as error:
+        why = f"'{CONFIG}' {error}" if isinstance(error, door.RefusedError) else f"'{CONFIG}' names no files"
+        raise ModelError(f"'{folder}' is not a model folder ({why}): run `edgekit export` again") from error
+    for name, sha256 in files.items():
+        try:
+            door.check_file(folder, name, None, sha256)
+        except door.RefusedError as error:
+            raise ModelError(
+                f"the model in '{folder}' was changed after it was written ('{name}' {error}): "
+                "run `edgekit export` again"
+            ) from error
+    return config
+
+
+def model_digest(folder: Path) -> str:
+    """sha256 of a model folder: of its config.json, which names the hashes of the weights and of the code."""
+    return digest_file(folder / CONFIG)
+
+
+def recorded_weights(folder: Path) -> str:
+    """`weights_digest` of the module that a model folder was written from, as config.json says; empty if unknown.
+
+    Raises:
+        ModelError: If the folder is not a model folder, or was changed.
+    """
+    return str(read_config(folder).get("weights_sha256", ""))
+
+
+def own_files(folder: Path) -> Collection[str]:
+    """Which files of a folder edgekit wrote, if a model lies there: also where it is damaged or of an older edgekit."""
+    return door.named_files(folder, CONFIG)

@@ -1,0 +1,118 @@
+"""Core AI, Apple's successor of Core ML: the runtime that its wheel brings for Linux, and the system's own on macOS.
+
+A saved `.aimodel` is lowered when it is opened. Core AI has no 64-bit integers: inputs are handed over in 32 bits, and
+answers come back in the dtypes that the manifest declares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.model.spec import Array
+from edgekit.runtime.input_shapes import require_shapes
+
+LINUX = "coreai-linux"
+DEVICE = "coreai"
+FUNCTION = "main"
+SLOW = "edgekit.fp16_products"
+"""The entry of an asset's metadata with its multiplications in fp16 matrix products, in millions an example."""
+MOST_PRODUCTS = 2.0
+"""Millions of them that are run on Linux. There an fp16 product of 5.3 million takes about 0.5 s, one in fp32 0.8 ms
+(coreai-core 1.0.0b3), and a verdict needs hundreds of runs."""
+
+
+class CoreaiRuntime:
+    """An `.aimodel` in this process.
+
+    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+
+    Args:
+        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
+        entry: The asset in it.
+        place: `coreai-linux` or `coreai`.
+
+    Raises:
+        NotVerifiedHere: If this host cannot run it there.
+        ArtifactError: If Core AI refuses the asset.
+    """
+
+    def __init__(self, folder: Path, entry: str, place: str) -> None:
+        _require_host(place)
+        self._manifest = read_artifact(folder)
+        self._loop = asyncio.new_event_loop()
+        self._opened = AsyncExitStack()
+        self.device = f"Core AI {version('coreai-core')}, {'Linux, CPU' if place == LINUX else 'macOS'}"
+        self._function = self._loop.run_until_complete(self._open(folder / entry, place))
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch: arrays by input name in, arrays by output name out.
+
+        Raises:
+            UsageError: If a size that the artifact has fixed differs.
+            ArtifactError: If Core AI cannot answer it.
+        """
+        from coreai.runtime import NDArray
+
+        require_shapes(self._manifest, inputs)
+        given = {i.name: NDArray(_narrow(inputs[i.name])) for i in self._manifest.inputs}
+        try:
+            answers = self._loop.run_until_complete(self._function(given))
+        except Exception as error:
+            raise ArtifactError(f"Core AI failed: {reason(error)}") from error
+        return {o.name: np.array(answers[o.name].numpy(), dtype=o.dtype) for o in self._manifest.outputs}
+
+    def close(self) -> None:
+        """Free the model and the lowered files."""
+        self._function = None
+        self._loop.run_until_complete(self._opened.aclose())
+        self._loop.close()
+
+    async def _open(self, path: Path, place: str) -> Any:
+        from coreai.authoring.asset import AIModelAsset
+
+        try:
+            asset = AIModelAsset.load(path)
+            products = float(dict(asset.metadata.creator_defined_metadata).get(SLOW, 0.0))
+        except Exception as error:
+            raise ArtifactError(f"Core AI refuses '{path.name}': {reason(error)}") from error
+        if place == LINUX and products > MOST_PRODUCTS:
+            raise NotVerifiedHere(
+                f"Core AI's runtime for Linux needs minutes for fp16 matrix products of {products:.0f} million "
+                "multiplications: verify this artifact on a Mac, or export with -O coreai.precision=fp32"
+            )
+        try:
+            model = await self._opened.enter_async_context(asset.executable())
+            return model.load_function(FUNCTION)
+        except Exception as error:
+            raise ArtifactError(f"Core AI refuses '{path.name}': {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """What Core AI says of an error, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _require_host(place: str) -> None:
+    if place == LINUX and sys.platform != "linux":
+        raise NotVerifiedHere("Core AI's runtime for Linux runs on Linux only: on a Mac the place is 'coreai'")
+    if place != DEVICE:
+        return
+    from coreai import runtime
+
+    if sys.platform != "darwin" or not runtime._use_os_coreai:
+        raise NotVerifiedHere("Core AI itself runs on macOS 27 and later: verify this artifact on a Mac or in the app")
+
+
+def _narrow(array: Array) -> Array:
+    return np.ascontiguousarray(array, dtype=np.int32 if array.dtype == np.int64 else array.dtype)

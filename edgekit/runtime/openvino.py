@@ -1,0 +1,82 @@
+"""OpenVINO in this process, on its CPU plugin: an intermediate representation (IR) or an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import ArtifactError
+from edgekit.model.spec import Array
+from edgekit.runtime.threads import threads
+
+CPU = "openvino-cpu"
+"""The name of this place."""
+PRECISION = "f32"
+"""Of the arithmetic. The plugin chooses bf16 by itself where a processor has it; a verdict shall not depend on that
+(https://docs.openvino.ai/2026/openvino-workflow/running-inference/optimize-inference/precision-control.html)."""
+
+
+class OpenvinoRuntime:
+    """A model compiled for OpenVINO's CPU plugin.
+
+    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+
+    Args:
+        model: Path of a `.xml` file, with its `.bin` beside it, or of a `.onnx` file.
+        settings: Further properties of the plugin, for example `LP_TRANSFORMS_MODE`.
+
+    Raises:
+        ArtifactError: If OpenVINO refuses the model.
+    """
+
+    def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._compiled = _compile(model, settings or {})
+        self._names = [output.get_any_name() for output in self._compiled.outputs]
+
+    @property
+    def device(self) -> str:
+        """Library, version, device, arithmetic and threads, in words."""
+        return f"OpenVINO {version()}, CPU, {PRECISION}, {threads()} threads"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; the answer is copied, since the plugin writes the next one into the same memory.
+
+        Raises:
+            ArtifactError: If OpenVINO cannot answer it.
+        """
+        feed = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        try:
+            answers = self._compiled(feed)
+        except Exception as error:
+            raise ArtifactError(f"OpenVINO failed: {reason(error)}") from error
+        return {name: np.array(answers[number]) for number, name in enumerate(self._names)}
+
+    def close(self) -> None:
+        """Free the compiled model."""
+        del self._compiled
+
+
+def version() -> str:
+    """OpenVINO's version, without its build number."""
+    import openvino
+
+    return str(openvino.__version__).partition("-")[0]
+
+
+def reason(error: Exception) -> str:
+    """What OpenVINO says of an error, in a line: its last, since the lines before it name places in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _compile(model: Path, settings: Mapping[str, str]) -> Any:
+    import openvino
+
+    properties = {"INFERENCE_PRECISION_HINT": PRECISION, "INFERENCE_NUM_THREADS": threads(), "NUM_STREAMS": 1}
+    try:
+        return openvino.Core().compile_model(model, "CPU", {**properties, **settings})
+    except Exception as error:
+        raise ArtifactError(f"OpenVINO refuses '{model.name}': {reason(error)}") from error

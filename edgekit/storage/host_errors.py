@@ -1,0 +1,57 @@
+"""Errors of the operating system that a user can do something about, as one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgekit.errors import UsageError
+
+_CURES = {
+    errno.ENOSPC: "free some space and run the same command again",
+    errno.EDQUOT: "free some space and run the same command again",
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`) or choose another file system",
+    errno.EROFS: "choose a folder that can be written, for example with -o",
+    errno.EACCES: "change its permissions or choose another folder, for example with -o",
+    errno.EPERM: "change its permissions or choose another folder, for example with -o",
+    errno.EMFILE: "close other programs or raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "close other programs",
+    errno.EIO: "check the disk or the network drive and run the same command again",
+    errno.ENAMETOOLONG: "choose a shorter name, for example with -o",
+    errno.ELOOP: "remove the link",
+    errno.ENOTDIR: "name a folder",
+    errno.EISDIR: "name a file",
+    errno.ENOTEMPTY: "another process writes there: run one at a time",
+    errno.ESTALE: "check the network drive and run the same command again",
+}
+_LINK_TO_NOTHING = (errno.ENOENT, errno.EEXIST)
+
+
+@contextlib.contextmanager
+def as_sentences() -> Iterator[None]:
+    """Turn an error of the operating system into one sentence; what no user can change stays as it is.
+
+    Raises:
+        UsageError: With the path, what the system says, and what to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        if (sentence := told(error)) is None:
+            raise
+        raise UsageError(sentence) from error
+
+
+def told(error: OSError) -> str | None:
+    """The sentence of an error; None for one that no user can change."""
+    name = error.filename2 or error.filename
+    path = Path(name) if isinstance(name, str) else None
+    cure = _CURES.get(error.errno or 0)
+    if cure is None and error.errno in _LINK_TO_NOTHING and path is not None and path.is_symlink():
+        return f"'{path}' is a link to nothing: remove it or make what it names"
+    if cure is None:
+        return None
+    where = f"'{path}' cannot be used" if path is not None else "a file cannot be used"
+    return f"{where} ({error.strerror}): {cure}"

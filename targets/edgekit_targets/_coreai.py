@@ -1,0 +1,183 @@
+"""A captured program -> Core AI's `.aimodel`, the same bytes each time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import random
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import ExportError
+from edgekit.model import causes
+from edgekit.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+
+METADATA = "metadata.json"
+DATE = "creationDate"
+NAME_DIGITS = 16  # of the sha256 of a constant that are its name
+ALIGNMENT = 64  # bytes
+
+
+def converted(spec: ModelSpec, exported: torch.export.ExportedProgram) -> Any:
+    """The program as a `coreai.authoring.AIProgram` with the model's names of inputs and outputs.
+
+    Raises:
+        ExportError: If coreai-torch cannot convert it.
+    """
+    with quiet(), _same_names():
+        from coreai_torch import TorchConverter
+
+        # in its other mode the program holds paths and lines of source files
+        converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
+        names = {"input_names": [i.name for i in spec.inputs], "output_names": [o.name for o in spec.outputs]}
+        try:
+            return converter.add_exported_program(exported, **names).to_coreai()
+        except Exception as error:  # it raises whatever its lowering met
+            raise ExportError(f"coreai-torch cannot convert '{spec.name}': {causes.why(error, exported)}") from error
+
+
+def taken_apart(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program in the operators that coreai-torch lowers.
+
+    Raises:
+        ExportError: If PyTorch cannot decompose it.
+    """
+    with quiet():
+        from coreai_torch import get_decomp_table
+
+        try:
+            made: torch.export.ExportedProgram = exported.run_decompositions(get_decomp_table())
+        except Exception as error:
+            raise ExportError(f"PyTorch cannot decompose '{spec.name}': {causes.why(error, exported)}") from error
+    return made
+
+
+def halved(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Weights and arithmetic in fp16, by Apple's own pass; inputs and outputs stay fp32."""
+    import torch
+
+    with quiet():
+        from coreai_opt.casting.casting import cast_fp32_to_fp16
+
+        made: torch.export.ExportedProgram = cast_fp32_to_fp16(exported)
+    graph, copy = made.graph, torch.ops.aten._to_copy.default
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node in placeholders:
+        half = node.meta.get("val")
+        if node.name in made.graph_signature.user_inputs and getattr(half, "dtype", None) == torch.float16:
+            with graph.inserting_after(placeholders[-1]):
+                cast = graph.call_function(copy, (node,), {"dtype": torch.float16})
+            node.replace_all_uses_with(cast, delete_user_cb=lambda user, cast=cast: user is not cast)
+            cast.meta["val"], node.meta["val"] = half, half.to(torch.float32)
+    answer = graph.output_node()
+    given = list(answer.args[0])
+    for number, (declared, node) in enumerate(zip(made.graph_signature.output_specs, given, strict=True)):
+        if node.meta["val"].dtype == torch.float16:
+            with graph.inserting_before(answer):
+                given[number] = graph.call_function(copy, (node,), {"dtype": torch.float32})
+            given[number].meta["val"] = node.meta["val"].to(torch.float32)
+            declared.arg = torch.export.graph_signature.TensorArgument(name=given[number].name)
+    answer.args = (tuple(given),)
+    made.graph_module.recompile()
+    return made
+
+
+def fp16_products(exported: torch.export.ExportedProgram) -> float:
+    """Multiplications in fp16 matrix products, in millions, at the sizes that the program was captured with."""
+    import torch
+
+    aten = torch.ops.aten
+    kinds = {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.linear.default, aten.matmul.default}
+    found = 0.0
+    for node in exported.graph.nodes:
+        value = node.meta.get("val")
+        if getattr(value, "dtype", None) != torch.float16:
+            continue
+        if node.target in kinds:
+            left = node.args[1 if node.target is aten.addmm.default else 0].meta["val"]
+            found += math.prod(_sizes(value)) * _sizes(left)[-1]
+        elif node.target is aten.scaled_dot_product_attention.default:
+            keys = _sizes(node.args[1].meta["val"])
+            found += 2 * math.prod(_sizes(value)) * keys[-2]
+    return found / 1e6
+
+
+def _sizes(value: Any) -> list[int]:
+    return [int(size) if isinstance(size, int) else int(size.node.hint or 1) for size in value.shape]
+
+
+def write(program: Any, path: Path, spec: ModelSpec, more: Mapping[str, str]) -> None:
+    """Save an asset with what it says of the model, and without the date.
+
+    Args:
+        program: A `coreai.authoring.AIProgram`.
+        path: The `.aimodel` folder.
+        spec: The model.
+        more: Further metadata by name.
+    """
+    with quiet():
+        _name_weights(program)
+        asset = program.save_asset(path)
+
+        def describe(metadata: Any) -> None:
+            metadata.author, metadata.license = spec.author, spec.licence
+            metadata.model_description = spec.description
+            for key, value in more.items():
+                metadata.set_custom(key, value)
+
+        asset.update_metadata(describe)
+    facts = json.loads((path / METADATA).read_text())
+    facts.pop(DATE, None)
+    (path / METADATA).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+
+
+def _name_weights(program: Any) -> None:
+    """Name large constants after their content: the compiler names them after a hash that differs in each process."""
+    from coreai._compiler._mlir_libs._coreaiIR._bindings.compiler import copy_constant_value_to_array
+    from coreai._compiler.ir import DenseResourceElementsAttr, WalkResult
+
+    found: list[Any] = []
+
+    def gather(operation: Any) -> Any:
+        if operation.name == "coreai.constant" and DenseResourceElementsAttr.isinstance(operation.attributes["value"]):
+            found.append(operation)
+        return WalkResult.ADVANCE
+
+    program._module._mlir_module.operation.walk(gather)
+    for operation in found:
+        kind = operation.result.type
+        data = np.zeros(math.ceil(math.prod(kind.shape) * kind.element_type.width / 8), np.uint8)
+        copy_constant_value_to_array(constant_op=operation, destination=data)
+        name = f"weights_{hashlib.sha256(data.tobytes()).hexdigest()[:NAME_DIGITS]}"
+        with operation.location.context:
+            operation.attributes["value"] = DenseResourceElementsAttr.get_from_buffer(data, name, kind, ALIGNMENT)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Coreai-torch prints what it converts and warns of local versions of torch; torchao warns of its own parts."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _same_names() -> Iterator[None]:
+    """Core AI's builder ends the names of inner functions in random letters: here they are drawn from a seed."""
+    from coreai.authoring import graph_builder
+
+    choice, graph_builder.choice = graph_builder.choice, random.Random(0).choice  # noqa: S311 - names, no secrets
+    try:
+        yield
+    finally:
+        graph_builder.choice = choice

@@ -1,0 +1,92 @@
+"""Operators that coremltools 9.0 (and of one, ExecuTorch) lacks or gets wrong, said by others that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def table() -> dict[Any, Callable[..., Any]]:
+    """Operator -> the function that stands for it: PyTorch's own where it has one."""
+    import torch
+    from torch._decomp import get_decompositions
+
+    aten = torch.ops.aten
+    theirs = (aten.new_ones, aten.lstm.input, aten.gru.input, aten.upsample_bicubic2d.vec)
+    return {
+        **get_decompositions(theirs),
+        aten.__and__.Tensor: _both,
+        aten.__or__.Tensor: _either,
+        aten.alias.default: lambda x: x,
+        aten.diff.default: _difference,
+        aten.prelu.default: prelu,
+        aten.where.ScalarOther: _where,
+        aten.max_pool2d.default: _max_pool,
+    }
+
+
+def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Core ML's and XNNPACK's own take a slope for each channel of pictures only."""
+    import torch
+
+    slopes = weight.reshape([-1 if axis == 1 else 1 for axis in range(x.dim())]) if weight.numel() > 1 else weight
+    return torch.relu(x) - slopes * torch.relu(-x)
+
+
+def _both(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`one & other`, as Core ML says it of booleans."""
+    import torch
+
+    booleans = one.dtype == other.dtype == torch.bool
+    return torch.logical_and(one, other) if booleans else torch.bitwise_and(one, other)
+
+
+def _either(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`one | other`, likewise."""
+    import torch
+
+    booleans = one.dtype == other.dtype == torch.bool
+    return torch.logical_or(one, other) if booleans else torch.bitwise_or(one, other)
+
+
+def _difference(
+    x: torch.Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: torch.Tensor | None = None,
+    append: torch.Tensor | None = None,
+) -> torch.Tensor:
+    import torch
+
+    parts = [part for part in (prepend, x, append) if part is not None]
+    whole = torch.cat(parts, dim) if len(parts) > 1 else x
+    for _ in range(n):
+        length = whole.shape[dim] - 1
+        whole = whole.narrow(dim, 1, length) - whole.narrow(dim, 0, length)
+    return whole
+
+
+def _where(condition: torch.Tensor, one: torch.Tensor, other: float) -> torch.Tensor:
+    import torch
+
+    return torch.where(condition, one, torch.full((), other, dtype=one.dtype))
+
+
+def _max_pool(
+    x: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    ceil_mode: bool = False,
+) -> torch.Tensor:
+    """Coremltools asks for the stride that PyTorch leaves out where it is the kernel's size."""
+    import torch
+
+    made: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten.max_pool2d_with_indices(
+        x, kernel_size, stride or kernel_size, padding, dilation, ceil_mode
+    )
+    return made[0]

@@ -1,0 +1,61 @@
+"""Core AI (`.aimodel`) for iOS 27, macOS 27 and later: what Apple puts in Core ML's place, fp32 by default.
+
+It comes from the captured program through coreai-torch and keeps its dynamic axes. On Linux the saved asset is proved
+in the CPU runtime that Apple's own wheel brings. That runtime multiplies fp16 matrices hundreds of times slower than
+fp32 ones: an fp16 program with large matrix products is left to a Mac or a device, and fp32 is the default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.model.program import load_program
+from edgekit.model.source import load_model
+from edgekit.model.weights import weights_digest
+from edgekit.runtime.coreai import DEVICE, LINUX, SLOW, CoreaiRuntime
+from edgekit.target import FP16, FP32, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit_targets import _coreai
+
+ENTRY = "model.aimodel"
+VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version
+PRECISION = Option(name="precision", default="fp32", help="of weights and arithmetic", choices=("fp32", "fp16"))
+HALF = "weights and arithmetic are fp16; inputs and outputs are fp32"
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.aimodel."""
+    spec, half = load_model(job.model), job.get(PRECISION) == "fp16"
+    job.progress(0.1, "decomposing the graph")
+    exported = _coreai.taken_apart(spec, load_program(source).exported)
+    more = {
+        "edgekit.preprocessing": "; ".join(i.preprocessing for i in spec.inputs),
+        "edgekit.version": weights_digest(spec)[:VERSION_DIGITS],
+    }
+    if half:
+        job.progress(0.3, "casting to fp16")
+        exported = _coreai.halved(exported)
+        more[SLOW] = f"{_coreai.fp16_products(exported):.3f}"
+    job.progress(0.5, "converting to Core AI")
+    program = _coreai.converted(spec, exported)
+    job.progress(0.9, "writing the asset")
+    _coreai.write(program, out / ENTRY, spec, more)
+    return Exported(
+        precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic, notes=(HALF,) if half else ()
+    )
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in Core AI's runtime for Linux, or in the system's own on macOS."""
+    return CoreaiRuntime(artifact, ENTRY, place.name)
+
+
+TARGET = Target(
+    summary="Core AI (.aimodel) for iOS 27 and later, dynamic batch and size",
+    source="program",
+    export=export,
+    load=load,
+    places=tuple(Place(name=name, tolerance=FP32, limits={"fp16": FP16}, timed=False) for name in (LINUX, DEVICE)),
+    needs=(Need("coreai_torch", "coreai"), Need("coreai_opt", "coreai"), Need("psutil", "coreai")),
+    groups=("apple",),
+    options=(PRECISION,),
+)

@@ -1,0 +1,56 @@
+"""OpenVINO's intermediate representation (IR): `model.xml` and `model.bin`, for Intel's processors, GPUs and NPUs.
+
+It is made of the ONNX artifact and keeps its dynamic axes. Weights are stored in fp32 or fp16; the arithmetic is the
+plugin's choice on a user's machine (bf16 where the processor has it), and fp32 where the artifact is judged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.errors import ExportError
+from edgekit.model.source import load_model
+from edgekit.runtime import openvino as runtime
+from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
+
+ENTRY = "model.xml"
+WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """ONNX artifact -> model.xml and model.bin.
+
+    Raises:
+        ExportError: If OpenVINO cannot read the graph.
+    """
+    import openvino
+
+    spec = load_model(job.model)
+    job.progress(0.2, "converting to OpenVINO IR")
+    try:
+        model = openvino.Core().read_model(job.entry)  # `convert_model` starts processes that report its use
+    except Exception as error:
+        raise ExportError(f"OpenVINO cannot convert '{spec.name}': {runtime.reason(error)}") from error
+    for key, value in spec.facts.items():
+        model.set_rt_info(value, ["edgekit", key])
+    half = job.get(WEIGHTS) == "fp16"
+    job.progress(0.8, "writing the files")
+    openvino.save_model(model, out / ENTRY, compress_to_fp16=half)
+    return Exported(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic)
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in OpenVINO's CPU plugin."""
+    return runtime.OpenvinoRuntime(artifact / ENTRY)
+
+
+TARGET = Target(
+    summary="OpenVINO IR, fp32 or fp16 weights, dynamic batch and size",
+    source="onnx",
+    export=export,
+    load=load,
+    places=(Place(name=runtime.CPU, tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
+    needs=(Need("openvino", "openvino"),),
+    groups=("intel",),
+    options=(WEIGHTS,),
+)

@@ -1,0 +1,87 @@
+import pytest
+
+from edgekit.artifact.fact import Code
+from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Result, StartUp, Timing
+from edgekit.errors import UsageError
+from edgekit.judge.budget import over_budget, parse_budgets
+
+KNOWN = {"onnx", "onnx-all", "int8"}
+
+
+def result(**place: object) -> Result:
+    timing = Timing(device="d", runs=100, p50=10.0, p90=11.0, p95=12.0, p99=13.0, mean=10.0, std=1.0)
+    measure = Measure(batch="evaluation", output="", metric="coverage@32 drop", value=0.001)
+    start = StartUp(open_ms=500.0, first_answer_ms=700.0, peak_memory=150_000_000)
+    whole = {"timings": {CANDIDATE: timing}, "measures": (measure,), "start_up": start, **place}
+    found = PlaceResult.model_validate({"place": "cpu", "status": "verified", **whole})
+    return Result(
+        name="n",
+        target="onnx",
+        precision="int8",
+        artifact_sha256="a",
+        reference_sha256="b",
+        reference_device="c",
+        size=8_000_000,
+        places=(found,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("met", "missed", "measured"),
+    [
+        ("p50=10ms", "p50=9.9ms", "10ms"),
+        ("p95=12000us", "p95=11ms", "12ms"),
+        ("size=8MB", "size=7.9MB", "8MB"),
+        ("size=8MiB", "size=7MiB", "7.629MiB"),
+        ("memory=150MB", "memory=149MB", "150MB"),
+        ("open=0.5s", "open=499ms", "500ms"),
+        ("first=1s", "first=0.6s", "0.7s"),
+        ("task_drop=0.001", "task_drop=0.0009", "0.001"),
+        ("int8.size=8MB", "int8.size=1MB", "8MB"),
+        ("onnx.size=8MB", "onnx-all.size=1MB", "8MB"),
+    ],
+)
+def test_a_budget_that_is_met_says_nothing_and_one_that_is_missed_says_by_how_much(
+    met: str, missed: str, measured: str
+) -> None:
+    names = {"onnx", "onnx-all", "int8"}
+    assert over_budget(parse_budgets([met], KNOWN), names, result()) == ()
+    [(place, found)] = over_budget(parse_budgets([missed], KNOWN), names, result())
+    assert (place, found.code) == ("cpu", Code.OVER_BUDGET)
+    name = missed.partition("=")[0].rpartition(".")[2]
+    assert str(found) == f"{name} is {measured}, over the budget of {missed.partition('=')[2]}"
+
+
+def test_a_budget_for_another_artifact_is_not_asked() -> None:
+    assert over_budget(parse_budgets(["onnx.size=1MB"], KNOWN), {"torchscript"}, result()) == ()
+
+
+@pytest.mark.parametrize("budget", ["p50=1h", "memory=1GB", "task_drop=1"])
+def test_what_was_not_measured_meets_no_budget(budget: str) -> None:
+    budget = budget.replace("1h", "100s")
+    bare = result(timings={}, measures=(), start_up=None)
+    [(_, found)] = over_budget(parse_budgets([budget], KNOWN), {"onnx"}, bare)
+    assert found.code is Code.BUDGET_UNKNOWN
+    assert "was not measured" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("p50", "is no budget"),
+        ("speed=3", "names are p50"),
+        ("p50=20", "needs a unit: us, ms, s"),
+        ("size=20ms", "needs a unit: B"),
+        ("task_drop=1%", "is no budget"),
+        ("p50=1.2.3ms", "is no number"),
+        ("onx.size=8MB", "did you mean 'onnx'"),
+        ("p50=-1ms", "is no budget"),
+    ],
+)
+def test_what_is_no_budget_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_budgets([text], KNOWN)
+
+
+def test_several_budgets_in_one_text() -> None:
+    assert [b.name for b in parse_budgets(["p50=1ms, size=1MB", "open=1s"], KNOWN)] == ["p50", "size", "open"]
