@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from edgekit.artifact.result import read_result
-from tests.manifests import write_result
+from edgekit.artifact.result import RESULT, read_result, result_text
+from tests.report.conftest import enter
 
 ROOT = Path(__file__).parents[1]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -75,7 +75,8 @@ def test_it_exports_shows_the_table_and_compares(tmp_path: Path) -> None:
     found = read_result(tmp_path / "build/small/onnx")
     assert found is not None
     spoilt = found.places[0].model_copy(update={"status": "rejected"})
-    write_result(tmp_path / "build/small/onnx", found.model_copy(update={"places": (spoilt,)}))
+    text = result_text(found.model_copy(update={"places": (spoilt,)}))
+    enter(tmp_path / "build/small/onnx", {RESULT: text.encode()})
     assert runner.run("Compare with the baseline") == 3
     assert "| ❌ | onnx · cpu | verdict | verified | rejected |" in runner.read("github_step_summary")
 

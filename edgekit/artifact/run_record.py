@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgekit.storage.files import dump_json, write_text
 
 RUN = "run.json"
-State = Literal["verified", "rejected", "not verified here", "failed", "skipped", "not installed"]
+State = Literal["verified", "rejected", "not verified here", "failed", "skipped", "not installed", "over budget"]
 
 
 class AskedTarget(BaseModel):

@@ -29,6 +29,7 @@ _BY_NAME = {
     "ncnn": ANDROID,
     "mnn": ANDROID,
     "coreml": IOS,
+    "coreai": IOS,
 }
 """Beginning of a target's name -> who ships it; every other target is for servers."""
 SLOWER = 1.1

@@ -124,10 +124,7 @@ class Builder:
 
     def enter(self, target: str, results: dict[str, bytes]) -> None:
         """Let an artifact's manifest name further results."""
-        folder = self.folder / target
-        manifest = read_artifact(folder)
-        there = {file.path: (folder / file.path).read_bytes() for file in manifest.results}
-        amend(folder, manifest.verdicts, manifest.proof, there | results)
+        enter(self.folder / target, results)
 
     def scores(self, target: str, place: str, error: float, seed: int, spoil: int = -1) -> Array:
         """Keep a candidate's maps: reference plus errors whose size varies with the image; one image may be spoilt."""
@@ -139,6 +136,13 @@ class Builder:
         maps = np.clip(maps, 0, 1).astype(np.float32)
         self.enter(target, {f"scores-{place}.safetensors": save({"relevance": maps})})
         return maps
+
+
+def enter(folder: Path, results: Mapping[str, bytes]) -> None:
+    """Let the manifest of an artifact's folder name further results."""
+    manifest = read_artifact(folder)
+    there = {file.path: (folder / file.path).read_bytes() for file in manifest.results}
+    amend(folder, manifest.verdicts, manifest.proof, {**there, **results})
 
 
 def scene(random: np.random.Generator) -> tuple[Array, Array, str]:

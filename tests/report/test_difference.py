@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from edgekit.artifact.evidence import Evidence
-from edgekit.artifact.result import Measure, PlaceResult, read_result
+from edgekit.artifact.result import RESULT, Measure, PlaceResult, Result, read_result, result_text
 from edgekit.report.change import Allowed, Change, badness
 from edgekit.report.difference import ABSENT, compare_builds
 from tests.command import exit_code
-from tests.manifests import resealed, write_result
+from tests.report.conftest import enter
 
 
 @pytest.fixture
@@ -25,6 +25,10 @@ def later(filled: Any, tmp_path: Path) -> Path:
     folder = tmp_path / "later"
     shutil.copytree(filled.folder, folder)
     return folder
+
+
+def write_result(folder: Path, found: Result) -> None:
+    enter(folder, {RESULT: result_text(found).encode()})
 
 
 def changed(folder: Path, target: str, **places: Any) -> None:
@@ -56,8 +60,7 @@ def test_a_spoilt_build_names_image_and_metric(filled: Any, later: Path, capsys:
     maps = load_file(later / "onnx" / "scores-cpu.safetensors")
     spoilt = maps["relevance"].copy()
     spoilt[5, 17] += 0.4
-    save_file({"relevance": spoilt}, later / "onnx" / "scores-cpu.safetensors")
-    resealed(later / "onnx")
+    enter(later / "onnx", {"scores-cpu.safetensors": save({"relevance": spoilt})})
     found = measures(later, "onnx", "max abs", value=0.4, passed=False, image="scene-005", patch=17)
     changed(later, "onnx", status="rejected", measures=found)
     assert exit_code("diff", filled.folder, later) == 3
@@ -77,8 +80,7 @@ def test_an_image_that_is_worse_is_named_although_another_stays_the_worst(filled
     before = np.abs(maps - recorded).max(1)
     image = int(before.argmin())
     maps[image, 3] = recorded[image, 3] + 0.0015 + before[image]
-    save_file({"relevance": maps}, path)
-    resealed(path.parent)
+    enter(path.parent, {path.name: save({"relevance": maps})})
     found = worse(filled.folder, later)
     assert {(c.artifact, c.subject, c.image) for c in found} == {("onnx-fp16 · cpu", "image", f"scene-{image:03d}")}
     assert "max abs of 'relevance'" in {c.what for c in found}
