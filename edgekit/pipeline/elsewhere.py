@@ -63,19 +63,15 @@ def asked(
     Args:
         context: The run.
         outcomes: What is known of each target.
-        places: Where to ask. A place that cannot be reached gives "not verified here".
+        places: Where to ask those that run there. A place that cannot be reached gives "not verified here".
         images: How many evaluation inputs to ask; None for all.
     """
     chosen = {n: o for n, o in outcomes.items() if o.manifest is not None and packable(o.manifest)}
-    if places and not chosen:
-        raise UsageError(
-            f"nothing here runs in {places[0].name}: places take ONNX artifacts, such as onnx or onnx-fp16"
-        )
-    for place in places:
+    for place in places if chosen else ():
         for name, result in _asked_in(context, list(chosen), place, images).items():
             chosen[name] = joined(chosen[name], result)
-    asked_nowhere = {n: o for n, o in outcomes.items() if n not in chosen and (o.result is not None or o.error)}
-    return {**asked_nowhere, **chosen}
+    known = (n for n, o in outcomes.items() if n in chosen or o.result is not None or o.error)
+    return {n: chosen.get(n, outcomes[n]) for n in known}
 
 
 def pack(
@@ -176,7 +172,7 @@ def _kept(context: RunContext, made: Manifest, place: Elsewhere, run: Answered, 
     """Judge one run and write down what was found; what never ran leaves the last result as it is."""
     finding = _finding(context, made, place, run, images)
     result = record_of(context, made.target, made, [finding])
-    host = {"said by": f"the runner in {place.name}"}
+    host = {"said by": f"the runner in {place.name}", "hardware": _hardware(run.run.device)}
     result = result.model_copy(update={"host": host})
     if run.run.device:
         folder = _home(context, made, place)
@@ -256,6 +252,12 @@ def _identity(result: Result) -> tuple[str, str, str]:
 
 def _home(context: RunContext, made: Manifest, place: Elsewhere) -> Path:
     return context.root / IMPORTED / f"{re.sub(r'[^A-Za-z0-9.@-]', '-', place.name)}-{made.target}"
+
+
+def _hardware(device: str) -> str:
+    """The GPU or the processor among a runner's words for its device: a GPU's driver stands behind it."""
+    parts = device.split(", ")
+    return next((part for part in parts if part.startswith("NVIDIA")), parts[-1])
 
 
 def _timing(device: str, taken: Sequence[float]) -> Timing:

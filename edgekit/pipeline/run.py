@@ -172,6 +172,8 @@ def verify(
             if not places:
                 listener.finished(outcomes[name])
         outcomes = budgets.held(elsewhere.asked(context, outcomes, further, images), context.targets, allowed)
+        if not outcomes:
+            raise UsageError(f"nothing here runs in {further[0].name}: places take ONNX artifacts, such as onnx")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
         if not places:

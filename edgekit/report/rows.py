@@ -135,9 +135,10 @@ def _join(artifacts: list[ReportedArtifact], found: Result, home: Path, recorded
 
 def _imported(manifest: Manifest | None, found: Result, place: PlaceResult, home: Path, recorded: str) -> ReportRow:
     why = _stale(manifest, found, recorded, "measure again on that device")
+    origin = found.host.get("hardware") or home.name
     if not why:
-        return _row(manifest, found, place, home, home.name)
-    return ReportRow(found.target, found.precision, place.place, "not verified here", why, origin=home.name)
+        return _row(manifest, found, place, home, origin)
+    return ReportRow(found.target, found.precision, place.place, "not verified here", why, origin=origin)
 
 
 def trials_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:

@@ -39,7 +39,7 @@ class ReportRow:
         reasons: Why it is not verified.
         found: Everything that was found there.
         size: Bytes of the entry file; None where unknown.
-        origin: Folder of an imported result; empty for this host's own.
+        origin: Of a result from elsewhere: its hardware, or the name it was imported under; empty for this host's own.
         processor: Of the host that judged, with its threads; empty where unknown.
         scores: Outputs with the role "scores" over the evaluation images, [n, N] each, where they were kept.
     """
