@@ -24,6 +24,8 @@ RowStatus = Literal[
     "skipped",
     "not installed",
 ]
+SINGLE = ("batch1", "batch 1", "1")
+"""What references call one row at a time."""
 STATUSES: tuple[RowStatus, ...] = get_args(RowStatus)
 
 
@@ -158,3 +160,10 @@ class Study:
     def count(self, status: RowStatus) -> int:
         """How many rows have a status."""
         return sum(row.status == status for row in self.rows)
+
+    def beside_reference(self, row: ReportRow) -> dict[str, float]:
+        """How many times as fast as the model itself on the reference's device a row is, batch 1, by mode."""
+        if row.timing is None or not row.timing.p50:
+            return {}
+        speeds = [speed for speed in self.reference.speeds if speed.batch in SINGLE and speed.p50]
+        return {speed.mode: speed.p50 / row.timing.p50 for speed in speeds}

@@ -18,6 +18,7 @@ COLUMNS = (
     "model", "target", "precision", "place", "origin", "verdict", "reason", "device", "size_bytes", "max_abs",
     "spearman", "agreement", "task_drop", "worst_image", "p50_ms", "p95_ms", "baseline", "ratio", "ratio_low",
     "ratio_high", "slower", "too_noisy", "p90_ms", "p99_ms", "runs", "warm_ups", "load", "processor", "evidence",
+    "reference_device", "beside_reference",
 )  # fmt: skip
 MARKS = {
     "verified": "✅",
@@ -51,7 +52,7 @@ def to_json(study: Study) -> str:
         "run": study.run.model_dump(mode="json"),
         "recommendations": [_advice(one) for one in recommend(study)],
         "reference": facts,
-        "artifacts": [_described(found) for found in study.artifacts],
+        "artifacts": [_described(study, found) for found in study.artifacts],
     }
     return dump_json(report)
 
@@ -81,7 +82,9 @@ def to_markdown(study: Study) -> str:
         "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [_summary(row) for row in study.rows]
-    timed = [(row, formats.protocol(row.timing, row.processor)) for row in study.rows if row.timing]
+    timed = [
+        (row, formats.protocol(row.timing, row.processor) + _beside(study, row)) for row in study.rows if row.timing
+    ]
     if timed:
         lines += ["", "## Latency", "", *(f"- **{escaped(row.label)}**: {escaped(told)}" for row, told in timed)]
     sentences = [(row, text) for row in study.rows for text in (*map(str, row.reasons), *map(str, row.notes))]
@@ -119,13 +122,13 @@ def _advice(one: Recommendation) -> dict[str, Any]:
     }
 
 
-def _described(found: ReportedArtifact) -> dict[str, Any]:
+def _described(study: Study, found: ReportedArtifact) -> dict[str, Any]:
     return {
         "target": found.target,
         "manifest": found.manifest.model_dump(mode="json") if found.manifest else None,
         "results": [result.model_dump(mode="json") for result in found.results],
         "trials": [_finite(trial) for trial in found.trials],
-        "rows": [_row(row) for row in found.rows],
+        "rows": [{**_row(row), "beside_reference": study.beside_reference(row)} for row in found.rows],
     }
 
 
@@ -161,7 +164,19 @@ def _line(study: Study, row: ReportRow) -> list[object]:
     facts: list[object] = [study.name, row.target, row.precision, row.place, row.origin, row.status]
     facts += ["; ".join(map(str, row.reasons)), row.device, row.size if row.size is not None else ""]
     slower, noisy = "yes" if row.slower else "", "yes" if first and first.noisy else ""
-    return [*facts, *values, worst, *times, *ratio, slower, noisy, *_timing(row), row.processor, _evidence(row)]
+    return [
+        *facts,
+        *values,
+        worst,
+        *times,
+        *ratio,
+        slower,
+        noisy,
+        *_timing(row),
+        row.processor,
+        _evidence(row),
+        *_reference(study, row),
+    ]
 
 
 def _timing(row: ReportRow) -> list[object]:
@@ -170,6 +185,17 @@ def _timing(row: ReportRow) -> list[object]:
         return [""] * 5
     optional = ["" if value is None else repr(value) for value in (timing.warm_ups, timing.load)]
     return [repr(timing.p90), repr(timing.p99), timing.runs, *optional]
+
+
+def _beside(study: Study, row: ReportRow) -> str:
+    """How fast the row is beside the model itself on the reference's device; empty where that is not known."""
+    device, found = _reference(study, row)
+    return f"; beside PyTorch on {device}: {found}" if found else ""
+
+
+def _reference(study: Study, row: ReportRow) -> list[str]:
+    times = "; ".join(f"{mode} {value:.3g}x" for mode, value in study.beside_reference(row).items())
+    return [study.reference.device if times else "", times]
 
 
 def _evidence(row: ReportRow) -> str:

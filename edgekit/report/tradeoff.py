@@ -15,7 +15,7 @@ from edgekit.report import formats
 from edgekit.report.accuracy_plot import Tick
 from edgekit.report.recommendation import base_of, size_of, tightest
 from edgekit.report.speed import Speed, beside
-from edgekit.report.study import ReportRow, Study
+from edgekit.report.study import SINGLE, ReportRow, Study
 
 BEYOND = 1.25  # times the limit: where the axis of accuracy ends
 MOST_OCTAVES = 6  # of speed; beyond, every second one has a line
@@ -93,7 +93,7 @@ def _on_reference(study: Study, base: ReportRow | None) -> dict[str, Speed]:
     """The model itself on the reference's device at batch 1, by mode."""
     found: dict[str, Speed] = {}
     for speed in study.reference.speeds:
-        if base is not None and base.timing is not None and speed.batch in ("batch1", "batch 1", "1") and speed.p50:
+        if base is not None and base.timing is not None and speed.batch in SINGLE and speed.p50:
             value = base.timing.p50 / speed.p50
             mode = f"PyTorch, {speed.mode.replace('_', ' ')}"
             found[mode] = Speed(value, value, value, f"p50 {formats.milliseconds(speed.p50)}; another machine")
