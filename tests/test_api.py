@@ -224,7 +224,7 @@ def test_quantizing_is_an_export_with_options(monkeypatch: pytest.MonkeyPatch, t
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(run, "export", lambda *arguments: asked.append(arguments))
     edgekit.quantize(small_model, search="none", reduce_range=True, output=tmp_path, progress="none")
-    [(model, targets, root, options, _, fresh)] = asked
+    [(model, targets, root, options, _, fresh, *_)] = asked
     assert (model.name, targets, root, fresh) == ("small", ("onnx-int8-static",), tmp_path / "small", False)
     assert options == {
         "onnx-int8-static": {"search": "none", "method": "auto", "calibration": "", "reduce_range": True}
@@ -250,7 +250,7 @@ def test_targets_are_described() -> None:
     assert list(found) == sorted(found)
     onnx = found["onnx"]
     assert (onnx.name, onnx.source, onnx.places, onnx.missing) == ("onnx", "program", ("cpu",), ())
-    assert onnx.options["properties"]["opset"]["enum"] == [20, 21, 22, 23]
+    assert onnx.options["properties"]["opset"]["enum"] == [17, 20, 21, 22, 23]
     assert "mobile" in found["coreml"].groups
     assert found["web"].places == ("wasm-fp32", "wasm-fp16", "wasm-q8", "webgpu-fp32")
 

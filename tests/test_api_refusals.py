@@ -36,7 +36,7 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         (
             {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": 7}}},
             UsageError,
-            "option 'onnx.opset' cannot be 7: possible are 20, 21, 22, 23$",
+            "option 'onnx.opset' cannot be 7: possible are 17, 20, 21, 22, 23$",
         ),
         (
             {"model": small_model, "targets": ["onnx"], "options": {"onnx": {"opset": [21]}}},

@@ -12,12 +12,13 @@ Three ways lead to one, and each lets it run on other grounds:
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from importlib import util
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from edgekit.errors import EdgekitError, ModelError
@@ -124,7 +125,23 @@ def _specs(name: str) -> Iterator[ModuleSpec]:
         yield spec
         if number < len(parts):
             inside = spec.submodule_search_locations
-            spec = PathFinder.find_spec(".".join(parts[: number + 1]), inside) if inside is not None else None
+            spec = _below(".".join(parts[: number + 1]), inside) if inside is not None else None
+
+
+def _below(name: str, folders: Iterable[str]) -> ModuleSpec | None:
+    """A module or package in the folders of its parent; `PathFinder` would need the parent of a namespace imported."""
+    portions: list[str] = []
+    for folder in folders:
+        finder = pkgutil.get_importer(folder)
+        found = finder.find_spec(name) if finder is not None else None
+        if found is not None and found.loader is not None:
+            return found
+        portions += (found.submodule_search_locations or []) if found is not None else []
+    if not portions:
+        return None
+    namespace = ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = portions
+    return namespace
 
 
 def _of_imported(name: str) -> ModuleSpec | None:

@@ -6,6 +6,8 @@ are chosen by Accept-Encoding; every answer carries the headers that threads nee
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import os
 import stat
 import threading
@@ -22,6 +24,7 @@ from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import digest_file
 
 LOCAL = "127.0.0.1"
+EVERY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not chosen
 IDLE = 30.0  # seconds a connection may say nothing
 MOST = 64  # connections at once; a browser opens six to one host
 CHUNK = 1 << 18
@@ -190,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
-        if self.headers.get("Host", "").rpartition(":")[0] not in self.names:  # a page elsewhere that has its name here
+        if not self._meant(self.headers.get("Host", "").rpartition(":")[0]):  # a page elsewhere that has its name here
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name: open its own address", body)
             return
         name = unquote_to_bytes(self.path.partition("?")[0]).decode("utf-8", "replace")
@@ -215,6 +218,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._start(HTTPStatus.OK, name, tag, encoding, size)
             while body and (chunk := file.read(CHUNK)):
                 self.wfile.write(chunk)
+
+    def _meant(self, host: str) -> bool:
+        """Whether a request names this server: where it listens on every address, any address, but no other name."""
+        if host in self.names:
+            return True
+        if not self.names & EVERY:
+            return False
+        with contextlib.suppress(ValueError):
+            return bool(ipaddress.ip_address(host.strip("[]")))
+        return False
 
     def _encoding(self, served: Served) -> str:
         accepted = {

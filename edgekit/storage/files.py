@@ -101,7 +101,7 @@ def require_own(final: Path, known: Callable[[Path], Collection[str]]) -> None:
     if not final.is_dir():
         return
     own: Collection[str] | None = None
-    for path in sorted(final.rglob("*")):
+    for path in _listed(final):
         if (path.is_dir() and not path.is_symlink()) or path.name in _NOBODYS or _parts(path) is not None:
             continue
         own = known(final) if own is None else own
@@ -109,6 +109,14 @@ def require_own(final: Path, known: Callable[[Path], Collection[str]]) -> None:
             raise UsageError(
                 f"'{path}' is in the way and edgekit did not write it: move it, or remove '{final}' to make it again"
             )
+
+
+def _listed(folder: Path) -> list[Path]:
+    """All that is in a folder, also while other writers replace it."""
+    for _ in range(_SWAPS):
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(folder.rglob("*"))
+    return []
 
 
 def write_text(path: Path, text: str) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ENTRY = "model.onnx"
 OPSET = Option(
-    name="opset", default=20, choices=(20, 21, 22, 23, 17), help="ONNX opset version; 17 for runtimes of 2022"
+    name="opset", default=20, choices=(17, 20, 21, 22, 23), help="ONNX opset version; 17 for runtimes of 2022"
 )  # 20 is the first with Gelu, 17 the first with LayerNormalization
 LOWEST = 18  # opset in which PyTorch's exporter writes; older ones are converted
 SHAPES = Option(

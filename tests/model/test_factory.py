@@ -12,6 +12,7 @@ from edgekit.errors import ModelError
 from edgekit.model import factory
 from edgekit.model.folder import CONFIG
 from edgekit.model.source import load_model, resolve_model, save_model
+from edgekit.storage.door import sealed
 from tests.command import exit_code
 
 MARKED = """
@@ -120,7 +121,7 @@ def test_a_factory_that_a_build_makes_up_is_not_run(tmp_path: Path, name: str) -
     save_model(resolve_model("edgekit.testing:small_model"), tmp_path / "model")
     config = json.loads((tmp_path / "model" / CONFIG).read_text())
     for sha256 in (config["factory_sha256"], "", None):
-        (tmp_path / "model" / CONFIG).write_text(json.dumps({**config, "factory": name, "factory_sha256": sha256}))
+        (tmp_path / "model" / CONFIG).write_text(sealed({**config, "factory": name, "factory_sha256": sha256}))
         with pytest.raises(ModelError, match="--trust-factory"):
             load_model(tmp_path / "model")
 

@@ -16,10 +16,10 @@ def plotted(builder: Any) -> accuracy_plot.Accuracy:
 
 
 def one(builder: Any, maps: np.ndarray) -> accuracy_plot.Strip:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     builder.artifact("onnx", "fp32")
-    save_file({"relevance": maps}, builder.folder / "onnx" / "scores-cpu.safetensors")
+    builder.enter("onnx", {"scores-cpu.safetensors": save({"relevance": maps})})
     builder.judge("onnx", [ran(builder, builder.relevance + np.float32(1e-6), FP32)], 1)
     (strip,) = plotted(builder).strips
     return strip

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from edgekit.report import pictures
 from edgekit.report.rows import read_study
@@ -52,7 +52,7 @@ def spoilt(builder: Any, row: int, column: int, off: float) -> pictures.Tile:
     builder.artifact("onnx", "fp32")
     maps = builder.relevance.copy()
     maps[0].reshape(GRID, GRID)[row, column] += np.float32(off)
-    save_file({"relevance": maps}, builder.folder / "onnx" / "scores-cpu.safetensors")
+    builder.enter("onnx", {"scores-cpu.safetensors": save({"relevance": maps})})
     builder.judge("onnx", [ran(builder, builder.relevance + np.float32(1e-6), FP32)], 1)
     card = next(card for card in cards(builder) if card.name == builder.names[0])
     (tile,) = card.tiles
@@ -89,7 +89,7 @@ def test_patches_that_do_not_divide_the_picture_are_not_drawn(builder: Any) -> N
     builder.relevance = builder.relevance[:, :195]
     save_file({"evaluation/relevance": builder.relevance}, builder.folder / "reference" / "outputs.safetensors")
     builder.artifact("onnx", "fp32")
-    save_file({"relevance": builder.relevance}, builder.folder / "onnx" / "scores-cpu.safetensors")
+    builder.enter("onnx", {"scores-cpu.safetensors": save({"relevance": builder.relevance})})
     builder.judge("onnx", [ran(builder, builder.relevance + np.float32(1e-6), FP32)], 1)
     assert cards(builder) == ()
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit import registry
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
-from edgekit.artifact.store import commit
+from edgekit.artifact.store import commit, own_files
 from edgekit.model.folder import model_digest
 from edgekit.model.source import save_model
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
@@ -190,7 +190,7 @@ def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: st
         dynamic=tuple(spec.axes),
         options=registry.parsed_options(name, target, options),
     )
-    with staging(folder / name) as staged:
+    with staging(folder / name, own_files) as staged:
         exported = target.export(source, staged, job)
         commit(staged, described(spec, name, exported))
     return folder / name

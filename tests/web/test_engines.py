@@ -55,6 +55,7 @@ class Listener:
 
         class Handler(static._Handler):
             files = static.tabulate(bundle)
+            names = frozenset({static.LOCAL})
 
             def do_GET(self) -> None:  # noqa: N802 - the library's name
                 path, _, query = self.path.partition("?")
