@@ -20,6 +20,7 @@ import os
 import platform
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -96,10 +97,12 @@ def require_own(final: Path, known: Callable[[Path], Collection[str]]) -> None:
     Raises:
         UsageError: Naming what is in the way.
     """
-    if final.is_symlink() or (final.exists() and not final.is_dir()):
-        raise UsageError(f"'{final}' is in the way and edgekit did not write it: move it or choose another folder")
-    if not final.is_dir():
+    try:
+        kind = final.lstat().st_mode
+    except FileNotFoundError:
         return
+    if not stat.S_ISDIR(kind):
+        raise UsageError(f"'{final}' is in the way and edgekit did not write it: move it or choose another folder")
     own: Collection[str] | None = None
     for path in _listed(final):
         if (path.is_dir() and not path.is_symlink()) or path.name in _NOBODYS or _parts(path) is not None:
