@@ -37,7 +37,7 @@ def test_targets_and_groups() -> None:
 @pytest.mark.parametrize(
     ("incomplete", "found"),
     [
-        ("onnx.", ["onnx.opset=20", "onnx.opset=21"]),
+        ("onnx.", ["onnx.opset=17", "onnx.opset=20"]),
         ("coreml.topk=c", ["coreml.topk=cut"]),
         ("onnx-int8-static.reduce", ["onnx-int8-static.reduce_range=yes", "onnx-int8-static.reduce_range=no"]),
         ("onnx-int8-static.cal", ["onnx-int8-static.calibration="]),
