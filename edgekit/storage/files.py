@@ -265,10 +265,9 @@ def _where() -> str:
 
 
 def _holds(path: Path, text: str) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         return path.read_bytes() == text.encode()
-    except OSError:
-        return False
+    return False
 
 
 def _fsync_tree(folder: Path) -> None:
@@ -288,10 +287,8 @@ def _fsync(path: Path) -> None:
 def _alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:  # one of another user's is alive too
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
