@@ -6,7 +6,6 @@ What comes back are raw answers; they are judged here, as those of the target's 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from edgekit.pipeline.evaluate_step import (
 )
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.pipeline.repeats import AGAIN
-from edgekit.pipeline.worker import SECONDS_VARIABLE, Measured
+from edgekit.pipeline.worker import Measured, timed_seconds
 from edgekit.places.catalogue import RUNTIMES, Elsewhere, elsewhere
 from edgekit.places.hosts import answered
 from edgekit.places.pack import archive, packable, write_pack
@@ -66,9 +65,10 @@ def asked(
         places: Where to ask those that run there. A place that cannot be reached gives "not verified here".
         images: How many evaluation inputs to ask; None for all.
     """
-    chosen = {n: o for n, o in outcomes.items() if o.manifest is not None and packable(o.manifest)}
-    for place in places if chosen else ():
-        for name, result in _asked_in(context, list(chosen), place, images).items():
+    manifests = {n: o.manifest for n, o in outcomes.items() if o.manifest is not None and packable(o.manifest)}
+    chosen = {name: outcomes[name] for name in manifests}
+    for place in places if manifests else ():
+        for name, result in _asked_in(context, manifests, place, images).items():
             chosen[name] = joined(chosen[name], result)
     known = (n for n, o in outcomes.items() if n in chosen or o.result is not None or o.error)
     return {n: chosen.get(n, outcomes[n]) for n in known}
@@ -89,7 +89,7 @@ def pack(
         raise UsageError("nothing to pack: packs take ONNX artifacts, such as onnx or onnx-fp16")
     with scratch() as folder:
         context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
-        write_pack(folder, context.recorded, chosen, places, images, _seconds())
+        write_pack(folder, context.recorded, chosen, places, images, timed_seconds())
         context.listener.progress(PACK, 0.6, f"writing '{path}'")
         archive(folder, path)
     context.listener.done(PACK)
@@ -140,31 +140,39 @@ def joined(outcome: TargetOutcome, result: Result) -> TargetOutcome:
     return replace(outcome, result=whole, status=whole.status, reused=False)
 
 
-def _asked_in(context: RunContext, names: Sequence[str], place: Elsewhere, images: int | None) -> dict[str, Result]:
+def _asked_in(
+    context: RunContext, manifests: Mapping[str, Manifest], place: Elsewhere, images: int | None
+) -> dict[str, Result]:
     """One result a target; where nothing came back, one that is not written down."""
     images = images or (EMULATED_IMAGES if place.emulated else None)
 
     def progress(text: str) -> None:
         context.listener.progress(place.name, 0.5, text)
 
-    manifests = {name: read_artifact(context.folder(name)) for name in names}
     with scratch() as folder:
         progress("collecting questions and artifacts")
-        write_pack(folder, context.recorded, {n: context.folder(n) for n in names}, (place,), images, _seconds())
+        write_pack(
+            folder,
+            context.recorded,
+            {name: context.folder(name) for name in manifests},
+            (place,),
+            images,
+            timed_seconds(),
+        )
         try:
             returned = read_returned(answered(place, folder, progress))
         except (NotVerifiedHere, ArtifactError) as lost:
-            return {name: _missing(context, manifests[name], place, str(lost)) for name in names}
+            return {name: _missing(context, made, place, str(lost)) for name, made in manifests.items()}
         finally:
             context.listener.done(place.name)
     by_target = {run.run.target: run for run in returned.runs}
     found = {}
-    for name in names:
+    for name, made in manifests.items():
         run = by_target.get(name)
         if run is None:
-            found[name] = _missing(context, manifests[name], place, "the runner there gave no answer")
+            found[name] = _missing(context, made, place, "the runner there gave no answer")
         else:
-            found[name] = _kept(context, manifests[name], place, run, images)
+            found[name] = _kept(context, made, place, run, images)
     return found
 
 
@@ -262,7 +270,3 @@ def _hardware(device: str) -> str:
 
 def _timing(device: str, taken: Sequence[float]) -> Timing:
     return Timing.model_validate({**Latency(device, tuple(taken)).as_record(), "warm_ups": latency.WARM_UP})
-
-
-def _seconds() -> float:
-    return float(os.environ.get(SECONDS_VARIABLE, latency.SECONDS))

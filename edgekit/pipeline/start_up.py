@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from edgekit import registry
 from edgekit.artifact.result import StartUp
+from edgekit.places.runner.answering import peak_memory
 
 
 def start_up(
@@ -36,22 +36,7 @@ def start_up(
     opened = time.perf_counter()
     runtime.run(inputs)
     answered = time.perf_counter()
-    peak = _peak_memory()
+    peak = peak_memory()
     runtime.close()
     found = StartUp(open_ms=1000 * (opened - began), first_answer_ms=1000 * (answered - began), peak_memory=peak)
     return found.model_dump(mode="json")
-
-
-def _peak_memory() -> int | None:
-    """Bytes that this process had at its peak; Linux's rusage would count the process that started it too."""
-    try:
-        [line] = [text for text in Path("/proc/self/status").read_text().splitlines() if text.startswith("VmHWM:")]
-        return 1024 * int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

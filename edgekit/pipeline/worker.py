@@ -151,7 +151,7 @@ def run_artifact(
             progress(0.8, "measuring latency")
             eager = functools.partial(load_model, Path(model_folder), trust_factory)
             found = _timed(runtime, recorded, baseline, place, eager, second)
-            if not isinstance(runtime, SelfTimed) and _seconds() >= SHORT:
+            if not isinstance(runtime, SelfTimed) and timed_seconds() >= SHORT:
                 progress(0.95, "starting it in a fresh process")
                 found = found.model_copy(update={"start_up": _start_up(target, folder, place, recorded, Path(out))})
         _save({**answers, **second.answers}, Path(out) / ANSWERS)
@@ -182,7 +182,8 @@ def _start_up(target: str, folder: str, place: str, recorded: Reference, out: Pa
     return StartUp.model_validate(process.call(start_up, arguments))
 
 
-def _seconds() -> float:
+def timed_seconds() -> float:
+    """How long each runtime is timed, at least."""
     return float(os.environ.get(SECONDS_VARIABLE, latency.SECONDS))
 
 
@@ -196,7 +197,7 @@ def _timed(
 ) -> Measured:
     """Time a runtime against its baselines, or let it time itself where a clock here would time the way there too."""
     if isinstance(runtime, SelfTimed):
-        own = runtime.clock(_one_image(recorded), _seconds())
+        own = runtime.clock(_one_image(recorded), timed_seconds())
         timed = (
             {CANDIDATE: Timing.model_validate(Latency(runtime.device, own.milliseconds).as_record())}
             if own.milliseconds
@@ -211,7 +212,7 @@ def _timed(
         runtimes[name] = source.load(Path(folder), source.place(place))
     runtimes[PYTORCH] = EagerRuntime(model())
     load = _load()
-    times = latency.measure(runtimes, _one_image(recorded), seconds=_seconds(), answered=second.timed_answer)
+    times = latency.measure(runtimes, _one_image(recorded), seconds=timed_seconds(), answered=second.timed_answer)
     for name, other in runtimes.items():
         if name != CANDIDATE:
             other.close()

@@ -75,7 +75,7 @@ def answer(pack: dict[str, Any], home: Path, place: str, target: str, out: Path)
     start_up: dict[str, float | int | None] = {"open_ms": _since(began)}
     runtime.run(one)
     start_up["first_answer_ms"] = _since(began)
-    start_up["peak_memory"] = _peak_memory()
+    start_up["peak_memory"] = peak_memory()
     facts: dict[str, str] = {}
     answers = Answers(pack["row_axes"])
     failures: dict[str, str] = {}
@@ -119,6 +119,21 @@ def answer(pack: dict[str, Any], home: Path, place: str, target: str, out: Path)
 def first_line(error: Exception) -> str:
     """An error in one line."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:400]
+
+
+def peak_memory() -> int | None:
+    """Bytes that this process had at its peak; Linux's rusage would count the process that started it too."""
+    try:
+        [line] = [text for text in Path("/proc/self/status").read_text().splitlines() if text.startswith("VmHWM:")]
+        return 1024 * int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def _timed(runtime: Any, one: Arrays, seconds: float) -> tuple[dict[str, list[float]], list[Arrays]]:
@@ -166,18 +181,3 @@ def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 def _since(began: float) -> float:
     return 1000.0 * (time.perf_counter() - began)
-
-
-def _peak_memory() -> int | None:
-    """Bytes that this process had at its peak; Linux's rusage would count the process that started it too."""
-    try:
-        [line] = [text for text in Path("/proc/self/status").read_text().splitlines() if text.startswith("VmHWM:")]
-        return 1024 * int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
