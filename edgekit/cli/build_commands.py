@@ -96,7 +96,8 @@ def export(
 
 @app.command(
     epilog="Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
-    "`edgekit quantize --method entropy --calibration photos/`"
+    "`edgekit quantize --method entropy --calibration photos/`\n\n"
+    "`edgekit quantize --place openvino --place qemu:arm64`"
 )
 def quantize(
     model: ModelName = "arr-coc-tiny",
@@ -116,6 +117,7 @@ def quantize(
     reduce_range: Annotated[
         bool, typer.Option("--reduce-range", help="7-bit weights only, for x86 without VNNI (see `edgekit doctor`).")
     ] = False,
+    place: Places = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
     verbose: Verbose = False,
@@ -133,6 +135,7 @@ def quantize(
         method=method,
         calibration=calibration,
         reduce_range=reduce_range,
+        places=place or (),
         output=output,
         fresh=fresh,
         progress=progress_style(as_json or quiet),

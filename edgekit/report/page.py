@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 GLYPHS = {
     "verified": "✓",
     "rejected": "✕",
+    "over budget": "!",
     "not verified here": "?",
     "not judged yet": "…",
     "unreadable": "!",
