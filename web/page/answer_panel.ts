@@ -71,7 +71,7 @@ export class AnswerPanel {
     keep.addEventListener("click", () => { this.kept.set(name, now); });
     const alike = cosine(vector, (kept ?? now).vector);
     const said = kept && kept.picture !== picture
-      ? `Similarity to the first picture: ${alike.toFixed(3)} (cosine; 1 is the same direction, 0 unrelated)`
+      ? `Similarity to the kept picture: ${alike.toFixed(3)} (cosine; 1 is the same direction, 0 unrelated)`
       : "Choose another picture to compare it with this one";
     const pair = createElement("div", [thumbnail((kept ?? now).picture), thumbnail(picture)], { class: "pair" });
     return { content: [pair, createElement("p", said), createElement("p", describe(output), { class: "small" }), keep], said };
