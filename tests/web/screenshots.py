@@ -26,7 +26,8 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touc
 CAMERA = """navigator.mediaDevices.getUserMedia = async () => { const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [640, 480];
   const picture = new Image(); picture.src = document.querySelectorAll("#strip img")[2].src;
-  const draw = () => { canvas.getContext("2d").drawImage(picture, 0, 0, 640, 480); requestAnimationFrame(draw); }; draw();
+  const draw = () => { canvas.getContext("2d").drawImage(picture, 0, 0, 640, 480); requestAnimationFrame(draw); };
+  draw();
   return canvas.captureStream(); };"""
 
 
