@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from edgekit.model.spec import Array
 from tests.web.conftest import DESKTOP, Opener
 from tests.web.driving import serve
 from tests.web.test_page import AXE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import FilePayload
 
 OUTPUTS: dict[str, dict[str, Any]] = {
     "points": {"role": "logits", "classes": ["red", "green", "blue"]},
@@ -29,7 +33,7 @@ PIXEL = """([x, y]) => { const canvas = document.querySelector("#map-a canvas");
 
 def graph() -> bytes:
     """The mean colours of squares of 16 pixels, and what follows from them."""
-    constants = {
+    constants: dict[str, Array] = {
         "channel": np.array([1], np.int64),
         "rows": np.array([1, 2], np.int64),
         "places": np.array([2, 3], np.int64),
@@ -49,7 +53,8 @@ def graph() -> bytes:
     outputs = [info(name, TensorProto.FLOAT, None) for name in OUTPUTS]
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     made = helper.make_graph(nodes, "outputs", inputs, outputs, tensors)
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return bytes(model.SerializeToString())
 
 
 def manifest(bundle: Path) -> bytes:
@@ -63,7 +68,7 @@ def manifest(bundle: Path) -> bytes:
     return json.dumps(described).encode()
 
 
-def half(left: tuple[int, int, int], right: tuple[int, int, int]) -> dict[str, Any]:
+def half(left: tuple[int, int, int], right: tuple[int, int, int]) -> FilePayload:
     """A picture of two halves."""
     picture = Image.new("RGB", (224, 224), right)
     picture.paste(left, (0, 0, 112, 224))
