@@ -1,7 +1,8 @@
 /** Main: connects the query field, the image picker, the runners and the views, and holds the state of the page. */
 import { Bundle, EdgekitError, type Runner, bench, clearCache } from "../src/index";
 import { runtimeFiles } from "../src/session";
-import { bestPlace, clearAnswerLine, showAnswerLine } from "./answer_line";
+import { clearAnswerLine, showAnswerLine } from "./answer_line";
+import { bestPlace } from "./answer_words";
 import { AnswerPanel, hasScores } from "./answer_panel";
 import { Comparison } from "./comparison";
 import { checkRadio, onButton, onChoice } from "./controls";

@@ -1,6 +1,6 @@
 /** ResultPanel: one result in numbers: the tokens saved, the selected patch, the most relevant patches. */
 import type { Result } from "../src/index";
-import { mostRelevant } from "./answer_line";
+import { mostRelevant } from "./answer_words";
 import { context2d, fillDescriptionList, element, createElement } from "./dom";
 import { patchBox } from "./map_renderer";
 import { cssColour } from "./colormap";
