@@ -26,5 +26,5 @@ def test_the_code_has_the_modules_of_the_address() -> None:
 
 
 def test_without_segno_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qr_code.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert qr_code.qr_code(URL) == ""

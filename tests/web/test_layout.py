@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,14 @@ def test_what_was_found_is_said_and_no_milliseconds(open_page: Opener) -> None:
     said = page.locator('[role="status"], [aria-live="polite"], [role="alert"]').all_inner_texts()
     assert any(text.startswith("Found “red circle”: ") for text in said)
     assert not any(" ms" in text for text in said)
+
+
+def test_it_can_be_installed_as_an_app(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    session = page.context.new_cdp_session(page)
+    found = session.send("Page.getAppManifest")
+    assert found["errors"] == []
+    assert json.loads(found["data"])["display"] == "standalone"
 
 
 def test_opened_as_a_file_it_says_what_to_do(browser: Browser, bundle: Path) -> None:
