@@ -21,11 +21,6 @@ interface Shown {
 const AREAS = 6; // classes of points that are listed
 const PLOTTED = [9, 4096] as const; // numbers of values that are plotted
 
-/** Whether a model says how relevant each patch is; a page for another one shows its outputs instead of a map. */
-export function hasScores(manifest: Manifest): boolean {
-  return manifest.outputs.some(({ role }) => role === "scores");
-}
-
 export class AnswerPanel {
   private readonly kept = new Map<string, Kept>();
   private last = new Map<string, Kept>();

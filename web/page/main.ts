@@ -3,7 +3,7 @@ import { Bundle, EdgekitError, type Runner, bench, clearCache } from "../src/ind
 import { runtimeFiles } from "../src/session";
 import { clearAnswerLine, showAnswerLine } from "./answer_line";
 import { bestPlace } from "./answer_words";
-import { AnswerPanel, hasScores } from "./answer_panel";
+import { AnswerPanel } from "./answer_panel";
 import { Comparison } from "./comparison";
 import { checkRadio, onButton, onChoice } from "./controls";
 import {
@@ -23,6 +23,7 @@ import { type ChosenImage, ImagePicker } from "./image_picker";
 import type { View } from "./map_renderer";
 import { MapView } from "./map_view";
 import { keepOffline, loadedUrls } from "./offline";
+import { describePage, needsQuery, takesPicture } from "./purpose";
 import { QueryField } from "./query_field";
 import { ResultPanel } from "./result_panel";
 import { type InferenceResult, RunnerSlot } from "./runner_slot";
@@ -86,16 +87,6 @@ async function start(): Promise<void> {
   updateComparison();
 }
 
-/** Show only what the model has, and say what it does. */
-function describePage(manifest: Bundle["manifest"]): void {
-  const scored = hasScores(manifest);
-  document.body.toggleAttribute("data-no-scores", !scored);
-  document.body.toggleAttribute("data-no-query", !needsQuery({ manifest }));
-  if (scored) return;
-  element("#purpose", HTMLElement).textContent = `Choose a picture, and the model ${manifest.name} answers. It runs in your browser: no picture leaves this device.`;
-  element("h1", HTMLElement).textContent = "What the model sees";
-}
-
 function createSlot(mapView: MapView): RunnerSlot {
   return new RunnerSlot(bundle, {
     onload: onLoaded,
@@ -139,10 +130,6 @@ function onLoaded(runner: Runner): void {
   void keepOffline(loadedUrls(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
 }
 
-function needsQuery({ manifest }: Pick<Bundle, "manifest">): boolean {
-  return manifest.inputs.some((input) => input.kind === "query");
-}
-
 function onImage(chosen: ChosenImage): void {
   hideError();
   picture = chosen.picture;
@@ -165,7 +152,7 @@ function clearResult(): void {
 function submitQuery(): void {
   const { runner } = slot;
   const withoutWords = runner && !runner.encoder;
-  if (!picture || (withoutWords && needsQuery(runner.bundle))) return;
+  if (!picture || (withoutWords && (needsQuery(runner.bundle) || !takesPicture(runner.bundle)))) return;
   const query = withoutWords ? "" : queryField.text;
   if (!withoutWords && query === "") {
     if (runner) showNoAnswer("Type a word, or choose one below the field.");
