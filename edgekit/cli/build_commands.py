@@ -185,17 +185,26 @@ def verify(
 
 @app.command(
     epilog="Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
+    "\n\n`edgekit report --history builds`"
 )
 def report(
     build: BuildFolder = DEFAULT_BUILD,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write JUnit XML too: one test case an artifact and place.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", help="Instead write history.html: all builds below this folder, by their dates."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
     from edgekit import report as reports
 
+    if history is not None:
+        found, page = reports.write_history(history)
+        print(json.dumps(found.as_record(), indent=2) if as_json else page)
+        return
     written = reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
     if junit is not None:
