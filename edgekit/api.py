@@ -20,7 +20,7 @@ from edgekit.analysis.attribution import Attribution
 from edgekit.errors import UsageError
 from edgekit.model.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
-from edgekit.pipeline import given_model, run, signature
+from edgekit.pipeline import bill, given_model, run, signature
 from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
@@ -59,6 +59,7 @@ def export(
     fresh: bool = False,
     places: Iterable[str] = (),
     budget: Iterable[str] = (),
+    bom: bool = False,
     sign: str | Path | None = None,
     progress: Style = "auto",
 ) -> Build:
@@ -84,6 +85,7 @@ def export(
         fresh: Whether to export and judge again although nothing changed.
         places: Further places to judge ONNX artifacts in, for example "openvino" or "ort-cuda@ssh:me@box".
         budget: What artifacts may cost, for example "p50=20ms" or "onnx-int8-static.size=4MB"; more is a verdict.
+        bom: Whether to write a bill of materials, bom.cdx.json (CycloneDX).
         sign: Private ECDSA key (PEM) to sign the build with; what was rejected or failed is not in the signature.
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
 
@@ -98,10 +100,14 @@ def export(
     told = command_of(model, wanted, given, weights=weights, name=name, author=author, licence=licence)
     folder, there, allowed = Path(output) / spec.name, _texts(places), _texts(budget)
     signer = None if sign is None else signature.signer_of(Path(sign))
+    if bom:
+        bill.require_library()
     with shown(progress) as listener:
         build = run.export(spec, wanted, folder, given, listener, fresh, told, there, allowed)
+    if bom:
+        bill.write_bill(build)
     if signer is not None:
-        signature.sign(build, False, signer)
+        signature.sign(build, bom, signer)
     return build
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
     "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
     "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
-    "\n\n`edgekit export -t onnx --sign release.pem`"
+    "\n\n`edgekit export -t onnx --bom --sign release.pem`"
 )
 def export(
     model: ModelName = "arr-coc-tiny",
@@ -73,6 +73,9 @@ def export(
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
     place: Places = None,
     budget: Budgets = None,
+    bom: Annotated[
+        bool, typer.Option("--bom", help="Write a bill of materials too: bom.cdx.json, a CycloneDX ML-BOM.")
+    ] = False,
     sign: Annotated[Path | None, typer.Option("--sign", help="Private ECDSA key (PEM) to sign the build with.")] = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -93,6 +96,7 @@ def export(
         fresh=fresh,
         places=place or (),
         budget=budget or (),
+        bom=bom,
         sign=sign,
         progress=progress_style(as_json or quiet),
     )

@@ -22,6 +22,7 @@ from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import program
 from edgekit.model.folder import CONFIG
+from edgekit.pipeline.bill import BILL
 from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
 RECORDS = {MODEL: CONFIG, REFERENCE: info.INFO, PROGRAM: program.INFO}
-BILL = "bom.cdx.json"
 LARGEST = 1 << 20  # bytes of a statement, a signature or a key; real ones are some KiB
 MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
 
