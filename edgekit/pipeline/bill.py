@@ -157,8 +157,8 @@ def _component(
 def _licence_of(package: str) -> str:
     """What an installed package says of its licence, as an SPDX expression; empty where it says none."""
     try:
-        told = metadata.metadata(package)
-        return told["License-Expression"] if "License-Expression" in told else ""
+        told = metadata.metadata(package).json
+        return str(told.get("license_expression", ""))
     except metadata.PackageNotFoundError:
         return ""
 
