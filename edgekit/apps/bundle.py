@@ -84,6 +84,7 @@ def _chosen(
         manifest = read_artifact(folder)
         if signed is not None:
             signed.require_artifact(folder, manifest)
+            signed.require_results(folder, manifest)  # the limit that a device holds its answers to is made of them
         if reason := _refusal(manifest):
             if targets:
                 raise ArtifactError(f"'{folder}' {reason}, so it goes into no app")

@@ -1,8 +1,9 @@
 """Who made a build: `signature/statement.json` names its records with their hashes, `signature/statement.sig` signs it.
 
 The records are the heads of the build's chains of hashes: each artifact's manifest, config.json, reference.json,
-program.json, and the bill of materials. Of a manifest all is signed but the names of the results, whose numbers are
-others in each run. Nothing of this lies in an artifact, so that a signed build has the same bytes as an unsigned one.
+program.json, and the bill of materials. The results of an artifact are signed apart from the rest of its manifest,
+since each judgement measures other times. Nothing of this lies in an artifact: a signed build has the bytes of an
+unsigned one.
 
 The signature is one of OpenSSF Model Signing, by an ECDSA key; that library's own command checks it too.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import RESULT
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import program
@@ -27,7 +29,7 @@ from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
 from edgekit.storage import door
-from edgekit.storage.files import digest_file, dump_json, scratch, staging
+from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging
 from edgekit.storage.lock import locked
 
 if TYPE_CHECKING:
@@ -55,10 +57,20 @@ class Signed:
     def require_artifact(self, folder: Path, manifest: Manifest) -> None:
         """See that an artifact is one that was signed, in this place, with these verdicts.
 
+        Its results may be others: each judgement measures other times.
+
         Raises:
             ArtifactError: If it is not.
         """
         self.require(f"{folder.name}/{MANIFEST}", _artifact_digest(manifest))
+
+    def require_results(self, folder: Path, manifest: Manifest) -> None:
+        """See that an artifact's results are those that were signed too.
+
+        Raises:
+            ArtifactError: If they are not.
+        """
+        self.require(f"{folder.name}/{RESULT}", _results_digest(manifest))
 
     def require(self, path: str, digest: str) -> None:
         """See that a record is the one that was signed.
@@ -72,8 +84,8 @@ class Signed:
             )
         if self.records[path] != digest:
             raise ArtifactError(
-                f"'{self.root / path}' is not what was signed: it was changed since, or judged otherwise on another "
-                "host; take the build from its author again"
+                f"'{self.root / path}' is not what was signed: it was changed, or `verify` judged the artifact again "
+                "since; take the build from its author again"
             )
 
 
@@ -119,6 +131,7 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
             if there.sha256 != outcome.manifest.sha256:
                 raise ArtifactError(f"'{outcome.path}' was made again by another run, so nothing was signed: run again")
             records[f"{outcome.target}/{MANIFEST}"] = _artifact_digest(there)
+            records[f"{outcome.target}/{RESULT}"] = _results_digest(there)
         if bill:
             records[BILL] = digest_file(build.path / BILL)
         with staging(build.path / FOLDER, _own_files) as staged:
@@ -189,6 +202,10 @@ def _why(error: Exception, key: Path) -> str:
 def _artifact_digest(manifest: Manifest) -> str:
     """Hash of a manifest without the names of its results."""
     return door.seal_of(manifest.model_copy(update={"results": ()}).model_dump(mode="json"))
+
+
+def _results_digest(manifest: Manifest) -> str:
+    return digest_text("\n".join(f"{file.path} {file.sha256}" for file in manifest.results))
 
 
 def _records(root: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from edgekit import apps, report
 from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import Result
-from edgekit.artifact.store import read_artifact
+from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError
 from edgekit.pipeline import run, signature
 from edgekit.pipeline.context import RunContext
@@ -242,6 +242,16 @@ def test_assets_take_only_signed_artifacts(own: Path, keys: tuple[Path, Path], t
     assert apps.write_assets("android", own, app, chosen, key=keys[1]).written
     with pytest.raises(ArtifactError, match=r"'.*executorch-int8/manifest\.json' is not in the build's signature"):
         apps.write_assets("android", own, app, ("executorch-int8",), key=keys[1])
+
+
+def test_an_app_takes_its_limit_from_signed_results_only(
+    own: Path, keys: tuple[Path, Path], tmp_path: Path, reached: list[str]
+) -> None:
+    verdicts = read_artifact(own / "executorch").verdicts
+    amend(own / "executorch", verdicts, [], {"scores-cpu.safetensors": b"others"})
+    assert verified(own, keys[1])["executorch"] == ""
+    with pytest.raises(ArtifactError, match=r"executorch/result\.json' is not what was signed"):
+        apps.write_assets("android", own, toy.android_app(tmp_path / "app"), ("executorch",), key=keys[1])
 
 
 def test_a_word_list_that_the_model_does_not_name_goes_into_no_app(
