@@ -214,6 +214,8 @@ def _verified(
         made = read_artifact(folder)
         if context.signed is not None:
             context.signed.require_artifact(folder, made)
+            if (context.folder(source) / MANIFEST).exists():  # it is timed beside it, asked for or not
+                context.signed.require_artifact(context.folder(source), read_artifact(context.folder(source)))
         if elsewhere_alone:
             return elsewhere.unasked(context, made)
         if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it

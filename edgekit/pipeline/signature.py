@@ -224,9 +224,12 @@ def _records(root: Path) -> dict[str, str]:
 def _key(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            return stream.read(LARGEST)
+            data = stream.read(LARGEST)
     except OSError as error:
         raise UsageError(f"cannot read the key '{path}' ({error.strerror}): name a file in PEM format") from error
+    if b"-----BEGIN" not in data:
+        raise UsageError(f"'{path}' holds no key in PEM format: {MAKE_ONE}")
+    return data
 
 
 def _no_key(path: Path, kind: str, hint: str) -> UsageError:

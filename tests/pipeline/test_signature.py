@@ -236,6 +236,16 @@ def test_an_artifact_that_was_changed_after_it_was_signed_is_refused(
     assert found["torch-mobile"] == ""
 
 
+def test_the_unsigned_source_of_a_signed_artifact_is_not_run_beside_it(
+    own: Path, keys: tuple[Path, Path], reached: list[str]
+) -> None:
+    toy.commit(own / "onnx-int8-dynamic", "onnx-int8-dynamic", {"model.onnx": toy.onnx_model(0.0)})
+    sign(own, keys[0], ("onnx-int8-dynamic",))
+    asked = run.verify(own, QuietListener(), only=("onnx-int8-dynamic",), trust_build=True, key=keys[1])
+    assert "/onnx/manifest.json' is not in the build's signature" in asked["onnx-int8-dynamic"].error
+    assert reached == []
+
+
 def test_assets_take_only_signed_artifacts(own: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     app = toy.android_app(tmp_path / "app")
     chosen = ("executorch", "torch-mobile")
@@ -272,12 +282,15 @@ def test_a_key_that_cannot_be_used_is_one_sentence(
     odd, odd_public = write_keys(tmp_path, "odd", "SECP256K1")
     text = tmp_path / "text"
     text.write_text("hello")
+    broken = tmp_path / "broken"
+    broken.write_text("-----BEGIN PUBLIC KEY-----\nhello\n")
     for key, said in (
         (public, "is a public key: --sign takes the private one"),
         (locked, "has a passphrase, and edgekit asks for none"),
         (rsa, "is no private ECDSA key of P-256, P-384 or P-521"),
         (odd, "is no private ECDSA key"),
-        (text, "is no private ECDSA key"),
+        (text, "holds no key in PEM format"),
+        (Path("/dev/zero"), "holds no key in PEM format"),
         (tmp_path, "cannot read the key"),
         (tmp_path / "none", "cannot read the key"),
     ):
@@ -287,7 +300,8 @@ def test_a_key_that_cannot_be_used_is_one_sentence(
         (private, "is a private key: --key takes the public one"),
         (rsa_public, "is no public ECDSA key"),
         (odd_public, "is no public ECDSA key"),
-        (text, "is no public ECDSA key"),
+        (text, "holds no key in PEM format"),
+        (broken, "is no public ECDSA key"),
         (tmp_path / "none", "cannot read the key"),
     ):
         with pytest.raises(UsageError, match=said):
