@@ -23,7 +23,7 @@ $(VENV)/.export: pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,coreai,executorch,openvino,web,test,docs,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,coreai,executorch,openvino,web,sign,test,docs,dev]'
 	touch $@
 
 # What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.

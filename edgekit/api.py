@@ -10,7 +10,7 @@ edgekit.load(build["onnx"].path).run({"x": x.numpy()})
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,15 @@ from edgekit.analysis.attribution import Attribution
 from edgekit.errors import UsageError
 from edgekit.model.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
-from edgekit.pipeline import given_model, run
+from edgekit.pipeline import bill, given_model, run, signature
 from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.progress import Style, shown
-from edgekit.places.catalogue import elsewhere
+from edgekit.pipeline.ranks import first_that_holds
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
-from edgekit.report.rows import trials_of
 from edgekit.storage.host_errors import as_sentences
 
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ def export(
     fresh: bool = False,
     places: Iterable[str] = (),
     budget: Iterable[str] = (),
+    bom: bool = False,
+    sign: str | Path | None = None,
     progress: Style = "auto",
 ) -> Build:
     """Export a model, prove each artifact against the reference, and write the report.
@@ -85,6 +86,8 @@ def export(
         fresh: Whether to export and judge again although nothing changed.
         places: Further places to judge ONNX artifacts in, for example "openvino" or "ort-cuda@ssh:me@box".
         budget: What artifacts may cost, for example "p50=20ms" or "onnx-int8-static.size=4MB"; more is a verdict.
+        bom: Whether to write a bill of materials, bom.cdx.json (CycloneDX).
+        sign: Private ECDSA key (PEM) to sign the build with; what was rejected or failed is not in the signature.
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
 
     Returns:
@@ -97,8 +100,16 @@ def export(
     spec, wanted, given = given_model.signed(spec, name, author, licence), _names(targets), options or {}
     told = command_of(model, wanted, given, weights=weights, name=name, author=author, licence=licence)
     folder, there, allowed = Path(output) / spec.name, _texts(places), _texts(budget)
+    signer = None if sign is None else signature.signer_of(Path(sign))
+    if bom:
+        bill.require_library()
     with shown(progress) as listener:
-        return run.export(spec, wanted, folder, given, listener, fresh, told, there, allowed)
+        build = run.export(spec, wanted, folder, given, listener, fresh, told, there, allowed)
+    if bom:
+        bill.write_bill(build)
+    if signer is not None:
+        signature.sign(build, bom, signer)
+    return build
 
 
 def quantize(
@@ -132,11 +143,11 @@ def quantize(
         progress: As for `export`.
     """
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
-    wanted, rank = _texts(places), 0
-    further = [elsewhere(place).name for place in wanted]
-    while True:
+    wanted = _texts(places)
+
+    def ranked(rank: int) -> Build:
         given: dict[str, dict[str, object]] = {INT8: {**chosen, **({"rank": rank} if rank else {})}}
-        build = export(
+        return export(
             model,
             example=example,
             targets=(INT8,),
@@ -146,11 +157,8 @@ def quantize(
             places=wanted,
             progress=progress,
         )
-        rank += 1
-        if not further or not _rejected(build[INT8], further):
-            return build
-        if rank >= sum("rank" in trial for trial in trials_of(build.path, INT8)):
-            return build
+
+    return first_that_holds(ranked, INT8, wanted)
 
 
 def verify(
@@ -160,7 +168,8 @@ def verify(
     images: int | None = None,
     targets: Iterable[str] = (),
     budget: Iterable[str] = (),
-    trust_factory: bool = False,
+    trust_build: bool = False,
+    key: str | Path | None = None,
     progress: Style = "auto",
 ) -> Build:
     """Check every artifact's files, run each again, and judge it again.
@@ -171,12 +180,16 @@ def verify(
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
         budget: As for `export`.
-        trust_factory: Whether the factory that the build names may run although its source is not the one that the
-            build recorded; it is then also looked for in the working directory.
+        trust_build: Whether code of the build may run: its factory although its source is not the one that the build
+            recorded (it is then also looked for in the working directory), and the program that a model given in memory
+            left there.
+        key: Public ECDSA key (PEM) of whoever must have signed the build; None asks for no signature.
         progress: As for `export`.
     """
+    there, only, allowed = _texts(places), _names(targets), _texts(budget)
+    public = None if key is None else Path(key)
     with shown(progress) as listener:
-        return run.verify(Path(build), listener, _texts(places), images, _names(targets), _texts(budget), trust_factory)
+        return run.verify(Path(build), listener, there, images, only, allowed, trust_build, public)
 
 
 def pack(
@@ -186,6 +199,7 @@ def pack(
     places: Iterable[str],
     images: int | None = None,
     targets: Iterable[str] = (),
+    trust_build: bool = False,
     progress: Style = "auto",
 ) -> tuple[str, ...]:
     """Pack ONNX artifacts, questions and a runner for a host that nobody here can log in to.
@@ -198,25 +212,29 @@ def pack(
         places: Runtimes, for example "ort-cuda".
         images: As for `verify`.
         targets: Names and groups; empty means all that places take.
+        trust_build: As for `verify`.
         progress: As for `export`.
 
     Returns:
         The targets in the pack.
     """
     with shown(progress) as listener:
-        return run.pack(Path(build), Path(output), listener, _texts(places), images, _names(targets))
+        return run.pack(Path(build), Path(output), listener, _texts(places), images, _names(targets), trust_build)
 
 
-def import_result(build: str | Path, result: str | Path, *, progress: Style = "auto") -> Build:
+def import_result(
+    build: str | Path, result: str | Path, *, trust_build: bool = False, progress: Style = "auto"
+) -> Build:
     """Judge what a pack's runner brought back, and write it into the build's report.
 
     Args:
         build: The build that was packed.
         result: The result.zip.
+        trust_build: As for `verify`.
         progress: As for `export`.
     """
     with shown(progress) as listener:
-        return run.import_result(Path(build), Path(result), listener)
+        return run.import_result(Path(build), Path(result), listener, trust_build)
 
 
 def record(
@@ -273,26 +291,11 @@ def _names(targets: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _rejected(outcome: TargetOutcome, places: Collection[str]) -> bool:
-    return any(place.place in places and place.status == "rejected" for place in outcome.places)
-
-
 def _texts(given: Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 __all__ = [
-    "Build",
-    "LoadedArtifact",
-    "TargetInfo",
-    "TargetOutcome",
-    "explain",
-    "export",
-    "import_result",
-    "load",
-    "pack",
-    "quantize",
-    "record",
-    "targets",
-    "verify",
-]
+    "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome", "explain", "export", "import_result", "load", "pack",
+    "quantize", "record", "targets", "verify",
+]  # fmt: skip

@@ -21,11 +21,12 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ModelError, RecordError, UsageError
 from edgekit.model.module import Axes
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
-from edgekit.pipeline import run
+from edgekit.pipeline import run, signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.store import read_reference
 from edgekit.testing import small_model
 from tests import notebook
+from tests.keys import NO_LIBRARY, write_keys
 
 PICTURES = ("images", "queries")
 
@@ -160,6 +161,22 @@ def test_verifying_judges_again(built: Build) -> None:
     assert (again["onnx"].status, again["onnx"].reused) == ("verified", False)
     with pytest.raises(ArtifactError, match="make one with `edgekit export`"):
         edgekit.verify(built.path.parent, progress="none")
+
+
+@NO_LIBRARY
+def test_a_signature_holds_after_the_artifact_was_judged_again_and_not_for_another_verdict(
+    built: Build, tmp_path: Path
+) -> None:
+    private, public = write_keys(tmp_path, "release")
+    signed = factory(built.path.parent, sign=private)
+    assert signed["onnx"].reused
+    again = edgekit.verify(built.path, key=public, progress="none")
+    assert again["onnx"].status == "verified"
+    vouched = signature.require_signed(built.path, public)
+    made = read_artifact(built.path / "onnx")
+    vouched.require_artifact(built.path / "onnx", made)
+    with pytest.raises(ArtifactError, match="is not what was signed"):
+        vouched.require_artifact(built.path / "onnx", made.model_copy(update={"verdicts": ()}))
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,10 @@ def test_ci_tests_every_python_that_is_declared() -> None:
 def test_releases_are_published_by_trusted_publishing() -> None:
     jobs = loaded(ROOT / ".github/workflows/release.yml")["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
-    assert "permissions" not in jobs["build"]  # what builds cannot publish
+    assert "permissions" not in jobs["build"]  # what builds cannot publish, and cannot say what was built
+    assert (jobs["build"]["needs"], jobs["attest"]["needs"], jobs["publish"]["needs"]) == ("test", "build", "attest")
+    assert jobs["attest"]["permissions"] == {"id-token": "write", "attestations": "write"}
+    assert any("attest-build-provenance" in step["uses"] for step in jobs["attest"]["steps"])
     (publisher,) = (step for step in jobs["publish"]["steps"] if "pypi-publish" in step["uses"])
     assert "with" not in publisher
 

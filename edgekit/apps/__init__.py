@@ -31,7 +31,12 @@ PLATFORMS: Mapping[str, Platform] = {"android": android.PLATFORM, "ios": apple.P
 
 @as_sentences()
 def write_assets(
-    platform: str, build: Path, app: Path, targets: tuple[str, ...] = (), trust_factory: bool = False
+    platform: str,
+    build: Path,
+    app: Path,
+    targets: tuple[str, ...] = (),
+    trust_build: bool = False,
+    key: Path | None = None,
 ) -> Outcome:
     """Write a build's verified artifacts into an app.
 
@@ -40,19 +45,25 @@ def write_assets(
         build: The build folder of a model, `build/<model>`.
         app: The app: an Android app module, or the folder of an Xcode project or Swift package.
         targets: Which artifacts; empty means all verified ones that the platform's library can run.
-        trust_factory: Whether the build's factory may run although its source is not the recorded one.
+        trust_build: Whether code that the build names or brings may run.
+        key: Public key of whoever must have signed the build; None asks for no signature.
 
     Raises:
         UsageError: An unknown platform, a folder that is no app, or a file in the way that edgekit did not write.
         ArtifactError: An artifact that is missing, damaged, rejected or was never judged.
     """
-    name, files, notes = _planned(platform, build, app, targets, trust_factory)
+    name, files, notes = _planned(platform, build, app, targets, trust_build, key)
     return sync.sync(app, name, files, notes)
 
 
 @as_sentences()
 def check_assets(
-    platform: str, build: Path, app: Path, targets: tuple[str, ...] = (), trust_factory: bool = False
+    platform: str,
+    build: Path,
+    app: Path,
+    targets: tuple[str, ...] = (),
+    trust_build: bool = False,
+    key: Path | None = None,
 ) -> tuple[str, ...]:
     """What `write` would change, one sentence a file; empty where the app is up to date.
 
@@ -60,16 +71,16 @@ def check_assets(
         UsageError: As for `write`.
         ArtifactError: Likewise.
     """
-    name, files, _ = _planned(platform, build, app, targets, trust_factory)
+    name, files, _ = _planned(platform, build, app, targets, trust_build, key)
     return sync.differences(app, name, files)
 
 
 def _planned(
-    platform: str, build: Path, app: Path, targets: tuple[str, ...], trust_factory: bool
+    platform: str, build: Path, app: Path, targets: tuple[str, ...], trust_build: bool, key: Path | None
 ) -> tuple[str, dict[str, Content], tuple[str, ...]]:
     if platform not in PLATFORMS:
         raise UsageError(f"no platform '{platform}': possible are {', '.join(PLATFORMS)}")
     kind = PLATFORMS[platform]
     kind.require_app(app)
-    bundle = plan(build, kind, targets, trust_factory)
+    bundle = plan(build, kind, targets, trust_build, key)
     return bundle.name, kind.files(bundle, app), bundle.notes

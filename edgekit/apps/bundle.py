@@ -8,9 +8,10 @@ from edgekit.apps.records import Bundle, Content, Model, Platform, content_diges
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
 from edgekit.errors import ArtifactError, ExportError
-from edgekit.model.folder import recorded_weights
-from edgekit.model.source import load_model
+from edgekit.model.folder import read_config, recorded_weights
+from edgekit.model.source import load_builds_model
 from edgekit.pipeline.context import MODEL, REFERENCE
+from edgekit.pipeline.signature import Signed, require_signed
 from edgekit.reference import golden
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import reference_of
@@ -24,13 +25,16 @@ the host that proved the artifact, so fp32 gets the limit of a delegate."""
 MARGIN = 2.0  # and at least so many times what was measured here
 
 
-def plan(build: Path, platform: Platform, targets: tuple[str, ...], trust_factory: bool = False) -> Bundle:
+def plan(
+    build: Path, platform: Platform, targets: tuple[str, ...], trust_build: bool = False, key: Path | None = None
+) -> Bundle:
     """Choose and describe what goes into an app; nothing is written.
 
     Raises:
         ArtifactError: An artifact that was asked for is missing, damaged, rejected or never judged, or none is left.
     """
-    chosen, notes = _chosen(build, platform, targets)
+    signed = None if key is None else require_signed(build, key)
+    chosen, notes = _chosen(build, platform, targets, signed)
     recorded = reference_of(build / REFERENCE, recorded_weights(build / MODEL))
     files: dict[str, Content] = {}
     models = []
@@ -40,8 +44,9 @@ def plan(build: Path, platform: Platform, targets: tuple[str, ...], trust_factor
         published = manifest.model_copy(update={"results": ()})
         files[f"{manifest.target}/manifest.json"] = manifest_text(published).encode()
         models.append(_model(manifest, folder))
-    files |= {name: build / MODEL / name for name in WORDS if (build / MODEL / name).is_file()}
-    vectors, note = _golden(build, trust_factory)
+    named = read_config(build / MODEL)["files"]
+    files |= {name: build / MODEL / name for name in WORDS if name in named}
+    vectors, note = _golden(build, trust_build)
     files |= vectors
     name = models[0].manifest.name
     index = {
@@ -65,7 +70,7 @@ def plan(build: Path, platform: Platform, targets: tuple[str, ...], trust_factor
 
 
 def _chosen(
-    build: Path, platform: Platform, targets: tuple[str, ...]
+    build: Path, platform: Platform, targets: tuple[str, ...], signed: Signed | None
 ) -> tuple[list[tuple[Manifest, Path]], tuple[str, ...]]:
     unknown = [t for t in targets if t not in platform.targets]
     if unknown:
@@ -77,6 +82,9 @@ def _chosen(
         if not targets and not (folder / MANIFEST).is_file():
             continue
         manifest = read_artifact(folder)
+        if signed is not None:
+            signed.require_artifact(folder, manifest)
+            signed.require_results(folder, manifest)  # the limit that a device holds its answers to is made of them
         if reason := _refusal(manifest):
             if targets:
                 raise ArtifactError(f"'{folder}' {reason}, so it goes into no app")
@@ -130,15 +138,16 @@ def _measured(manifest: Manifest, folder: Path) -> float:
     return max((value for value in wanted if value is not None), default=0.0)
 
 
-def _golden(build: Path, trust_factory: bool) -> tuple[dict[str, Content], tuple[str, ...]]:
+def _golden(build: Path, trust_build: bool) -> tuple[dict[str, Content], tuple[str, ...]]:
     """Golden vectors on the images on which mistakes of preprocessing show most, and one that a library has to resize.
 
     Where there are none, a note says why.
     """
     from edgekit.runtime.eager import EagerRuntime
 
-    spec = load_model(build / MODEL, trust_factory)
-    words, answer = golden.read_words(build / MODEL), EagerRuntime(spec).run
+    spec = load_builds_model(build / MODEL, trust_build)
+    words = golden.read_words(build / MODEL) if set(WORDS[:2]) <= set(spec.files) else None
+    answer = EagerRuntime(spec).run
     try:
         cases = golden.choose_golden(spec, build / REFERENCE, words, answer)
     except ExportError as error:

@@ -1,7 +1,8 @@
 """What was asked of a build and what became of each target: `run.json` in the build folder.
 
 An artifact that could not be made leaves no folder, so that only this record knows it was asked for. It holds the
-command and the time of the last run and belongs to no artifact: nothing in it is hashed.
+command and the time of the last run and belongs to no artifact: nothing in it is hashed, and no verdict rests on it.
+What it says was not made is shown as such, whatever an earlier run left; what it says is verified is not.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgekit.artifact.fact import Fact
+from edgekit.storage import door
 from edgekit.storage.files import dump_json, write_text
 
 RUN = "run.json"
@@ -57,7 +59,7 @@ class RunRecord(BaseModel):
 def read_run(folder: Path) -> RunRecord:
     """The record of a build; an empty one where there is none or it cannot be read."""
     try:
-        return RunRecord.model_validate_json((folder / RUN).read_bytes())
+        return RunRecord.model_validate_json(door.read_bytes(folder, RUN))
     except (OSError, ValidationError, ValueError):
         return RunRecord()
 

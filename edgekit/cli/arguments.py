@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from edgekit.cli.completion import model_names, place_names, target_names
+from edgekit.errors import UsageError
 
 CLEAN, USER_ERROR, REJECTED, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
@@ -31,12 +32,19 @@ Verbose = Annotated[
     bool, typer.Option("-v", VERBOSE, help="Print the whole report of what failed, beside its sentence.")
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is not verified, and errors.")]
-TrustFactory = Annotated[
+TrustBuild = Annotated[
     bool,
     typer.Option(
-        "--trust-factory",
-        help="Run the build's factory although its source is not the recorded one; look in the working directory too.",
+        "--trust-build",
+        help="Run the build's code: its factory although its source is not the recorded one, its captured program.",
     ),
+]
+Key = Annotated[
+    Path | None,
+    typer.Option("--key", help="Public ECDSA key (PEM): the build must be signed by it, as it lies there."),
+]
+RequireSignature = Annotated[
+    bool, typer.Option("--require-signature", help="Refuse to go on without --key: for scripts and projects.")
 ]
 BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
 Places = Annotated[
@@ -68,3 +76,14 @@ ModelName = Annotated[
         help="Preset, path of a checkpoint or an ONNX file, or package.module:factory.", autocompletion=model_names
     ),
 ]
+
+
+def required(key: Path | None, needed: bool) -> Path | None:
+    """The key that a signature must be by; None where none is asked for.
+
+    Raises:
+        UsageError: If a signature is needed and no key is named.
+    """
+    if needed and key is None:
+        raise UsageError("--require-signature needs --key PUB: the public key of whoever signs these builds")
+    return key

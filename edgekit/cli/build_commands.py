@@ -19,12 +19,15 @@ from edgekit.cli.arguments import (
     Chosen,
     Images,
     Json,
+    Key,
     ModelName,
     Places,
     Quiet,
-    TrustFactory,
+    RequireSignature,
+    TrustBuild,
     Verbose,
     app,
+    required,
 )
 from edgekit.cli.completion import among, int8_values, option_values, selections
 from edgekit.errors import UsageError
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
     "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
     "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
+    "\n\n`edgekit export -t onnx --bom --sign release.pem`"
 )
 def export(
     model: ModelName = "arr-coc-tiny",
@@ -69,6 +73,10 @@ def export(
     fresh: Annotated[bool, typer.Option("--fresh", help="Export and judge again although nothing changed.")] = False,
     place: Places = None,
     budget: Budgets = None,
+    bom: Annotated[
+        bool, typer.Option("--bom", help="Write a bill of materials too: bom.cdx.json, a CycloneDX ML-BOM.")
+    ] = False,
+    sign: Annotated[Path | None, typer.Option("--sign", help="Private ECDSA key (PEM) to sign the build with.")] = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -88,6 +96,8 @@ def export(
         fresh=fresh,
         places=place or (),
         budget=budget or (),
+        bom=bom,
+        sign=sign,
         progress=progress_style(as_json or quiet),
     )
     _show_reports(build, verbose)
@@ -154,7 +164,7 @@ def quantize(
 @app.command(
     epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
     "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
-    "\n\n`edgekit verify build/mine --trust-factory`"
+    "\n\n`edgekit verify build/mine --trust-build`\n\n`edgekit verify build/theirs --key release.pub`"
 )
 def verify(
     build: BuildFolder = DEFAULT_BUILD,
@@ -162,7 +172,9 @@ def verify(
     budget: Budgets = None,
     images: Images = None,
     target: Chosen = None,
-    trust_factory: TrustFactory = False,
+    trust_build: TrustBuild = False,
+    key: Key = None,
+    require_signature: RequireSignature = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -177,68 +189,13 @@ def verify(
         images=images,
         targets=target or (),
         budget=budget or (),
-        trust_factory=trust_factory,
+        trust_build=trust_build,
+        key=required(key, require_signature),
         progress=progress_style(as_json or quiet),
     )
+    if key is not None and not as_json and not quiet and all(outcome.status != "failed" for outcome in found.outcomes):
+        print(f"signed by '{key}'")
     conclude(found, as_json, quiet)
-
-
-@app.command(
-    epilog="Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
-    "\n\n`edgekit report --history builds`"
-)
-def report(
-    build: BuildFolder = DEFAULT_BUILD,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", help="Write JUnit XML too: one test case an artifact and place.")
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option("--history", help="Instead write history.html: all builds below this folder, by their dates."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
-    from edgekit import report as reports
-
-    if history is not None:
-        found, page = reports.write_history(history)
-        print(json.dumps(found.as_record(), indent=2) if as_json else page)
-        return
-    written = reports.write_report(build)
-    paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
-    if junit is not None:
-        reports.write_junit(written.study, junit)
-        paths.append(str(junit))
-    print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
-
-
-@app.command(
-    epilog="Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
-    "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`"
-)
-def diff(
-    before: Annotated[Path, typer.Argument(help="The build to compare with: a model's build folder.")],
-    after: Annotated[Path, typer.Argument(help="The build in question.")],
-    size: Annotated[float, typer.Option(min=0, help="Percent that an artifact may grow.")] = 1.0,
-    speed: Annotated[float, typer.Option(min=0, help="Percent that its ratio to a baseline may fall.")] = 20.0,
-    accuracy: Annotated[
-        float, typer.Option(min=0, help="Percent of its limit that a number may move; verdicts may never fall.")
-    ] = 10.0,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
-    from edgekit.report.change import Allowed
-    from edgekit.report.difference import compare_builds
-
-    found = compare_builds(before, after, Allowed(size / 100, speed / 100, accuracy / 100))
-    if as_json:
-        print(json.dumps(found.as_record(), indent=2))
-    else:
-        print(found.as_markdown() if markdown else "\n".join(found.lines))
-    if found.worse:
-        sys.exit(REJECTED)
 
 
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")

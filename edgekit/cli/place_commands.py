@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, app
+from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, app
 from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import place_names
 from edgekit.errors import UsageError
@@ -44,6 +44,7 @@ def pack(
     target: Chosen = None,
     images: Images = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The zip file to write.")] = Path("pack.zip"),
+    trust_build: TrustBuild = False,
     as_json: Json = False,
 ) -> None:
     """Pack artifacts, questions and a runner for a host that nobody here can log in to."""
@@ -52,7 +53,13 @@ def pack(
     if not place:
         raise UsageError("name what will run there with --place, for example --place ort-cuda; see `edgekit places`")
     packed = api.pack(
-        build, output, places=place, images=images, targets=target or (), progress=progress_style(as_json)
+        build,
+        output,
+        places=place,
+        images=images,
+        targets=target or (),
+        trust_build=trust_build,
+        progress=progress_style(as_json),
     )
     if as_json:
         print(json.dumps({"pack": str(output), "targets": packed, "bytes": output.stat().st_size}))
@@ -72,6 +79,7 @@ def import_(
     name: Annotated[
         str | None, typer.Option("--name", help="What the report calls a phone's result, for example pixel-8-onnx.")
     ] = None,
+    trust_build: TrustBuild = False,
     as_json: Json = False,
 ) -> None:
     """Judge what a pack's runner brought back, or check what a phone found, and show it in the build's report."""
@@ -81,7 +89,8 @@ def import_(
     if result.suffix != ".json":
         if name is not None:
             raise UsageError("--name is for a phone's result.json: a pack's result has the names of its places")
-        conclude(api.import_result(build, result, progress=progress_style(as_json)), as_json)
+        found = api.import_result(build, result, trust_build=trust_build, progress=progress_style(as_json))
+        conclude(found, as_json)
         return
     if name is None:
         raise UsageError("say with --name what the report calls it, for example --name pixel-8-onnx")

@@ -10,7 +10,18 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli.arguments import CLEAN, DEFAULT_BUILD, REJECTED, BuildFolder, Json, TrustFactory, app
+from edgekit.cli.arguments import (
+    CLEAN,
+    DEFAULT_BUILD,
+    REJECTED,
+    BuildFolder,
+    Json,
+    Key,
+    RequireSignature,
+    TrustBuild,
+    app,
+    required,
+)
 from edgekit.cli.completion import among, target_names
 from edgekit.cli.qr_code import qr_code
 
@@ -97,7 +108,8 @@ def _reachable(url: str) -> tuple[str, ...]:
 
 @app.command(
     epilog="Examples:\n\n`edgekit assets android build/arr-coc-tiny --into mobile/android/sample`\n\n"
-    "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`"
+    "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`\n\n"
+    "`edgekit assets ios build/arr-coc-tiny --into MyApp --key release.pub --require-signature`"
 )
 def assets(
     platform: Annotated[str, typer.Argument(help="android or ios.", autocompletion=among("android", "ios"))],
@@ -108,17 +120,20 @@ def assets(
         typer.Option("-t", "--target", help="Which artifacts; default: all that fit.", autocompletion=target_names),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 3 if the app is stale.")] = False,
-    trust_factory: TrustFactory = False,
+    trust_build: TrustBuild = False,
+    key: Key = None,
+    require_signature: RequireSignature = False,
     as_json: Json = False,
 ) -> None:
     """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
     from edgekit import apps
 
+    asked = (platform, build, into, tuple(target or ()), trust_build, required(key, require_signature))
     if check:
-        stale = apps.check_assets(platform, build, into, tuple(target or ()), trust_factory)
+        stale = apps.check_assets(*asked)
         print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
         sys.exit(REJECTED if stale else CLEAN)
-    done = apps.write_assets(platform, build, into, tuple(target or ()), trust_factory)
+    done = apps.write_assets(*asked)
     if as_json:
         print(json.dumps({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes}))
         return

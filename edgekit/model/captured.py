@@ -65,13 +65,22 @@ def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
     }
 
 
+def holds_program(config: Mapping[str, Any]) -> bool:
+    """Whether a model folder's model is a captured program.
+
+    Opening one can run code of whoever wrote it: torch.export unpickles constants, evaluates expressions and conditions
+    that are texts in it, and calls the functions that its nodes name.
+    """
+    return not config["factory"] and onnx_file.FILE not in config["files"]
+
+
 def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
     """The model of a folder that `write_captured` wrote."""
     sets = {name: _reader(folder / SETS[name], described) for name, described in config["captured"]["sets"].items()}
     calibration = sets.get("calibration")
     return ModelSpec(
         name=config["name"],
-        module=_module(folder),
+        module=_module(config, folder),
         inputs=tuple(Input(**{**i, "shape": tuple(i["shape"])}) for i in config["inputs"]),
         outputs=tuple(
             Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]
@@ -85,8 +94,8 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
     )
 
 
-def _module(folder: Path) -> torch.nn.Module:
-    if (folder / onnx_file.FILE).is_file():
+def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
+    if not holds_program(config):
         return onnx_file.module_of(folder / onnx_file.FILE)
     module = load_program(folder / GRAPH).exported.module()
     for part in module.modules():

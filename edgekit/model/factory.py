@@ -27,7 +27,7 @@ from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import digest_file, digest_text
 
 SHIPPED = "edgekit.arrcoc.presets"
-TRUST = "run with --trust-factory if you trust this build and the code in your working directory"
+TRUST = "run with --trust-build if you trust this build and the code in your working directory"
 
 
 def named(factory: str) -> ModelSpec:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CheckpointError, ModelError, UsageError
 from edgekit.model import checkpoint, factory, own_operators, transformers_folder
-from edgekit.model.captured import GRAPH, read_captured, write_captured
+from edgekit.model.captured import GRAPH, holds_program, read_captured, write_captured
 from edgekit.model.contract import checked
 from edgekit.model.folder import CONFIG, own_files, read_config
 from edgekit.model.onnx_file import Ranges, spec_of_onnx
@@ -127,12 +127,31 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
             write_text(staged / CONFIG, sealed(config))
 
 
-def load_model(folder: Path, trust_factory: bool = False) -> ModelSpec:
+def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
+    """The model of a build that somebody else may have made: it runs no code of theirs without the user's word.
+
+    Args:
+        folder: The build's model folder.
+        trusted: Whether the user trusts the build.
+
+    Raises:
+        ModelError: As for `load_model`, and if the model is a captured program and the build is not trusted.
+        CheckpointError: As for `load_model`.
+    """
+    if not trusted and holds_program(read_config(folder)):
+        raise ModelError(
+            f"the model in '{folder}' was given in memory and lies there as a program, which can run code of whoever "
+            "made the build: run with --trust-build if you made it or trust them"
+        )
+    return load_model(folder, trusted)
+
+
+def load_model(folder: Path, trust_build: bool = False) -> ModelSpec:
     """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
 
     Args:
         folder: The model folder.
-        trust_factory: Whether its factory may run although its source is not the recorded one (see `factory.recorded`).
+        trust_build: Whether its factory may run although its source is not the recorded one (see `factory.recorded`).
 
     Raises:
         ModelError: If the folder is not a model folder, was changed, or its factory may not run.
@@ -147,7 +166,7 @@ def load_model(folder: Path, trust_factory: bool = False) -> ModelSpec:
     if name.startswith(transformers_folder.PREFIX):
         spec = checked(transformers_folder.spec_of_files({file: folder / file for file in files}))
     else:
-        spec = factory.recorded(name, config.get("factory_sha256", ""), trust_factory)
+        spec = factory.recorded(name, config.get("factory_sha256", ""), trust_build)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import StepListener
 from edgekit.pipeline.process import Limits, limits_for
 from edgekit.reference.store import Reference
 from edgekit.target import Target
+
+if TYPE_CHECKING:
+    from edgekit.pipeline.signature import Signed
 
 MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
 
@@ -26,7 +30,8 @@ class RunContext:
         recorded: The reference.
         listener: Told what happens.
         fresh: Whether to do again what is done and unchanged.
-        trust_factory: Whether the build's factory may run although its source is not the recorded one.
+        trust_build: Whether code that the build names or brings may run.
+        signed: What the build's signature vouches for; None where none was asked for.
     """
 
     spec: ModelSpec
@@ -35,7 +40,8 @@ class RunContext:
     recorded: Reference
     listener: StepListener
     fresh: bool
-    trust_factory: bool = False
+    trust_build: bool = False
+    signed: Signed | None = None
 
     @property
     def limits(self) -> Limits:

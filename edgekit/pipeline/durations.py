@@ -6,17 +6,20 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from edgekit.storage import door
 from edgekit.storage.files import dump_json, write_text
 
 DURATIONS = "durations.json"
+LONGEST = 1e7  # seconds; a worker is stopped long before
 
 
 def read_durations(cache: Path) -> dict[str, float]:
-    """Seconds by target; empty where nothing usable was written."""
+    """Seconds by target; empty where nothing usable was written. They are estimates: nothing is decided by them."""
     try:
-        found = json.loads((cache / DURATIONS).read_text())
-        return {str(target): float(seconds) for target, seconds in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        found = json.loads(door.read_bytes(cache, DURATIONS))
+        told = [(target, seconds) for target, seconds in found.items() if isinstance(seconds, int | float)]
+        return {target: float(seconds) for target, seconds in told if 0 <= seconds < LONGEST}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 

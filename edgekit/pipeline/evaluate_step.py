@@ -168,7 +168,7 @@ def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out
         "out": out,
         "baseline": [target.source, str(baseline)] if same is not None and (baseline / MANIFEST).is_file() else None,
         "model_folder": str(context.folder(MODEL)),
-        "trust_factory": context.trust_factory,
+        "trust_build": context.trust_build,
         "images": sample_of(made, place),
     }
 

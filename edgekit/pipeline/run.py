@@ -22,7 +22,7 @@ from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.model import onnx_file
 from edgekit.model.folder import model_digest, recorded_weights
 from edgekit.model.program import Capture, program_matches, require_whole, save_program
-from edgekit.model.source import load_model, save_model
+from edgekit.model.source import load_builds_model, save_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked, budgets, elsewhere
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
@@ -30,17 +30,14 @@ from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
-from edgekit.pipeline.parts import parts_of
+from edgekit.pipeline.plan import Options, made_from_onnx, planned
+from edgekit.pipeline.signature import require_signed
 from edgekit.pipeline.variants import made_and_evaluated
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.lock import locked
-from edgekit.target import Target
-
-Options = Mapping[str, Mapping[str, object]]
-"""Options as a user gave them, by target and name."""
 
 
 @as_sentences()
@@ -75,7 +72,7 @@ def export(
     targets, _ = registry.loadable()
     further, allowed = elsewhere.places_of(places), budgets.parsed(budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
-    possible = _made_from_onnx(targets) if from_onnx and not wanted else targets
+    possible = made_from_onnx(targets) if from_onnx and not wanted else targets
     order, chosen, brought = planned(possible, wanted, options)
     record = asked.started(command)
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
@@ -106,39 +103,6 @@ def export(
         return Build(tuple(outcomes.values()), root, recorded.device)
 
 
-def planned(
-    targets: Mapping[str, Target], wanted: tuple[str, ...], options: Options
-) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
-    """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
-
-    Raises:
-        EdgekitError: For an unknown target or option, an impossible value, or a library that is not installed.
-    """
-    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
-        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
-    for one in wanted:
-        if one not in targets and one in registry.available():
-            registry.find(one)  # a broken plug-in that was asked for says why
-    selected = registry.select_targets(wanted, targets) if wanted else _installed(targets)
-    brought = parts_of(selected, targets, options)
-    order = registry.ordered((*selected, *brought), targets)
-    for target in order if wanted else ():
-        registry.require(target, targets[target])
-    _check_options(options, order, targets)
-    typed = {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
-    return order, typed, brought
-
-
-def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:
-    for name in options:
-        if name not in targets:
-            registry.select_targets((name,), targets)  # says what is near
-        if name not in order:
-            raise UsageError(
-                f"options given for a target that is not selected: {name}; selected are {', '.join(order)}"
-            )
-
-
 @as_sentences()
 def verify(
     root: Path,
@@ -147,7 +111,8 @@ def verify(
     images: int | None = None,
     only: Sequence[str] = (),
     budget: Sequence[str] = (),
-    trust_factory: bool = False,
+    trust_build: bool = False,
+    key: Path | None = None,
 ) -> Build:
     """Check every artifact's files and judge it again.
 
@@ -158,13 +123,14 @@ def verify(
         images: How many evaluation inputs are asked in further places; None for all.
         only: Targets; empty means all that are there.
         budget: What artifacts may cost.
-        trust_factory: Whether the build's factory may run although its source is not the recorded one.
+        trust_build: Whether code that the build names or brings may run (`edgekit.model.source.load_builds_model`).
+        key: Public key of whoever must have signed the build; None asks for no signature.
 
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
     further, allowed = elsewhere.places_of(places), budgets.parsed(budget, registry.loadable()[0])
-    with _build(root, listener, only, trust_factory) as (context, names):
+    with _build(root, listener, only, trust_build, key) as (context, names):
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
@@ -183,7 +149,13 @@ def verify(
 
 @as_sentences()
 def pack(
-    root: Path, path: Path, listener: Listener, places: Sequence[str], images: int | None, only: Sequence[str] = ()
+    root: Path,
+    path: Path,
+    listener: Listener,
+    places: Sequence[str],
+    images: int | None,
+    only: Sequence[str] = (),
+    trust_build: bool = False,
 ) -> tuple[str, ...]:
     """Write a pack of a build's artifacts; returns the targets in it.
 
@@ -191,18 +163,18 @@ def pack(
         EdgekitError: As `verify`, and where nothing can be packed or `path` cannot be written.
     """
     there = elsewhere.places_of(places)
-    with _build(root, listener, only) as (context, names):
+    with _build(root, listener, only, trust_build) as (context, names):
         return elsewhere.pack(context, names, there, images, path)
 
 
 @as_sentences()
-def import_result(root: Path, path: Path, listener: Listener) -> Build:
+def import_result(root: Path, path: Path, listener: Listener, trust_build: bool = False) -> Build:
     """Judge what a pack's runner brought back, and write the report.
 
     Raises:
         EdgekitError: As `verify`, and where the result cannot be used or is of other artifacts.
     """
-    with _build(root, listener, ()) as (context, _):
+    with _build(root, listener, (), trust_build) as (context, _):
         outcomes = elsewhere.imported(context, path)
         for outcome in outcomes.values():
             listener.finished(outcome)
@@ -212,7 +184,7 @@ def import_result(root: Path, path: Path, listener: Listener) -> Build:
 
 @contextmanager
 def _build(
-    root: Path, listener: Listener, only: Sequence[str], trust_factory: bool = False
+    root: Path, listener: Listener, only: Sequence[str], trust_build: bool, key: Path | None = None
 ) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
     """A build that is there, held against other runs: its context, and the names of its artifacts, sources first."""
     targets, _ = registry.loadable()
@@ -225,10 +197,11 @@ def _build(
     if lacking := [name for name in chosen if name not in there]:
         raise UsageError(f"no artifact of '{lacking[0]}' in '{root}': there are {', '.join(there)}")
     with locked(root, lambda: listener.progress(MODEL, 0.0, f"waiting for another run in '{root}'")):
-        spec = load_model(root / MODEL, trust_factory)
+        signed = None if key is None else require_signed(root, key)
+        spec = load_builds_model(root / MODEL, trust_build)
         require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
-        context = RunContext(spec, root, targets, recorded, listener, fresh=True, trust_factory=trust_factory)
+        context = RunContext(spec, root, targets, recorded, listener, True, trust_build, signed)
         yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
 
 
@@ -238,6 +211,10 @@ def _verified(
     folder, source = context.folder(name), context.targets[name].source
     try:
         made = read_artifact(folder)
+        if context.signed is not None:
+            context.signed.require_artifact(folder, made)
+            if (context.folder(source) / MANIFEST).exists():  # it is timed beside it, asked for or not
+                context.signed.require_artifact(context.folder(source), read_artifact(context.folder(source)))
         if elsewhere_alone:
             return elsewhere.unasked(context, made)
         if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
@@ -245,20 +222,6 @@ def _verified(
         return _outcome(context, made, evaluate(context, name, made))
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error))
-
-
-def _made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
-    """The targets that an ONNX file can become: those that take one, and all that is made from these."""
-    found: dict[str, Target] = {}
-    for name in registry.ordered(tuple(targets), targets):
-        if targets[name].takes_onnx or targets[name].source in found:
-            found[name] = targets[name]
-    return found
-
-
-def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
-    left_out = asked.not_installed(targets)
-    return tuple(name for name in targets if name not in left_out)
 
 
 def _save_program(captured: Capture, root: Path, listener: StepListener) -> None:

@@ -106,7 +106,7 @@ def run_artifact(
     out: str,
     baseline: tuple[str, str] | None,
     model_folder: str,
-    trust_factory: bool,
+    trust_build: bool,
     images: int | None,
     progress: Callable[[float, str], None],
 ) -> dict[str, object]:
@@ -120,7 +120,7 @@ def run_artifact(
         out: Folder for `answers.safetensors`: arrays by `<batch>/<output>`.
         baseline: Name and folder of the target it was made from, where that can be timed too.
         model_folder: The model, for the PyTorch baseline.
-        trust_factory: Whether its factory may run although its source is not the recorded one.
+        trust_build: Whether code that the build names or brings may run.
         images: How many evaluation images to run; None for all (see `applicable_batches`).
         progress: Told what is going on.
 
@@ -149,7 +149,7 @@ def run_artifact(
         found = Measured(device=runtime.device, failures={**failures, **second.failures})
         if where.timed and not found.failures:
             progress(0.8, "measuring latency")
-            eager = functools.partial(load_model, Path(model_folder), trust_factory)
+            eager = functools.partial(load_model, Path(model_folder), trust_build)
             found = _timed(runtime, recorded, baseline, place, eager, second)
             if not isinstance(runtime, SelfTimed) and timed_seconds() >= SHORT:
                 progress(0.95, "starting it in a fresh process")

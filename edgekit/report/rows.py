@@ -22,6 +22,7 @@ from edgekit.errors import ArtifactError, UsageError
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
 from edgekit.report.study import ReportedArtifact, ReportRow, RowStatus, Study
+from edgekit.storage import door
 
 TRIALS = Path("cache"), "trials.json"  # what a quantizing target tried, in its own cache
 
@@ -157,9 +158,8 @@ def _imported(manifest: Manifest | None, found: Result, place: PlaceResult, home
 
 def trials_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:
     """What a quantizing target of a build tried; empty where nothing is known."""
-    path = root / TRIALS[0] / target / TRIALS[1]
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(door.read_bytes(root, (TRIALS[0] / target / TRIALS[1]).as_posix()))
     except (OSError, ValueError, RecursionError):
         return ()
     return tuple(item for item in found if isinstance(item, dict)) if isinstance(found, list) else ()

@@ -26,7 +26,7 @@ from edgekit.errors import DependencyError, UsageError
 from edgekit.model.folder import model_digest, recorded_weights
 from edgekit.model.program import Capture, save_program
 from edgekit.model.source import resolve_model, save_model
-from edgekit.pipeline import run
+from edgekit.pipeline import plan, run
 from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.export_step import make
 from edgekit.pipeline.outcome import Build
@@ -148,7 +148,7 @@ class TargetContract:
     def _made_again(cls, first: Path, root: Path) -> Manifest:
         """The artifact and what it is made from, without judging any of it."""
         targets, _ = registry.loadable()
-        order, chosen, _ = run.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
+        order, chosen, _ = plan.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
         captured = Capture(resolve_model(SMALL))
         save_model(captured.spec, root / MODEL, captured)
         save_program(captured.program(), root / PROGRAM, model_digest(root / MODEL))

@@ -7,6 +7,8 @@ Whatever the bytes, a reader returns or raises an EdgekitError. Needs atheris (`
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,7 +16,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["edgekit.artifact", "edgekit.report", "edgekit.model", "edgekit.reference"]):
+with atheris.instrument_imports(
+    include=["edgekit.artifact", "edgekit.report", "edgekit.model", "edgekit.reference", "edgekit.runtime"]
+):
     from edgekit.artifact.result import RESULT, read_result
     from edgekit.artifact.store import MANIFEST, read_artifact
     from edgekit.errors import EdgekitError
@@ -23,11 +27,23 @@ with atheris.instrument_imports(include=["edgekit.artifact", "edgekit.report", "
     from edgekit.reference.info import INFO, read_info
     from edgekit.reference.store import read_reference
     from edgekit.report.imports import read_imported
+    from edgekit.runtime.coreml.package import read_package
 
 
 def _reference(path: Path) -> None:
     read_info(path.parent)
     read_reference(path.parent)
+
+
+WHOLE = "EDGEKIT_FUZZ_FOLDER"
+"""Variable with a folder whose files lie beside the one that is fuzzed."""
+DATA = "Data/com.apple.CoreML"
+
+
+def _package(inside: str) -> tuple[str, Callable[[Path], object]]:
+    """One file of a Core ML package, whose other files are whole."""
+    up = inside.count("/")
+    return inside, lambda path: read_package(path.parents[up])
 
 
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -37,6 +53,9 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "reference": (INFO, _reference),
     "checkpoint": ("theirs.pt", read_checkpoint),
     "onnx": ("theirs.onnx", check_onnx),
+    "coreml-manifest": _package("Manifest.json"),
+    "coreml-model": _package(f"{DATA}/model.mlmodel"),
+    "coreml-weights": _package(f"{DATA}/weights/weight.bin"),
 }
 
 
@@ -45,6 +64,8 @@ def main() -> None:
     kind = sys.argv.pop(1)
     name, read = READERS[kind]
     with tempfile.TemporaryDirectory(prefix="edgekit-fuzz-") as folder:
+        if whole := os.environ.get(WHOLE):
+            shutil.copytree(whole, folder, dirs_exist_ok=True)
         path = Path(folder) / name
 
         def once(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -55,6 +56,7 @@ def test_the_tests_of_the_library_pass_on_the_jvm(compiled: Path, tmp_path: Path
             "java",
             f"-Dedgekit.golden={ROOT / 'tests' / 'golden'}",
             f"-Dedgekit.result={tmp_path / 'result.json'}",
+            f"-Dedgekit.fuzz={60 if os.environ.get('EDGEKIT_SLOW') else 0.5}",
             "-cp",
             _classpath(compiled, LIBRARIES / "kotlin-stdlib.jar", LIBRARIES / "kotlin-test.jar", *SERIALIZATION),
             "RunTests",

@@ -75,15 +75,15 @@ def test_a_builds_factory_in_the_working_directory_is_not_run(here: Path, capsys
     sys.path.remove(str(here))
     del sys.modules["theirs_evil"]
     (here / "theirs_evil.py").write_text(MARKED.format(mark=str(mark)) + FACTORY)
-    with pytest.raises(ModelError, match=r"'theirs_evil:make' is not on Python's path: .* --trust-factory"):
+    with pytest.raises(ModelError, match=r"'theirs_evil:make' is not on Python's path: .* --trust-build"):
         load_model(model)
     (build / "onnx").mkdir()
     (build / "onnx" / "manifest.json").write_text("{}")
     assert exit_code("verify", build) == 2
-    assert "--trust-factory" in capsys.readouterr().err
+    assert "--trust-build" in capsys.readouterr().err
     assert not mark.exists()
     assert str(here) not in sys.path
-    load_model(model, trust_factory=True)
+    load_model(model, trust_build=True)
     assert mark.exists()
 
 
@@ -122,7 +122,7 @@ def test_a_factory_that_a_build_makes_up_is_not_run(tmp_path: Path, name: str) -
     config = json.loads((tmp_path / "model" / CONFIG).read_text())
     for sha256 in (config["factory_sha256"], "", None):
         (tmp_path / "model" / CONFIG).write_text(sealed({**config, "factory": name, "factory_sha256": sha256}))
-        with pytest.raises(ModelError, match="--trust-factory"):
+        with pytest.raises(ModelError, match="--trust-build"):
             load_model(tmp_path / "model")
 
 

@@ -10,7 +10,7 @@ from edgekit import registry
 from edgekit.errors import UsageError
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.parts import parts_of
-from edgekit.pipeline.run import planned
+from edgekit.pipeline.plan import planned
 
 FP16, STATIC, DYNAMIC = "onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic"
 

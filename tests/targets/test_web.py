@@ -8,7 +8,7 @@ import pytest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ExportError, NotVerifiedHere
 from edgekit.model.source import resolve_model
-from edgekit.pipeline import process, run, worker
+from edgekit.pipeline import plan, process, run, worker
 from edgekit.reference import golden
 from edgekit.serving import static
 from edgekit.testing import SMALL, QuietListener, TargetContract
@@ -100,7 +100,7 @@ def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, mon
     assert "npm is not installed" in _site.unavailable_reason()
     with pytest.raises(ExportError, match="npm is not installed: install Node 20"):
         _site.find()
-    assert run._installed({"web": web.TARGET}) == ()
+    assert plan._installed({"web": web.TARGET}) == ()
 
 
 def test_a_file_that_hosts_refuse_is_an_error(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ export function parseManifest(value: unknown, url: string): Manifest {
   if (manifest.variants.length === 0) read.invalid("variants", "at least one of fp32, fp16, q8");
   for (const variant of manifest.variants) {
     if (!manifest.files.some((f) => f.path === variant.path)) {
-      read.invalid(`variant ${variant.name}`, `the path of a file in the bundle, not "${variant.path}"`);
+      read.invalid(`variant ${variant.name}`, `the path of a file in the bundle, not ${JSON.stringify(variant.path)}`);
     }
   }
   return manifest;
@@ -172,7 +172,8 @@ class Reader {
   constructor(private readonly url: string) {}
 
   invalid(field: string, expected: string): never {
-    throw new ManifestError(`the manifest ${this.url} is invalid: ${field} must be ${expected}`);
+    const shown = field.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "?"); // a field's name is the manifest's too
+    throw new ManifestError(`the manifest ${this.url} is invalid: ${shown} must be ${expected}`);
   }
 
   record(value: unknown, at: string): Row {

@@ -45,7 +45,10 @@ public struct Manifest: Decodable, Sendable {
         }
 
         public func accepts(_ size: Int) -> Bool {
-            dynamic ? (minimum...maximum).contains(size) && size % multipleOf == 0 : size == `default`
+            // Neither a range whose ends are swapped nor steps of 0 may stop the app.
+            dynamic
+                ? minimum <= size && size <= maximum && multipleOf > 0 && size % multipleOf == 0
+                : size == `default`
         }
     }
 

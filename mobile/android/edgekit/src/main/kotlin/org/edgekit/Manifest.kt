@@ -42,6 +42,10 @@ data class Axis(
     @SerialName("multiple_of") val multipleOf: Int,
     val dynamic: Boolean,
 ) {
+    init {
+        require(multipleOf > 0) { "an axis has steps of $multipleOf" }
+    }
+
     fun accepts(size: Int): Boolean = if (dynamic) size in minimum..maximum && size % multipleOf == 0 else size == default
 }
 
@@ -49,7 +53,8 @@ data class Axis(
 @Serializable
 data class FileInfo(val path: String, val size: Long, val sha256: String) {
     init {
-        val inside = path.isNotEmpty() && !path.startsWith("/") && '\\' !in path && ':' !in path && ".." !in path.split('/')
+        val plain = path.none { it == '\\' || it == ':' || it.isISOControl() }
+        val inside = plain && path.split('/').none { it.isEmpty() || it == "." || it == ".." }
         require(inside) { "'$path' is not a relative path inside the bundle" }
         require(SHA256.matches(sha256)) { "the sha256 of '$path' is not 64 hexadecimal digits" }
     }

@@ -42,6 +42,8 @@ class ManifestTest {
         fails("\"entry\": \"model.ptl\"", "\"entry\": 3", "at path: $.entry")
         fails("\"path\": \"model.ptl\"", "\"path\": \"../model.ptl\"", "'../model.ptl' is not a relative path inside the bundle")
         fails("9f64", "9F64", "64 hexadecimal digits")
+        fails("\"path\": \"model.ptl\"", "\"path\": \"a//model.ptl\"", "is not a relative path inside the bundle")
+        fails("\"multiple_of\": 1", "\"multiple_of\": 0", "an axis has steps of 0")
         fails("\"size\": 4", "\"size\": 4.5", "at path: $.files[0].size")
         fails("[\"batch\", 4]", "[\"batch\", []]", "manifest.json is invalid")
     }

@@ -1,0 +1,70 @@
+"""The commands that tell what is in a build, and what changed since another one; they run nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, app
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
+    "\n\n`edgekit report --history builds`"
+)
+def report(
+    build: BuildFolder = DEFAULT_BUILD,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Write JUnit XML too: one test case an artifact and place.")
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", help="Instead write history.html: all builds below this folder, by their dates."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
+    from edgekit import report as reports
+
+    if history is not None:
+        found, page = reports.write_history(history)
+        print(json.dumps(found.as_record(), indent=2) if as_json else page)
+        return
+    written = reports.write_report(build)
+    paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
+    if junit is not None:
+        reports.write_junit(written.study, junit)
+        paths.append(str(junit))
+    print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
+
+
+@app.command(
+    epilog="Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
+    "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`"
+)
+def diff(
+    before: Annotated[Path, typer.Argument(help="The build to compare with: a model's build folder.")],
+    after: Annotated[Path, typer.Argument(help="The build in question.")],
+    size: Annotated[float, typer.Option(min=0, help="Percent that an artifact may grow.")] = 1.0,
+    speed: Annotated[float, typer.Option(min=0, help="Percent that its ratio to a baseline may fall.")] = 20.0,
+    accuracy: Annotated[
+        float, typer.Option(min=0, help="Percent of its limit that a number may move; verdicts may never fall.")
+    ] = 10.0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
+    from edgekit.report.change import Allowed
+    from edgekit.report.difference import compare_builds
+
+    found = compare_builds(before, after, Allowed(size / 100, speed / 100, accuracy / 100))
+    if as_json:
+        print(json.dumps(found.as_record(), indent=2))
+    else:
+        print(found.as_markdown() if markdown else "\n".join(found.lines))
+    if found.worse:
+        sys.exit(REJECTED)

@@ -1,0 +1,170 @@
+"""The bill of materials of a build: `bom.cdx.json`, a CycloneDX ML-BOM.
+
+It names the model, the data that judged it, the artifacts, and the libraries that made them, with versions and
+licences. What nobody stated is said to be not stated. The same build gives the same bytes: it holds no time, and its
+serial number is made from its content.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.artifact.manifest import Manifest
+from edgekit.errors import DependencyError
+from edgekit.model.folder import read_config
+from edgekit.pipeline.context import MODEL, REFERENCE
+from edgekit.pipeline.outcome import Build
+from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS
+from edgekit.reference.info import BatchInfo, ReferenceInfo, read_info
+from edgekit.storage.files import dump_json, write_text
+
+if TYPE_CHECKING:
+    from cyclonedx.model.component import Component
+
+BILL = "bom.cdx.json"
+NOT_STATED = "not stated"
+LICENCE = "edgekit:licence"
+SERIALS = uuid.UUID("c0d5e2a6-6a0e-5d0b-9b1c-5c3f6d8f3a11")  # namespace of the serial numbers, drawn once
+
+
+def require_library() -> None:
+    """See that the library which writes bills is installed.
+
+    Raises:
+        DependencyError: If it is not.
+    """
+    try:
+        import cyclonedx.output.json
+    except ImportError as error:
+        raise DependencyError(
+            f"a bill of materials needs cyclonedx-python-lib ({error}): pip install 'edgekit[sign]'"
+        ) from error
+    del cyclonedx
+
+
+def write_bill(build: Build) -> Path:
+    """Write the bill of what a run made or found unchanged; rejected artifacts are in it with their verdicts.
+
+    Raises:
+        DependencyError: If the library is not installed.
+        ModelError: If the build's model was changed.
+    """
+    require_library()
+    made = [outcome.manifest for outcome in build.outcomes if outcome.manifest is not None]
+    text = bill_text(read_config(build.path / MODEL), read_info(build.path / REFERENCE), made)
+    write_text(build.path / BILL, text)
+    return build.path / BILL
+
+
+def bill_text(config: Mapping[str, object], recorded: ReferenceInfo, made: Iterable[Manifest]) -> str:
+    """The bill as it is written.
+
+    Args:
+        config: The model's config.json.
+        recorded: What reference.json says.
+        made: The artifacts.
+    """
+    from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.tool import ToolRepository
+    from cyclonedx.output.json import JsonV1Dot6
+
+    artifacts = tuple(made)
+    tools = {"edgekit": _version("edgekit"), **{n: v for one in artifacts for n, v in one.tools.items()}}
+    model, data = _model(config, recorded), [_data(b) for b in recorded.batches if b.name in (EVALUATION, PHOTOGRAPHS)]
+    parts = [_artifact(one, str(config["licence"])) for one in artifacts]
+    bom = Bom(
+        metadata=BomMetaData(component=model, tools=ToolRepository(components=[_tool(*one) for one in tools.items()])),
+        components=[*data, *parts],
+    )
+    bom.register_dependency(model, data)
+    for part in parts:
+        bom.register_dependency(part, [model])
+    told = json.loads(JsonV1Dot6(bom).output_as_string())
+    del told["metadata"]["timestamp"], told["serialNumber"]
+    return dump_json({**told, "serialNumber": uuid.uuid5(SERIALS, dump_json(told)).urn})
+
+
+def _model(config: Mapping[str, object], recorded: ReferenceInfo) -> Component:
+    told = {"edgekit:factory": str(config["factory"]) or "none: it was given in memory, or as an ONNX file"}
+    told |= {"edgekit:reference.device": recorded.device, "edgekit:reference.sha256": recorded.sha256}
+    return _component(
+        "model",
+        str(config["name"]),
+        str(config["licence"]),
+        sha256=str(config["weights_sha256"]),
+        author=str(config["author"]),
+        description=str(config["description"]),
+        told=told,
+    )
+
+
+def _artifact(made: Manifest, licence: str) -> Component:
+    told = {"edgekit:target": made.target, "edgekit:precision": made.precision}
+    told |= {f"edgekit:verdict.{one.place}": one.status for one in made.verdicts}
+    told |= {f"edgekit:tool.{name}": version for name, version in made.tools.items()}
+    name = f"{made.name}/{made.target}"
+    return _component(f"artifact:{made.target}", name, licence, sha256=made.sha256, told=told)
+
+
+def _data(batch: BatchInfo) -> Component:
+    """A set of real inputs that the artifacts were judged on."""
+    told = {"edgekit:samples": str(len(batch.names))}
+    return _component(f"data:{batch.name}", batch.name, "", "data", sha256=batch.inputs_sha256, told=told)
+
+
+def _tool(name: str, version: str) -> Component:
+    from cyclonedx.model.component import ComponentType
+    from packageurl import PackageURL
+
+    tool = _component(f"tool:{name}", name, _licence_of(name), ComponentType.LIBRARY.value)
+    tool.version, tool.purl = version, PackageURL("pypi", None, name, version)
+    return tool
+
+
+def _component(
+    ref: str,
+    name: str,
+    licence: str,
+    kind: str = "machine-learning-model",
+    sha256: str = "",
+    author: str = "",
+    description: str = "",
+    told: Mapping[str, str] | None = None,
+) -> Component:
+    from cyclonedx.contrib.license.factories import LicenseFactory
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.contact import OrganizationalContact
+
+    told = {**(told or {}), **({} if licence else {LICENCE: NOT_STATED})}
+    return Component(
+        type=ComponentType(kind),
+        bom_ref=ref,
+        name=name,
+        description=description or None,
+        authors=[OrganizationalContact(name=author)] if author else [],
+        licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else [],
+        properties=[Property(name=one, value=value) for one, value in sorted(told.items())],
+    )
+
+
+def _licence_of(package: str) -> str:
+    """What an installed package says of its licence, as an SPDX expression; empty where it says none."""
+    try:
+        told = metadata.metadata(package).json
+        return str(told.get("license_expression", ""))
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

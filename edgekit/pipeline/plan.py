@@ -1,0 +1,62 @@
+"""Which targets a run makes, in which order, and with which options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgekit import registry
+from edgekit.artifact.option import OptionValue
+from edgekit.errors import UsageError
+from edgekit.pipeline import asked
+from edgekit.pipeline.parts import parts_of
+from edgekit.target import Target
+
+Options = Mapping[str, Mapping[str, object]]
+"""Options as a user gave them, by target and name."""
+
+
+def planned(
+    targets: Mapping[str, Target], wanted: tuple[str, ...], options: Options
+) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
+    """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
+
+    Raises:
+        EdgekitError: For an unknown target or option, an impossible value, or a library that is not installed.
+    """
+    if not isinstance(options, Mapping) or not all(isinstance(one, Mapping) for one in options.values()):
+        raise UsageError("options are given by target and name, for example {'onnx': {'opset': 21}}")
+    for one in wanted:
+        if one not in targets and one in registry.available():
+            registry.find(one)  # a broken plug-in that was asked for says why
+    selected = registry.select_targets(wanted, targets) if wanted else _installed(targets)
+    brought = parts_of(selected, targets, options)
+    order = registry.ordered((*selected, *brought), targets)
+    for target in order if wanted else ():
+        registry.require(target, targets[target])
+    _check_options(options, order, targets)
+    typed = {name: registry.parsed_options(name, targets[name], options.get(name, {})) for name in order}
+    return order, typed, brought
+
+
+def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[str, Target]) -> None:
+    for name in options:
+        if name not in targets:
+            registry.select_targets((name,), targets)  # says what is near
+        if name not in order:
+            raise UsageError(
+                f"options given for a target that is not selected: {name}; selected are {', '.join(order)}"
+            )
+
+
+def made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
+    """The targets that an ONNX file can become: those that take one, and all that is made from these."""
+    found: dict[str, Target] = {}
+    for name in registry.ordered(tuple(targets), targets):
+        if targets[name].takes_onnx or targets[name].source in found:
+            found[name] = targets[name]
+    return found
+
+
+def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
+    left_out = asked.not_installed(targets)
+    return tuple(name for name in targets if name not in left_out)

@@ -1,0 +1,27 @@
+"""Recipes of a search by rank: the best that holds in all places that the user named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgekit.pipeline.outcome import Build
+from edgekit.places.catalogue import elsewhere
+from edgekit.report.rows import trials_of
+
+
+def first_that_holds(export: Callable[[int], Build], target: str, places: Sequence[str]) -> Build:
+    """Export with rank 0, 1, ... until the artifact is not rejected in a place, or no recipe is left.
+
+    Args:
+        export: Makes the build of a rank and judges it in the places.
+        target: The quantizing target.
+        places: By name; with none, rank 0 is the answer.
+    """
+    names = {elsewhere(place).name for place in places}
+    build, rank = export(0), 0
+    while names and any(p.place in names and p.status == "rejected" for p in build[target].places):
+        rank += 1
+        if rank >= sum("rank" in trial for trial in trials_of(build.path, target)):
+            break
+        build = export(rank)
+    return build

@@ -1,0 +1,103 @@
+"""run.json and cache/ carry no hash: nothing is decided by them, and whatever is in them stops no command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgekit import report
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import Result
+from edgekit.artifact.run_record import RUN
+from edgekit.pipeline import run
+from edgekit.pipeline.context import CACHE, RunContext
+from edgekit.pipeline.durations import DURATIONS, read_durations
+from edgekit.report.rows import read_study
+from edgekit.testing import QuietListener
+from tests.apps import toy
+
+TARGETS = ("coreml", "executorch", "executorch-int8", "onnx", "torch-mobile")
+RUNS = {
+    "verified": json.dumps({"targets": {t: {"status": "verified"} for t in (*TARGETS, "web")}}),
+    "failed": json.dumps({"targets": {t: {"status": "failed", "error": "a\x1b[31m"} for t in TARGETS}}),
+    "nothing": "",
+    "no JSON": "{",
+    "another shape": json.dumps({"targets": [1]}),
+    "not a number": '{"targets": NaN}',
+    "deep": "[" * 200_000,
+    "large": " " * (20 << 20) + "{}",
+}
+BROKEN = ("", "{", "[1]", "[" * 200_000)
+CACHES = {
+    f"{CACHE}/{DURATIONS}": (*BROKEN, '{"onnx": Infinity}', '{"onnx": NaN}', '{"onnx": 1e308}', '{"onnx": -1}'),
+    f"{CACHE}/onnx/trials.json": (*BROKEN, '[{"passed": true, "chosen": true, "size": Infinity}]'),
+    f"{CACHE}/onnx-int8-static/tried.jsonl": BROKEN,
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = toy.build(tmp_path_factory.mktemp("unhashed") / "toy")
+    toy.judge(root / "coreml", "rejected", "max abs 2 > 1")
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def evaluate(context: RunContext, name: str, artifact: Manifest) -> Result:
+        told = {"target": name, "name": "toy", "precision": "fp32", "artifact_sha256": artifact.sha256, "size": 1}
+        status = artifact.verdicts[0].status
+        places = [{"place": "cpu", "status": status}]
+        return Result.model_validate({**told, "reference_sha256": "", "reference_device": "", "places": places})
+
+    monkeypatch.setattr(run, "evaluate", evaluate)
+    return Path(shutil.copytree(made, tmp_path / "toy"))
+
+
+def statuses(root: Path) -> dict[str, str]:
+    return {o.target: o.status for o in run.verify(root, QuietListener(), trust_build=True).outcomes}
+
+
+def shown(root: Path) -> dict[str, set[str]]:
+    return {each.target: {row.status for row in each.rows} for each in read_study(root).artifacts}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_run_record_that_was_changed_changes_no_verdict(root: Path, kind: str) -> None:
+    before, told = shown(root), statuses(root)
+    assert told == {t: "rejected" if t == "coreml" else "verified" for t in TARGETS}
+    (root / RUN).write_text(RUNS[kind])
+    after = shown(root)
+    assert after == ({t: {"failed"} for t in TARGETS} if kind == "failed" else before)
+    (root / RUN).write_text(RUNS[kind])
+    assert statuses(root) == told
+    assert shown(root) == before
+
+
+def test_a_cache_that_was_changed_changes_no_verdict(root: Path) -> None:
+    before, told = shown(root), statuses(root)
+    for path, texts in CACHES.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        for text in texts:
+            (root / path).write_text(text)
+            report.write_report(root)
+            assert shown(root) == before, (path, text[:40])
+    assert statuses(root) == told
+
+
+def test_a_cache_that_is_a_link_is_not_followed(root: Path) -> None:
+    before = shown(root)
+    for path in CACHES:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).symlink_to("/dev/zero")
+    (root / RUN).symlink_to("/dev/zero")
+    assert shown(root) == before
+    assert read_durations(root / CACHE) == {}
+
+
+def test_durations_that_are_none_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / DURATIONS).write_text('{"a": 2.5, "b": Infinity, "c": NaN, "d": -1, "e": 1e308, "f": "3"}')
+    assert read_durations(tmp_path) == {"a": 2.5}

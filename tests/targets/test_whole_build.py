@@ -1,0 +1,48 @@
+"""A whole build, of every target that is installed, is the same bytes under other conditions. In the nightly mode."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.store import read_artifact
+
+RESULTS = {"results": (), "content_sha256": ""}  # what was measured, with times
+
+
+@pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")
+@pytest.mark.timeout(7200)
+def test_a_whole_build_is_byte_identical(checkout: Path, another_day: Path | None, tmp_path: Path) -> None:
+    """Two folders, two checkouts, two days, two umasks, two working directories."""
+    rest = [p for p in sys.path if p]
+    other = [str(checkout), str(checkout / "targets"), *rest]
+    clock = {"LD_PRELOAD": str(another_day)} if another_day is not None else {}
+    one = exported(tmp_path / "one", {"PYTHONPATH": os.pathsep.join(rest)}, 0o022)
+    two = exported(tmp_path / "another" / "two", {"PYTHONPATH": os.pathsep.join(other), **clock}, 0o077)
+    assert list(one) == list(two)
+    print("identical:", ", ".join(one))
+    for target, made in one.items():
+        assert made.files == two[target].files, target
+        assert made.model_copy(update=RESULTS) == two[target].model_copy(update=RESULTS), target
+
+
+def exported(folder: Path, env: dict[str, str], umask: int) -> dict[str, Manifest]:
+    folder.mkdir(parents=True)
+    asked = ["edgekit.testing:small_model", "-O", "onnx-int8-static.search=none", "-o", "build"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "edgekit", "export", *asked],
+        cwd=folder,
+        env={**os.environ, "EDGEKIT_TIMED_SECONDS": "0.05", **env},
+        umask=umask,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 3), done.stderr
+    found = sorted(path.parent for path in folder.glob("build/small/*/manifest.json"))
+    assert len(found) > 2, done.stdout
+    return {path.name: read_artifact(path) for path in found}
