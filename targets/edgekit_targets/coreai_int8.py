@@ -1,11 +1,15 @@
-"""Core AI with INT8 weights, by Apple's coreai-opt: what `coreai` holds, about a quarter of its size.
+"""Core AI with INT8 weights: what `coreai` holds, about a quarter of its size.
 
 Weights of linear layers and convolutions are stored in 8 bits (symmetric, a scale a channel), and Core AI unpacks them.
 Arithmetic stays fp32, so that no ranges of activations are needed; it is not faster by itself.
+
+The operator that unpacks is the one that Apple's coreai-opt puts in. Its quantizer (0.3.0) is not used: it leaves
+dropout in its training form, which coreai-torch then refuses, and refuses a module that applies one ReLU twice.
 """
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,18 +29,20 @@ if TYPE_CHECKING:
     import torch
 
 ENTRY = "model.aimodel"
-UNPACKED = "coreai.constexpr_blockwise_shift_scale"
-"""What stands before a layer whose weights are stored in 8 bits."""
+LAYERS = ("aten.linear.default", "aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
+"""Operators whose second argument is a weight with output channels on its first axis."""
+SMALLEST = 2048  # elements: smaller weights stay as they are; they save nothing
+LEVELS = 127
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.aimodel with INT8 weights.
 
     Raises:
-        ExportError: If coreai-opt cannot quantize it, or there is no weight to quantize.
+        ExportError: If it cannot be captured with packed weights, or there is none to pack.
     """
     spec = load_model(job.model)
-    job.progress(0.1, "quantizing the weights")
+    job.progress(0.1, "rounding the weights")
     exported, layers = _quantized(spec, load_program(source).exported)
     job.progress(0.4, "decomposing the graph")
     exported = _coreai.taken_apart(spec, exported)
@@ -65,19 +71,48 @@ def _quantized(spec: ModelSpec, exported: torch.export.ExportedProgram) -> tuple
     any_size = torch.export.Dim.AUTO
     shapes = tuple({d: any_size for d, size in enumerate(i.shape) if isinstance(size, str)} for i in spec.inputs)
     with _coreai.quiet(), torch.no_grad():
-        from coreai_opt.quantization import Quantizer, QuantizerConfig
-
+        layers = _pack(module)
+        if not layers:
+            raise ExportError(
+                f"'{spec.name}' has no linear or convolution layer with {SMALLEST} weights or more: use coreai"
+            )
         try:
-            quantizer = Quantizer(module, QuantizerConfig.presets.w8())
-            quantizer.prepare(arguments, dynamic_shapes=shapes)
-            packed = quantizer.finalize()
-            made = torch.export.export(packed, arguments, dynamic_shapes=shapes)
-        except Exception as error:  # it raises whatever its passes met
-            raise ExportError(f"coreai-opt cannot quantize '{spec.name}': {causes.why(error, exported)}") from error
-    layers = sum(str(node.target).startswith(UNPACKED) for node in made.graph.nodes)
-    if not layers:
-        raise ExportError(f"'{spec.name}' has no linear or convolution layer whose weights INT8 could hold: use coreai")
-    return made, layers
+            return torch.export.export(module, arguments, dynamic_shapes=shapes), layers
+        except Exception as error:
+            raise ExportError(
+                f"'{spec.name}' cannot be captured with packed weights: {causes.why(error, exported)}"
+            ) from error
+
+
+def _pack(module: torch.fx.GraphModule) -> int:
+    """Put integers and scales in the place of weights; returns how many layers read them."""
+    import coreai_torch._compression.custom_layers  # noqa: F401 - declares the operator that unpacks
+    import torch
+
+    unpack = torch.ops.coreai.constexpr_blockwise_shift_scale.default
+    packed: dict[torch.fx.Node, torch.fx.Node] = {}
+    layers = 0
+    for node in list(module.graph.nodes):
+        if str(node.target) not in LAYERS or node.args[1].op != "get_attr":
+            continue
+        held = node.args[1]
+        weight = operator.attrgetter(str(held.target))(module)
+        if weight.numel() < SMALLEST or weight.dtype != torch.float32:
+            continue
+        if held not in packed:
+            scale = weight.abs().amax(dim=tuple(range(1, weight.dim())), keepdim=True) / LEVELS
+            scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+            name = str(held.target).replace(".", "_")
+            module.register_buffer(f"{name}_packed", torch.round(weight / scale).to(torch.int8))
+            module.register_buffer(f"{name}_scale", scale)
+            with module.graph.inserting_before(node):
+                parts = (module.graph.get_attr(f"{name}_packed"), module.graph.get_attr(f"{name}_scale"))
+                packed[held] = module.graph.call_function(unpack, (*parts, None, None, torch.int8))
+        node.replace_input_with(held, packed[held])
+        layers += 1
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return layers
 
 
 TARGET = Target(

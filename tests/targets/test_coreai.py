@@ -1,6 +1,12 @@
 from pathlib import Path
 
+import pytest
+
+import edgekit
+from edgekit import registry
+from edgekit.artifact.store import read_artifact
 from edgekit.testing import TargetContract
+from edgekit.testing.models import SMALL
 from tests.targets import tampering
 
 
@@ -24,3 +30,26 @@ class TestCoreai(TargetContract):
         )
         assert row.status == "rejected"
         assert row.sentences[0].startswith("coreai-linux: the worker process died")
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["as it is", "one weight changed"])
+def test_fp16_is_judged_by_its_own_limits(changed: bool, half: Path, tmp_path: Path) -> None:
+    def change(folder: Path) -> None:
+        if changed:
+            tampering.one_weight(folder / "model.aimodel/main.mlirb", "float16")
+
+    row = tampering.judged(half, "coreai", change, tmp_path / "small")
+    linux, device = read_artifact(tmp_path / "small" / "coreai").verdicts
+    assert (linux.status, device.status) == ("rejected" if changed else "verified", "not verified here")
+    assert read_artifact(tmp_path / "small" / "coreai").precision == "fp16"
+    assert not changed or "'relevance'" in row.sentences[0]
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model's build with Core AI in fp16."""
+    if missing := registry.missing(registry.find("coreai")):
+        pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
+    folder = tmp_path_factory.mktemp("half")
+    edgekit.export(SMALL, targets=["coreai"], output=folder, options={"coreai": {"precision": "fp16"}}, progress="none")
+    return folder / "small"
