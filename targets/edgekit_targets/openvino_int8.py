@@ -192,7 +192,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="OpenVINO IR in INT8, by NNCF",
-    choose_for="the same as `openvino`, a third of the size and INT8 arithmetic",
+    choose_for="the same as `openvino`, smaller, with INT8 arithmetic",
     proved_by="OpenVINO's CPU plugin on this processor",
     not_proved="processors of another kind (x86 without VNNI), GPUs and NPUs",
     source="onnx",
