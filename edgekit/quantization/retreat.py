@@ -61,7 +61,7 @@ def retreat(
         tell: Told the share done and what is tried.
     """
     tell(0.0, "everything in INT8")
-    found = {(): judged(())}
+    found: dict[tuple[str, ...], Quality] = {(): judged(())}
     order: list[str] = []
     if not found[()].passed and len(parts) > 1:
         alone: dict[str, float] = {}

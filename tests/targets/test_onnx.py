@@ -60,5 +60,5 @@ def test_opset_17_runs_in_an_old_runtime(tmp_path: Path) -> None:
         old = dict(zip(right, np.load(answered).values(), strict=True))
         for name in ("relevance", "budgets"):
             np.testing.assert_allclose(old[name], right[name], atol=1e-5)
-        chosen = [np.take_along_axis(right["relevance"], one["indices"], axis=1) for one in (old, right)]
-        np.testing.assert_allclose(*chosen, atol=1e-5)  # equal scores may come in another order
+        then, now = (np.take_along_axis(right["relevance"], one["indices"], axis=1) for one in (old, right))
+        np.testing.assert_allclose(then, now, atol=1e-5)  # equal scores may come in another order
