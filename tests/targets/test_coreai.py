@@ -34,24 +34,14 @@ class TestCoreai(TargetContract):
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes a minute: set EDGEKIT_SLOW=1")
-@pytest.mark.parametrize("changed", [False, True], ids=["as it is", "one weight changed"])
-def test_fp16_is_judged_by_its_own_limits(changed: bool, half: Path, tmp_path: Path) -> None:
-    def change(folder: Path) -> None:
-        if changed:
-            tampering.one_weight(folder / "model.aimodel/main.mlirb", "float16")
-
-    row = tampering.judged(half, "coreai", change, tmp_path / "small")
-    linux, device = read_artifact(tmp_path / "small" / "coreai").verdicts
-    assert (linux.status, device.status) == ("rejected" if changed else "verified", "not verified here")
-    assert read_artifact(tmp_path / "small" / "coreai").precision == "fp16"
-    assert not changed or "'relevance'" in row.sentences[0]
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small model's build with Core AI in fp16."""
+def test_fp16_is_judged_by_its_own_limits(tmp_path: Path) -> None:
+    """Everything in fp16, the last product too, costs the small model 0.0146 in a score: beyond fp16's 0.01."""
     if missing := registry.missing(registry.find("coreai")):
         pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
-    folder = tmp_path_factory.mktemp("half")
-    edgekit.export(SMALL, targets=["coreai"], output=folder, options={"coreai": {"precision": "fp16"}}, progress="none")
-    return folder / "small"
+    options = {"coreai": {"precision": "fp16"}}
+    build = edgekit.export(SMALL, targets=["coreai"], output=tmp_path, options=options, progress="none")
+    made = read_artifact(build["coreai"].path)
+    assert made.precision == "fp16"
+    assert [verdict.status for verdict in made.verdicts] == ["rejected", "not verified here"]
+    assert "'relevance'" in made.verdicts[0].reason
+    assert "must be at most 0.01 " in made.verdicts[0].reason
