@@ -127,8 +127,7 @@ def quantize(
 ) -> Build:
     """Search for a static INT8 recipe and prove the result: `export` with the target "onnx-int8-static".
 
-    Where an artifact is rejected in one of `places`, the next best recipe is tried (the target's option `rank`), and a
-    note says what that costs.
+    Where it is rejected in one of `places`, the next best recipe (option `rank`) is tried; a note says what that costs.
 
     Args:
         model: As for `export`.
@@ -143,7 +142,7 @@ def quantize(
         progress: As for `export`.
     """
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
-    wanted = _texts(places)
+    there = _texts(places)
 
     def ranked(rank: int) -> Build:
         given: dict[str, dict[str, object]] = {INT8: {**chosen, **({"rank": rank} if rank else {})}}
@@ -154,11 +153,11 @@ def quantize(
             output=output,
             options=given,
             fresh=fresh and not rank,
-            places=wanted,
+            places=there,
             progress=progress,
         )
 
-    return first_that_holds(ranked, INT8, wanted)
+    return first_that_holds(ranked, INT8, there)
 
 
 def verify(
@@ -296,6 +295,6 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome", "explain", "export", "import_result", "load", "pack",
-    "quantize", "record", "targets", "verify",
+    "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome",
+    "explain", "export", "import_result", "load", "pack", "quantize", "record", "targets", "verify",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,15 +17,18 @@ AT_A_SHAPE = 4
 """Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""
 
 
-def beside(spec: ModelSpec, samples: Samples, dynamic: Collection[str]) -> tuple[Batch, ...]:
+def beside(
+    spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]] = ()
+) -> tuple[Batch, ...]:
     """Random, extreme and changed inputs, and real ones at the shapes of the grid.
 
     Args:
         spec: The model.
         samples: The first are changed (dark, bright, grey, flat ...), the last are resized.
         dynamic: The axes whose sizes the graph leaves open.
+        more: Shapes beside those of the grid.
     """
-    return (_extremes(spec, samples), *_shapes(spec, samples, dynamic))
+    return (_extremes(spec, samples), *_shapes(spec, samples, dynamic, more))
 
 
 def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
@@ -38,13 +41,15 @@ def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
     return replace(odd, inputs=inputs, names=(*odd.names, *changed))
 
 
-def _shapes(spec: ModelSpec, samples: Samples, dynamic: Collection[str]) -> list[Batch]:
+def _shapes(
+    spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]]
+) -> list[Batch]:
     """Each with inputs of its own; a batch of one, since batches do not change what a row is answered."""
     rows = samples.batches(1)
     made: list[Batch] = []
     if not fits(spec, rows):
         return made
-    for sizes in _open_sizes(spec, dynamic):
+    for sizes in _open_sizes(spec, dynamic, more):
         for _ in range(AT_A_SHAPE):
             number = len(made)
             first = len(rows) - 1 - number * REAL_STEP % len(rows)
@@ -53,11 +58,13 @@ def _shapes(spec: ModelSpec, samples: Samples, dynamic: Collection[str]) -> list
     return made
 
 
-def _open_sizes(spec: ModelSpec, dynamic: Collection[str]) -> list[Mapping[str, int]]:
-    """The shapes of the grid with other than default sizes, without their batches."""
+def _open_sizes(
+    spec: ModelSpec, dynamic: Collection[str], more: Sequence[Mapping[str, int]]
+) -> list[Mapping[str, int]]:
+    """The shapes with other than default sizes, without their batches."""
     default = {name: axis.default for name, axis in spec.axes.items()} | {BATCH: 1}
     found: list[Mapping[str, int]] = []
-    for shape in grid(spec.axes):
+    for shape in (*grid(spec.axes), *more):
         sizes = {name: shape[name] if name in dynamic and name != BATCH else default[name] for name in shape}
         if sizes not in found and any(sizes[name] != default[name] for name in sizes):
             found.append(sizes)

@@ -60,6 +60,7 @@ class Evaluator:
         folder: Where candidates may be written to be opened.
         beside: What else the gate asks: extreme inputs, which ranges made from photographs may not hold, and shapes.
         settings: Entries of ONNX Runtime's session configuration to judge with.
+        tolerance: What passes; default: `stricter(INT8)`.
     """
 
     def __init__(
@@ -70,10 +71,12 @@ class Evaluator:
         folder: Path,
         beside: tuple[Batch, ...] = (),
         settings: Mapping[str, str] | None = None,
+        tolerance: Tolerance | None = None,
     ) -> None:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
+        self._tolerance = stricter(INT8) if tolerance is None else tolerance
         self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names), *beside)
-        self._truth = self._answers(self.opened(graph, "fp32"))
+        self._truth = self._answers(self.opened(graph, "fp32"), self._asked)
         self._scales = spreads(spec.outputs, self._truth[:1], {})
 
     def opened(self, graph: onnx.ModelProto, name: str) -> Runtime:
@@ -84,7 +87,11 @@ class Evaluator:
 
     def judge(self, graph: onnx.ModelProto) -> Quality:
         """Run all samples through a graph and compare."""
-        answers = self._answers(self.opened(graph, "candidate"))
+        return self.judge_runtime(self.opened(graph, "candidate"))
+
+    def judge_runtime(self, runtime: Runtime) -> Quality:
+        """Run all samples through a candidate of any format, in its own runtime, and compare; the runtime is closed."""
+        answers = self._answers(runtime, self._asked)
         tolerance = score_tolerance(INT8, 0.0)
         found, *more = (
             replace(
@@ -97,7 +104,7 @@ class Evaluator:
         )
         others = list(zip(self._asked[1:], more, strict=True))
         passed = verdict.judge(
-            stricter(INT8),
+            self._tolerance,
             {},
             evaluation=[found],
             stress=[one for asked, one in others if not asked.sizes],
@@ -112,14 +119,18 @@ class Evaluator:
             broken=tuple(str(reason) for reason in held.reasons if held.status == "rejected"),
         )
 
+    def snr(self, runtime: Runtime) -> float:
+        """Signal-to-noise ratio in dB of the first output of floats on the samples alone; the runtime is closed."""
+        return _snr(self._truth[0], self._answers(runtime, self._asked[:1])[0], _first_float(self._spec.outputs))
+
     @property
     def one(self) -> dict[str, Array]:
         """One sample, for timing."""
         return self._samples.batches(1)[0]
 
-    def _answers(self, runtime: Runtime) -> list[Mapping[str, Array]]:
-        """The answers to all that is asked, one sample a run, as the reference is asked."""
-        found, _ = answered(runtime, self._spec.outputs, self._asked)
+    def _answers(self, runtime: Runtime, asked: tuple[Batch, ...]) -> list[Mapping[str, Array]]:
+        """The answers, one sample a run, as the reference is asked."""
+        found, _ = answered(runtime, self._spec.outputs, asked)
         runtime.close()
         return [batch.outputs for batch in found]
 

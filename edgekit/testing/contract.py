@@ -43,6 +43,7 @@ HEAVY = (
     "coremltools",
     "executorch",
     "openvino",
+    "nncf",
     "coreai",
     "matplotlib",
     "playwright",

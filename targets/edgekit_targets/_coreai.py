@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 METADATA = "metadata.json"
 DATE = "creationDate"
+VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version
 NAME_DIGITS = 16  # of the sha256 of a constant that are its name
 
 
@@ -113,6 +114,14 @@ def fp16_products(exported: torch.export.ExportedProgram) -> float:
 
 def _sizes(value: Any) -> list[int]:
     return [int(size) if isinstance(size, int) else int(size.node.hint or 1) for size in value.shape]
+
+
+def described(spec: ModelSpec, weights: str) -> dict[str, str]:
+    """What an asset's metadata says beside author, licence and description: preprocessing, and the weights' version."""
+    return {
+        "edgekit.preprocessing": "; ".join(i.preprocessing for i in spec.inputs),
+        "edgekit.version": weights[:VERSION_DIGITS],
+    }
 
 
 def write(program: Any, path: Path, spec: ModelSpec, more: Mapping[str, str]) -> None:

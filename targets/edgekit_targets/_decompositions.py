@@ -1,4 +1,4 @@
-"""Operators that coremltools 9.0 (and of one, ExecuTorch) lacks or gets wrong, said by others that it has."""
+"""Operators that a converter lacks or gets wrong, said by others that it has."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.where.ScalarOther: _where,
         aten.max_pool2d.default: _max_pool,
     }
+
+
+def drop_detach(module: torch.fx.GraphModule) -> None:
+    """`torch.tensor` in a forward leaves `detach_` in the graph, which a second capture refuses on views."""
+    import torch
+
+    for node in module.graph.nodes:
+        if node.target in (torch.ops.aten.detach_.default, torch.ops.aten.detach.default):
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
 
 
 def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ from edgekit.model.graph import Program, to_tensors
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
-from edgekit_targets._decompositions import prelu
+from edgekit_targets._decompositions import drop_detach, prelu
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +83,7 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.expor
     module = whole.exported.module()
     if not isinstance(module, torch.fx.GraphModule):
         raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
-    _drop_detach(module)
+    drop_detach(module)
     _write_out_attention(module)
     _write_out_prelu(module)
     return captured(spec, module, axes)
@@ -159,16 +159,6 @@ def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], 
 
     made = {name: dim(name) for name in axes}
     return tuple({d: made[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in made} for i in spec.inputs)
-
-
-def _drop_detach(module: torch.fx.GraphModule) -> None:
-    """`torch.tensor` in a forward leaves `detach_` in the graph, which a second capture refuses on views."""
-    import torch
-
-    for node in module.graph.nodes:
-        if node.target in (torch.ops.aten.detach_.default, torch.ops.aten.detach.default):
-            node.replace_all_uses_with(node.args[0])
-            module.graph.erase_node(node)
 
 
 def _write_out_attention(module: torch.fx.GraphModule) -> None:

@@ -17,7 +17,6 @@ from edgekit.target import FP16, FP32, Exported, Job, Need, Option, Place, Runti
 from edgekit_targets import _coreai
 
 ENTRY = "model.aimodel"
-VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version
 PRECISION = Option(name="precision", default="fp32", help="of weights and arithmetic", choices=("fp32", "fp16"))
 HALF = "weights and arithmetic are fp16; inputs and outputs are fp32"
 
@@ -27,10 +26,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec, half = load_model(job.model), job.get(PRECISION) == "fp16"
     job.progress(0.1, "decomposing the graph")
     exported = _coreai.taken_apart(spec, load_program(source).exported)
-    more = {
-        "edgekit.preprocessing": "; ".join(i.preprocessing for i in spec.inputs),
-        "edgekit.version": weights_digest(spec)[:VERSION_DIGITS],
-    }
+    more = _coreai.described(spec, weights_digest(spec))
     if half:
         job.progress(0.3, "casting to fp16")
         exported = _coreai.halved(exported)

@@ -131,14 +131,19 @@ def _lay_out(exported: torch.export.ExportedProgram) -> None:
 
 
 def _lowered(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelProto:
-    """The graph in an older opset, by ONNX's own converter."""
-    from onnx import version_converter
+    """The graph in an older opset, by ONNX's own converter, and in that opset's version of the file format.
+
+    A runtime refuses a newer one, whatever the opset: ONNX Runtime 1.15 loads at most 9, and 10 is what is written now.
+    """
+    from onnx import helper, version_converter
 
     try:
-        return version_converter.convert_version(graph, opset)
+        lowered = version_converter.convert_version(graph, opset)
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ExportError(f"'{spec.name}' cannot be brought to opset {opset}: {first}") from error
+    lowered.ir_version = helper.find_min_ir_version_for(list(lowered.opset_import))
+    return lowered
 
 
 def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:

@@ -1,6 +1,13 @@
+import os
 from pathlib import Path
 
+import pytest
+
+import edgekit
+from edgekit import registry
+from edgekit.artifact.store import read_artifact
 from edgekit.testing import TargetContract
+from edgekit.testing.models import SMALL
 from tests.targets import tampering
 
 
@@ -24,3 +31,17 @@ class TestCoreai(TargetContract):
         )
         assert row.status == "rejected"
         assert row.sentences[0].startswith("coreai-linux: the worker process died")
+
+
+@pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes a minute: set EDGEKIT_SLOW=1")
+def test_fp16_is_judged_by_its_own_limits(tmp_path: Path) -> None:
+    """Everything in fp16, the last product too, costs the small model 0.0146 in a score: beyond fp16's 0.01."""
+    if missing := registry.missing(registry.find("coreai")):
+        pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
+    options = {"coreai": {"precision": "fp16"}}
+    build = edgekit.export(SMALL, targets=["coreai"], output=tmp_path, options=options, progress="none")
+    made = read_artifact(build["coreai"].path)
+    assert made.precision == "fp16"
+    assert [verdict.status for verdict in made.verdicts] == ["rejected", "not verified here"]
+    assert "'relevance'" in made.verdicts[0].reason
+    assert "must be at most 0.01 " in made.verdicts[0].reason

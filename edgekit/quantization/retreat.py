@@ -1,0 +1,79 @@
+"""Which groups of layers stay in float, for any format whose own tool quantizes it: as few as hold the gate.
+
+Everything is quantized first. Where that breaks the gate, each group is quantized alone, which says how sensitive it
+is, and the most sensitive go back to float one by one until the gate holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from edgekit.quantization.evaluator import STRICTER, Quality
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a retreat ended with.
+
+    Attributes:
+        floats: Groups that stay in float arithmetic, sorted.
+        quality: Of the artifact with these, on samples held back from calibration.
+        tried: Candidates that were judged.
+    """
+
+    floats: tuple[str, ...]
+    quality: Quality
+    tried: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the choice, in sentences."""
+        kept = (f"in float arithmetic: {', '.join(self.floats)}",) if self.floats else ()
+        if self.quality.passed or self.quality.broken:
+            return kept
+        best = (
+            f"nothing passed the gate, with {1.0 - STRICTER:.0%} of its room kept, on samples held back from "
+            f"calibration: this is the best of {self.tried} ({self.quality.reasons[0]})"
+        )
+        return (*kept, best)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The limit of the gate that even the best choice breaks, in a sentence."""
+        if not self.quality.broken:
+            return ()
+        return (f"no choice holds the gate's limits on samples held back from calibration: {self.quality.broken[0]}",)
+
+
+def retreat(
+    parts: Collection[str],
+    judged: Callable[[tuple[str, ...]], Quality],
+    snr: Callable[[tuple[str, ...]], float],
+    tell: Callable[[float, str], None] = lambda done, text: None,
+) -> Kept:
+    """Find the groups to keep in float.
+
+    Args:
+        parts: All groups that can be quantized.
+        judged: Makes a candidate with these groups in float, and says how good it is.
+        snr: The same, and says its signal-to-noise ratio alone, in dB: it orders the groups.
+        tell: Told the share done and what is tried.
+    """
+    tell(0.0, "everything in INT8")
+    found: dict[tuple[str, ...], Quality] = {(): judged(())}
+    order: list[str] = []
+    if not found[()].passed and len(parts) > 1:
+        alone: dict[str, float] = {}
+        for number, part in enumerate(parts):
+            tell(0.1 + 0.4 * number / len(parts), f"only {part} in INT8")
+            alone[part] = snr(tuple(sorted(other for other in parts if other != part)))
+        order = sorted(alone, key=alone.__getitem__)
+    for count in range(1, len(order)):
+        tell(0.5 + 0.5 * count / len(order), f"in float: {', '.join(sorted(order[:count]))}")
+        floats = tuple(sorted(order[:count]))
+        found[floats] = judged(floats)
+        if found[floats].passed:
+            break
+    best = max(found, key=lambda floats: (found[floats].passed, found[floats].snr_db))
+    return Kept(best, found[best], len(found))
