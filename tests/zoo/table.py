@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -53,6 +54,25 @@ def written(cells: Sequence[Cell]) -> str:
             sentence = " ".join(one.sentence.split()).replace("|", "\\|").replace("<", "&lt;")
             lines.append(f"| {_title(one.model)} | `{one.target}` | {one.word} | {sentence} |")
     return "\n".join(lines) + "\n"
+
+
+def read(page: str) -> list[Cell]:
+    """The cells of a page that `written` made; a verified one was compared, with an error of what is allowed at most."""
+    lines = [[part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]] for line in page.splitlines()]
+    said = {(row[0], row[1].strip("`")): row[3] for row in lines if len(row) == 4 and row[1].startswith("`")}
+    targets: list[str] = []
+    found = []
+    for row in lines:
+        if row and not row[0] and not targets:
+            targets = [target.strip("`") for target in row[1:]]
+        model = next((m for models in GROUPS.values() for m in models if row and _title(m) == row[0]), None)
+        for target, shown in zip(targets, row[1:], strict=False) if model and len(row) == len(targets) + 1 else ():
+            word = next((word for word, short in SHORT.items() if short == shown), shown.strip("*"))
+            if word in WORD_ORDER:
+                sentence = said.get((row[0], target), "").replace("\\|", "|").replace("&lt;", "<")
+                ratio = {VERIFIED: 1.0, FALSE: None}.get(word)
+                found.append(Cell(str(model), target, VERIFIED if word == FALSE else word, sentence, ratio))
+    return found
 
 
 def _word(one: Cell | None, asked: bool) -> str:
