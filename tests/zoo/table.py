@@ -57,7 +57,7 @@ def written(cells: Sequence[Cell]) -> str:
 
 
 def read(page: str) -> list[Cell]:
-    """The cells of a page that `written` made; a verified one was compared, with an error of what is allowed at most."""
+    """The cells of a page that `written` made; of a verified one the error is at most what is allowed."""
     lines = [[part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]] for line in page.splitlines()]
     said = {(row[0], row[1].strip("`")): row[3] for row in lines if len(row) == 4 and row[1].startswith("`")}
     targets: list[str] = []

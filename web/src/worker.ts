@@ -121,12 +121,12 @@ async function run(request: RunRequest): Promise<ModelOutput> {
 }
 
 async function imageTensor(source: TransferableImage, height: number, width: number): Promise<RawTensor> {
-  const { low, high } = inputOfKind("image");
+  const { low, high, fit } = inputOfKind("image");
   if (isTensor(source)) {
     checkTensor(source);
     return { dtype: "float32", shape: [1, 3, source.height, source.width], data: source.data };
   }
-  const data = normalise(await toPixels(source, height, width), low, high);
+  const data = normalise(await toPixels(source, height, width, fit), low, high);
   return { dtype: "float32", shape: [1, 3, height, width], data };
 }
 
