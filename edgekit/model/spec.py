@@ -203,6 +203,7 @@ class ModelSpec:
         licence: SPDX name of the weights' licence.
         author: Who made the weights.
         description: One sentence for artifact metadata.
+        notes: What a user of its artifacts should know; it stands in their manifests.
     """
 
     name: str
@@ -221,6 +222,7 @@ class ModelSpec:
     licence: str = ""
     author: str = ""
     description: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, str]:

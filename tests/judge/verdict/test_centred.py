@@ -21,9 +21,9 @@ EMBEDDING = np.abs(CENTRED) * (np.arange(WIDTH) > 3)
 
 
 def on(output: Output, right: Array, wrong: Array, tolerance: Tolerance = INT8) -> Verdict:
-    arrays = [{output.name: values.astype(np.float32)} for values in (right, wrong)]
-    scales = spreads((output,), arrays[:1], {})
-    found = compare((output,), *arrays, [f"row {n}" for n in range(ROWS)], scales=scales)
+    said, made = ({output.name: values.astype(np.float32)} for values in (right, wrong))
+    scales = spreads((output,), [said], {})
+    found = compare((output,), said, made, [f"row {n}" for n in range(ROWS)], scales=scales)
     return judge(tolerance, {output.name: 0.0}, evaluation=[found])
 
 
