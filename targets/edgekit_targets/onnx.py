@@ -113,7 +113,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
 
 
 def _clear_names(model: ir.Model) -> None:
-    """Another name for each inner tensor that the exporter called as an input or output is called, after its operator."""
+    """Another name for each inner tensor that the exporter called as an input or output is called."""
     own = (*model.graph.inputs, *model.graph.outputs)
     taken = {value.name for value in own}
     for node in model.graph.all_nodes():
