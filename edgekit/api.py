@@ -203,6 +203,7 @@ def record(
     *,
     device: str = "cpu",
     example: Any = None,
+    evaluation: Evaluation | Callable[[], Evaluation] | None = None,
     output: str | Path | None = None,
     progress: Style = "auto",
 ) -> Path:
@@ -212,6 +213,7 @@ def record(
         model: As for `export`.
         device: "cpu" or "cuda".
         example: As for `export`.
+        evaluation: As for `export`, which must be given the same one to have these answers.
         output: Where to write, without the inputs; None writes into the model's build folder, with them.
         progress: As for `export`.
 
@@ -220,7 +222,7 @@ def record(
     """
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
-    spec = given_model.given(model, example, None, None)
+    spec = given_model.completed(given_model.given(model, example, None, None), evaluation, None, None)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(
