@@ -145,7 +145,8 @@ def seeded(module: nn.Module, seed: int, samples: Samples) -> nn.Module:
                 norm.momentum = None  # the mean of all batches
             _asked(module, samples, 4 * ROWS)
             for norm in norms:  # a channel that hardly moves is not to be made of rounding alone
-                norm.running_var.clamp_(min=QUIET * float(norm.running_var.mean()))
+                if norm.running_var is not None:
+                    norm.running_var.clamp_(min=QUIET * float(norm.running_var.mean()))
         module.eval()
         for head in module.modules():
             if isinstance(head, nn.Linear | nn.Conv1d | nn.Conv2d) and len(head.weight) == KINDS:
