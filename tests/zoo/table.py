@@ -91,6 +91,7 @@ Public architectures, small, with seeded weights, and networks with the trained 
 the targets. A cell is **yes** where the artifact was verified, **rejected** where a limit was exceeded, **refused**
 where edgekit says in a sentence what cannot be exported. Core ML is verified in edgekit's interpreter, since nothing
 else runs it on Linux. A cell with **?** was not asked yet; models of which nothing was asked are left out.
+A cell stays as it was found until it is asked again.
 
 Every verified artifact was then asked 12 other inputs by a script that shares no code with edgekit's judge
 (`tests/zoo/comparison.py`): plain ONNX Runtime, PyTorch and ExecuTorch, and the interpreter for Core ML. One that
