@@ -128,7 +128,8 @@ def test_the_page_names_the_likeliest_classes_of_a_picture(page: Page, build: Pa
     best = [CLASSES[place] for place in np.argsort(-shares)[:5]]
     shown = [item.split("\n") for item in page.locator(".classes li").all_inner_texts()]
     assert [name for name, _ in shown] == best
-    assert shown[0][1] == f"{100 * shares.max():.1f} %"
+    near = 2.0 if not QUICK else 0.06  # with every variant in the bundle the page may choose fp16 or INT8
+    assert float(shown[0][1].removesuffix(" %")) == pytest.approx(100 * shares.max(), abs=near)
     assert best[0] in page.inner_text("#answers-live")
 
 
