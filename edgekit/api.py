@@ -10,7 +10,7 @@ edgekit.load(build["onnx"].path).run({"x": x.numpy()})
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,10 @@ from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.progress import Style, shown
+from edgekit.places.catalogue import elsewhere
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
+from edgekit.report.rows import trials_of
 from edgekit.storage.host_errors import as_sentences
 
 if TYPE_CHECKING:
@@ -109,6 +111,7 @@ def quantize(
     method: str = "auto",
     calibration: str | Path | None = None,
     reduce_range: bool = False,
+    places: Iterable[str] = (),
     example: Any = None,
     output: str | Path = BUILDS,
     fresh: bool = False,
@@ -116,20 +119,41 @@ def quantize(
 ) -> Build:
     """Search for a static INT8 recipe and prove the result: `export` with the target "onnx-int8-static".
 
+    Where an artifact is rejected in one of `places`, the next best recipe is tried (the target's option `rank`), and a
+    note says what that costs.
+
     Args:
         model: As for `export`.
         search: "quick", "full", or "none" (one recipe, all in INT8).
         method: How ranges are made: "auto", "minmax", "entropy" or "percentile".
         calibration: Folder of images to calibrate with; None for the model's own calibration set.
         reduce_range: Whether weights have 7 bits, for x86 without VNNI.
+        places: Further places in which the artifact must hold, as for `export`.
         example: As for `export`.
         output: As for `export`.
         fresh: As for `export`.
         progress: As for `export`.
     """
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
-    given = {INT8: chosen}
-    return export(model, example=example, targets=(INT8,), output=output, options=given, fresh=fresh, progress=progress)
+    wanted, rank = _texts(places), 0
+    further = [elsewhere(place).name for place in wanted]
+    while True:
+        given: dict[str, dict[str, object]] = {INT8: {**chosen, **({"rank": rank} if rank else {})}}
+        build = export(
+            model,
+            example=example,
+            targets=(INT8,),
+            output=output,
+            options=given,
+            fresh=fresh and not rank,
+            places=wanted,
+            progress=progress,
+        )
+        rank += 1
+        if not further or not _rejected(build[INT8], further):
+            return build
+        if rank >= sum("rank" in trial for trial in trials_of(build.path, INT8)):
+            return build
 
 
 def verify(
@@ -252,6 +276,10 @@ def _names(targets: Iterable[str]) -> tuple[str, ...]:
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise UsageError(f"{wrong[0]!r} is no target's name: `edgekit targets` lists them")
     return names
+
+
+def _rejected(outcome: TargetOutcome, places: Collection[str]) -> bool:
+    return any(place.place in places and place.status == "rejected" for place in outcome.places)
 
 
 def _texts(given: Iterable[str]) -> tuple[str, ...]:

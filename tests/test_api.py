@@ -16,12 +16,13 @@ import torch
 
 import edgekit
 from edgekit import api
+from edgekit.artifact.result import PlaceResult, Result
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ModelError, RecordError, UsageError
 from edgekit.model.module import Axes
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline import run
-from edgekit.pipeline.outcome import Build
+from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
 from edgekit.reference.store import read_reference
 from edgekit.testing import small_model
@@ -230,6 +231,46 @@ def test_quantizing_is_an_export_with_options(monkeypatch: pytest.MonkeyPatch, t
     assert options == {
         "onnx-int8-static": {"search": "none", "method": "auto", "calibration": "", "reduce_range": True}
     }
+
+
+@pytest.mark.parametrize(
+    ("rejected", "ranks"), [((), [None]), (("openvino",), [None, 1]), (("openvino", "openvino"), [None, 1, 2])]
+)
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_quantizing_for_a_place_takes_the_best_recipe_that_holds_there(
+    rejected: tuple[str, ...], ranks: list[int | None], elsewhere: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Three recipes passed the search; the first ones are rejected in OpenVINO. Without that place, nobody asks."""
+    trials, tried = tmp_path / "small/cache/onnx-int8-static/trials.json", []
+    trials.parent.mkdir(parents=True)
+    trials.write_text(json.dumps([{"rank": 0}, {"rank": 1}, {"rank": 2}, {"passed": True}]))
+
+    def exported(spec: ModelSpec, targets: Any, root: Path, options: Any, *more: Any) -> Build:
+        tried.append(options["onnx-int8-static"].get("rank"))
+        status = "rejected" if len(tried) <= len(rejected) else "verified"
+        result = Result.model_construct(places=(PlaceResult.model_construct(place="openvino", status=status),))
+        outcome = TargetOutcome("onnx-int8-static", root, status, result=result)
+        return Build((outcome,), root, "CPU")
+
+    monkeypatch.setattr(run, "export", exported)
+    places = ["openvino"] if elsewhere else []
+    edgekit.quantize(small_model, places=places, output=tmp_path, progress="none")
+    assert tried == (ranks if elsewhere else [None])
+
+
+def test_quantizing_for_a_place_ends_with_the_last_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trials, tried = tmp_path / "small/cache/onnx-int8-static/trials.json", []
+    trials.parent.mkdir(parents=True)
+    trials.write_text(json.dumps([{"rank": 0}, {"rank": 1}]))
+
+    def exported(spec: ModelSpec, targets: Any, root: Path, options: Any, *more: Any) -> Build:
+        tried.append(options["onnx-int8-static"].get("rank"))
+        result = Result.model_construct(places=(PlaceResult(place="openvino", status="rejected"),))
+        return Build((TargetOutcome("onnx-int8-static", root, "rejected", result=result),), root, "CPU")
+
+    monkeypatch.setattr(run, "export", exported)
+    found = edgekit.quantize(small_model, places=["openvino"], output=tmp_path, progress="none")
+    assert (tried, found["onnx-int8-static"].status) == ([None, 1], "rejected")
 
 
 def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path: Path) -> None:

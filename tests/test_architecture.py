@@ -6,16 +6,23 @@ import jsonschema
 import pytest
 
 from edgekit.artifact.manifest import Manifest, Source
+from edgekit.pipeline.build_record import BuildRecord
 from edgekit.storage.files import dump_json
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "edgekit" / "artifact" / "manifest.schema.json"
+BUILD_SCHEMA = ROOT / "edgekit" / "pipeline" / "build.schema.json"
 LONGEST = 300  # lines
 
 
 def test_the_schema_is_the_manifests() -> None:
     made = dump_json(Manifest.model_json_schema())
     assert SCHEMA.read_text() == made, f"write this to {SCHEMA}:\n{made}"
+
+
+def test_the_schema_of_what_json_prints_is_the_builds() -> None:
+    made = dump_json(BuildRecord.model_json_schema())
+    assert BUILD_SCHEMA.read_text() == made, f"write this to {BUILD_SCHEMA}:\n{made}"
 
 
 def test_a_manifest_fits_the_schema() -> None:

@@ -1,7 +1,7 @@
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
-  { ignores: ["dist/", "node_modules/", "eslint.config.js", "messages.mjs"] },
+  { ignores: ["dist/", "lib/", "public/", "node_modules/", "tests/package/", "*.js", "*.mjs"] },
   tseslint.configs.strictTypeChecked,
   { languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } } },
   {

@@ -36,7 +36,7 @@ function runtime(): Plugin {
 
 const { devDependencies } = JSON.parse(readFileSync(here("package.json"), "utf8")) as { devDependencies: Record<string, string> };
 
-const STABLE = new Set(["edgekit", "sw"]); // file names that other code refers to
+const STABLE = new Set(["edgekit", "edgekit-map", "sw"]); // file names that other code refers to
 
 export default defineConfig({
   base: "./",
@@ -47,7 +47,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     rolldownOptions: {
-      input: { index: here("index.html"), edgekit: here("src/index.ts"), sw: here("sw/sw.ts") },
+      input: { index: here("index.html"), edgekit: here("src/index.ts"), "edgekit-map": here("page/edgekit_map.ts"), sw: here("sw/sw.ts") },
       preserveEntrySignatures: "strict",
       output: {
         entryFileNames: ({ name }) => (STABLE.has(name) ? "[name].js" : "assets/[name]-[hash].js"),

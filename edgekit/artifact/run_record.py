@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from edgekit.artifact.fact import Fact
 from edgekit.storage.files import dump_json, write_text
 
 RUN = "run.json"
@@ -24,12 +25,14 @@ class AskedTarget(BaseModel):
     Attributes:
         status: How it ended when it was last asked for.
         error: Why it failed, was skipped or could not be tried, in a sentence.
+        over: What is over the user's budget, by place.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     status: State
     error: str = ""
+    over: dict[str, tuple[Fact, ...]] = {}
 
 
 class RunRecord(BaseModel):

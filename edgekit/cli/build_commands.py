@@ -98,7 +98,8 @@ def export(
 
 @app.command(
     epilog="Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
-    "`edgekit quantize --method entropy --calibration photos/`"
+    "`edgekit quantize --method entropy --calibration photos/`\n\n"
+    "`edgekit quantize --place openvino --place qemu:arm64`"
 )
 def quantize(
     model: ModelName = "arr-coc-tiny",
@@ -118,6 +119,7 @@ def quantize(
     reduce_range: Annotated[
         bool, typer.Option("--reduce-range", help="7-bit weights only, for x86 without VNNI (see `edgekit doctor`).")
     ] = False,
+    place: Places = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Quantize and judge again although nothing changed.")] = False,
     verbose: Verbose = False,
@@ -135,6 +137,7 @@ def quantize(
         method=method,
         calibration=calibration,
         reduce_range=reduce_range,
+        places=place or (),
         output=output,
         fresh=fresh,
         progress=progress_style(as_json or quiet),
@@ -184,17 +187,26 @@ def verify(
 
 @app.command(
     epilog="Examples:\n\n`edgekit report build/arr-coc-tiny`\n\n`edgekit report build/arr-coc-tiny --junit edgekit.xml`"
+    "\n\n`edgekit report --history builds`"
 )
 def report(
     build: BuildFolder = DEFAULT_BUILD,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write JUnit XML too: one test case an artifact and place.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", help="Instead write history.html: all builds below this folder, by their dates."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
     from edgekit import report as reports
 
+    if history is not None:
+        found, page = reports.write_history(history)
+        print(json.dumps(found.as_record(), indent=2) if as_json else page)
+        return
     written = reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
     if junit is not None:

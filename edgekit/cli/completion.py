@@ -44,7 +44,7 @@ def option_values(incomplete: str) -> list[str]:
     for name, target in targets.items():
         for option in target.options:
             values = ("yes", "no") if option.kind == "flag" else tuple(as_text(choice) for choice in option.choices)
-            found += [f"{name}.{option.name}={value}" for value in values or ("",)]
+            found += [f"{name}.{option.name}={value}" for value in values or (as_text(option.default),)]
     return [one for one in found if one.startswith(incomplete)]
 
 

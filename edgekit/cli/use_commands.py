@@ -12,12 +12,15 @@ import typer
 
 from edgekit.cli.arguments import CLEAN, DEFAULT_BUILD, REJECTED, BuildFolder, Json, TrustFactory, app
 from edgekit.cli.completion import among, target_names
+from edgekit.cli.qr_code import qr_code
 
 LOCAL, EVERY = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for it
 OPEN_TO_ALL = (
     "Warning: every device of this network can open the page. Over plain HTTP browsers give other devices no threads, "
     "no WebGPU, no camera and no offline use: serve the folder over HTTPS for these."
 )
+
+NO_CODE = "For a QR code of the address: pip install segno"
 
 
 @app.command(epilog="Examples:\n\n`edgekit targets`\n\n`edgekit targets onnx-int8-static`\n\n`edgekit targets --json`")
@@ -65,6 +68,8 @@ def demo(
     server = Server(build if (build / "index.html").is_file() else build / "web", host, port)
     for url in _reachable(server.url):
         print(f"{url}  (Ctrl-C stops)", flush=True)
+        if sys.stdout.isatty() and not url.startswith(f"http://{LOCAL}:"):
+            print(qr_code(url) or NO_CODE, flush=True)
     if host not in ("localhost", LOCAL, "::1"):
         print(OPEN_TO_ALL, file=sys.stderr)
     if browser:

@@ -45,11 +45,19 @@ def started(command: str) -> RunRecord:
 
 
 def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:
-    """Write how each target ended, and what was not tried."""
-    found = {o.target: AskedTarget.model_validate({"status": o.status, "error": o.error}) for o in outcomes}
+    """Write how each target ended, and what was not tried; what was over budget in places not asked now stays."""
     tried = read_run(root).targets
+    found = {o.target: _asked(o, tried.get(o.target)) for o in outcomes}
     missing = {n: AskedTarget(status="not installed", error=why) for n, why in left_out.items() if n not in tried}
     write_run(root, record, {**missing, **found})
+
+
+def _asked(outcome: TargetOutcome, before: AskedTarget | None) -> AskedTarget:
+    judged = {place.place for place in outcome.places}
+    over = {place: facts for place, facts in before.over.items() if place not in judged} if before else {}
+    for placed in outcome.over:
+        over[placed.place] = (*over.get(placed.place, ()), placed.fact)
+    return AskedTarget.model_validate({"status": outcome.status, "error": outcome.error, "over": over})
 
 
 def not_installed(targets: Mapping[str, Target]) -> dict[str, str]:

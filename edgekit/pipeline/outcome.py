@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgekit.artifact.fact import Code, Fact
+from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Result, Timing
 from edgekit.errors import VerdictError
+from edgekit.pipeline.build_record import BuildRecord, PlaceRecord, TargetRecord, ToldFact
 
-SCHEMA_VERSION = 2
 OVER = "over budget"
 ENDED = {"rejected": "was rejected", "failed": "failed", "skipped": "was skipped", OVER: "is over budget"}
 
@@ -27,9 +27,9 @@ class PlacedFact:
     def __str__(self) -> str:
         return f"{self.place}: {self.fact}"
 
-    def as_record(self) -> dict[str, object]:
+    def as_record(self) -> ToldFact:
         """For machines: the place, the fact's fields and its sentence."""
-        return {"place": self.place, **self.fact.as_record()}
+        return ToldFact(place=self.place, **self.fact.as_record())
 
 
 @dataclass(frozen=True)
@@ -143,22 +143,30 @@ class TargetOutcome:
         first = [self.error] if self.error else []
         return (*first, *left, *map(str, verdict.reasons), *told, *map(str, verdict.notes))
 
-    def as_record(self) -> dict[str, object]:
+    def as_record(self) -> TargetRecord:
         """For machines: what `--json` prints of one target."""
         verdict = self.verdict
-        return {
-            "target": self.target,
-            "status": self.status,
-            "path": str(self.path),
-            "error": self.error,
-            "reused": self.reused,
-            "part_of": self.part_of,
-            "size": self.size,
-            "reasons": [reason.as_record() for reason in verdict.reasons],
-            "notes": [note.as_record() for note in verdict.notes],
-            "exporter_notes": list(self.manifest.notes) if self.manifest is not None else [],
-            "latency_ms": {place: timing.model_dump(mode="json") for place, timing in self.latency.items()},
-        }
+        return TargetRecord(
+            target=self.target,
+            status=self.status,
+            path=str(self.path),
+            error=self.error,
+            reused=self.reused,
+            part_of=self.part_of,
+            size=self.size,
+            reasons=tuple(reason.as_record() for reason in verdict.reasons),
+            notes=tuple(note.as_record() for note in verdict.notes),
+            exporter_notes=self.manifest.notes if self.manifest is not None else (),
+            latency_ms=dict(self.latency),
+            places=tuple(_place(place) for place in self.places),
+        )
+
+
+def _place(found: PlaceResult) -> PlaceRecord:
+    errors = tuple(m for m in found.measures if m.batch == EVALUATION and m.limit is not None)
+    return PlaceRecord(
+        place=found.place, device=found.device, status=found.status, variant=found.variant, errors=errors
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,14 +225,14 @@ class Build(Mapping[str, TargetOutcome]):
             raise VerdictError("; ".join(told))
 
     def as_record(self) -> dict[str, object]:
-        """For machines: what `--json` prints."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "artifacts": [outcome.as_record() for outcome in self.outcomes],
-            "path": str(self.path),
-            "report": str(self.report),
-            "reference": self.reference,
-        }
+        """For machines: what `--json` prints, by `build.schema.json`."""
+        record = BuildRecord(
+            artifacts=tuple(outcome.as_record() for outcome in self.outcomes),
+            path=str(self.path),
+            report=str(self.report),
+            reference=self.reference,
+        )
+        return record.model_dump(mode="json", exclude={"trials"})
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""

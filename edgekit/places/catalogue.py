@@ -80,8 +80,9 @@ class Elsewhere:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Of the runtime."""
-        return RUNTIMES[self.runtime].settings
+        """Of the runtime. An emulated host runs one thread: threads that wait for each other take all of its time."""
+        own = RUNTIMES[self.runtime].settings
+        return {**own, "threads": "1"} if self.emulated else own
 
 
 def elsewhere(name: str) -> Elsewhere:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from edgekit.errors import ExportError
 from edgekit.judge import latency
 from edgekit.model.spec import ModelSpec
 from edgekit.onnxgraph import qdq, saturation
@@ -55,10 +56,12 @@ class Found:
     Attributes:
         graph: The quantized graph of the chosen row.
         chosen: The row; the best there was, if none passed.
+        best: The row of rank 0.
     """
 
     graph: onnx.ModelProto
     chosen: Trial
+    best: Trial
 
 
 def search(
@@ -73,6 +76,7 @@ def search(
     floats: tuple[str, ...] = (),
     truth: onnx.ModelProto | None = None,
     dynamic: tuple[str, ...] = (),
+    rank: int = 0,
 ) -> Found:
     """Find a recipe for a graph.
 
@@ -88,12 +92,16 @@ def search(
         floats: Groups that stay in float arithmetic in every recipe.
         truth: What recipes are compared with; default: the graph.
         dynamic: The axes whose sizes the graph leaves open.
+        rank: How many of the recipes that passed are passed over, the best first.
+
+    Raises:
+        ExportError: If not so many recipes passed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         right = graph if truth is None else truth
         given = (spec, graph, right, samples, depth, folder, tell, methods, reduce_range, floats, dynamic)
-        return _Search(*given, Path(place)).run()
+        return _Search(*given, Path(place)).run(rank)
 
 
 @dataclass
@@ -135,7 +143,7 @@ class _Search:
         self.evaluator = Evaluator(self.spec, self.truth, held_back, self.place, asked)
         self.tried = TrialLog(self.folder, self._context())
 
-    def run(self) -> Found:
+    def run(self, rank: int) -> Found:
         """Try, choose, time, and write the table."""
         plain = QuantConfig(method=self.methods[0], reduce_range=self.reduce_range)
         kept = [
@@ -154,9 +162,13 @@ class _Search:
                 for r in sorted(rows, key=_merit)[-3:]
                 for g in order[:3]
             ]
-        chosen = max(rows, key=_merit)
-        write_table(self.folder, self.tried.rows, chosen, self._times(chosen, rows), self.parts)
-        return Found(self._made(chosen.recipe), chosen)
+        ranked = sorted({row.recipe.key: row for row in rows}.values(), key=_merit, reverse=True)
+        passed = [row.recipe.key for row in ranked if row.quality.passed]
+        if rank and rank >= len(passed):
+            raise ExportError(f"rank {rank} is none of the {len(passed)} recipes that passed: ranks begin with 0")
+        chosen = ranked[rank]
+        write_table(self.folder, self.tried.rows, chosen, self._times(chosen, rows), self.parts, passed)
+        return Found(self._made(chosen.recipe), chosen, ranked[0])
 
     def _ways(self) -> Iterator[QuantConfig]:
         """Recipes with every group in INT8; without smoothing, which the graph brings with it (conditioning.py)."""

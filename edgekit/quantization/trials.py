@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,12 @@ class TrialLog:
 
 
 def write_table(
-    folder: Path, rows: Mapping[str, Trial], chosen: Trial, milliseconds: Mapping[str, float], parts: Collection[str]
+    folder: Path,
+    rows: Mapping[str, Trial],
+    chosen: Trial,
+    milliseconds: Mapping[str, float],
+    parts: Collection[str],
+    ranked: Sequence[str],
 ) -> None:
     """Write the table that reports show.
 
@@ -85,6 +90,7 @@ def write_table(
         chosen: The row that the artifact is made by.
         milliseconds: Median latency of the recipes that were timed, by key.
         parts: All groups.
+        ranked: Keys of the recipes that an artifact may be made by, the best first.
     """
     best = _pareto(list(rows.values()))
     table = [
@@ -97,6 +103,7 @@ def write_table(
             "measures": {**row.quality.worst, "snr": row.quality.snr_db},
             "float_groups": _floats(row.recipe, parts),
             "float_work": f"{row.work:.1%}",
+            **({"rank": ranked.index(key)} if key in ranked else {}),
             **({"p50_ms": milliseconds[key]} if key in milliseconds else {}),
         }
         for key, row in rows.items()

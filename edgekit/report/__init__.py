@@ -12,13 +12,14 @@ from pathlib import Path
 from edgekit.errors import UsageError
 from edgekit.report import page
 from edgekit.report import text as text_report
+from edgekit.report.history import write_history
 from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
 from edgekit.report.study import ReportRow, Study
 from edgekit.storage.files import write_text, write_together
 from edgekit.storage.host_errors import as_sentences
 
-__all__ = ["Report", "ReportRow", "Study", "write_junit", "write_report"]
+__all__ = ["Report", "ReportRow", "Study", "write_history", "write_junit", "write_report"]
 
 
 @dataclass(frozen=True, eq=False)

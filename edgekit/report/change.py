@@ -33,6 +33,7 @@ RANKS: dict[RowStatus, int] = {
     "not judged yet": 1,
     "not installed": 1,
     "rejected": 2,
+    "over budget": 1,
     "unreadable": 2,
     "failed": 2,
     "skipped": 2,

@@ -1,7 +1,7 @@
 """A study -> JUnit XML for what shows test results: a suite an artifact, a test case a place.
 
-A rejected or unreadable artifact is a failure; what was not verified here and what nobody judged is skipped, with the
-reason. Numbers, limits and what was asked stand in the output of the case.
+An artifact that is rejected, over budget or unreadable is a failure; what was not verified here and what nobody judged
+is skipped, with the reason. Numbers, limits and what was asked stand in the output of the case.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from edgekit.report import formats
 from edgekit.report.study import ReportedArtifact, ReportRow, Study
 
-FAILURES = ("rejected", "unreadable", "failed")
+FAILURES = ("rejected", "over budget", "unreadable", "failed")
 
 
 def to_junit(study: Study) -> str:

@@ -25,11 +25,13 @@ from edgekit.report.tradeoff import plot_tradeoff
 from edgekit.storage.visible import visible
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
 GLYPHS = {
     "verified": "✓",
     "rejected": "✕",
+    "over budget": "!",
     "not verified here": "?",
     "not judged yet": "…",
     "unreadable": "!",
@@ -57,10 +59,15 @@ class Limit:
 
 def render(study: Study) -> str:
     """The page."""
+    return environment().get_template("page.html").render(context(study))
+
+
+def environment() -> Environment:
+    """Jinja with what the templates of this room use: all that comes from outside is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
+    made = Environment(
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
@@ -68,7 +75,7 @@ def render(study: Study) -> str:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    environment.globals |= {
+    made.globals |= {
         "n": formats,
         "glyphs": GLYPHS,
         "strip": accuracy_plot.STRIP,
@@ -77,15 +84,15 @@ def render(study: Study) -> str:
         "other_reasons": other_reasons,
         "link": link,
     }
-    environment.filters["prose"] = prose
-    environment.globals |= {
+    made.filters["prose"] = prose
+    made.globals |= {
         "heat": pictures.HEAT,
         "lower": pictures.LOWER,
         "higher": pictures.HIGHER,
         "veil": pictures.veil,
     }
-    environment.globals |= {"proof": proof, "most": MOST_FAILURES}
-    return environment.get_template("page.html").render(context(study))
+    made.globals |= {"proof": proof, "most": MOST_FAILURES}
+    return made
 
 
 def context(study: Study) -> dict[str, Any]:

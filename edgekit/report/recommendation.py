@@ -170,7 +170,7 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendati
     return Recommendation(audience, best, against, task, limit, tuple(others))
 
 
-_BAD = ("rejected", "failed", "skipped", "unreadable")
+_BAD = ("rejected", "over budget", "failed", "skipped", "unreadable")
 
 
 def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidate:

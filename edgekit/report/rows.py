@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, PlaceResult, Result
-from edgekit.artifact.run_record import RunRecord, read_run
+from edgekit.artifact.run_record import AskedTarget, RunRecord, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
-from edgekit.report.study import ReportedArtifact, ReportRow, Study
+from edgekit.report.study import ReportedArtifact, ReportRow, RowStatus, Study
 
 TRIALS = Path("cache"), "trials.json"  # what a quantizing target tried, in its own cache
 
@@ -53,7 +54,20 @@ def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[R
             row = ReportRow(target, "", "", asked.status, (_text(asked.error or asked.status),))
             found = [each for each in found if each.target != target]
             found.append(ReportedArtifact(target, None, (row, *old)))
+        elif asked.over:
+            found = [_held(each, asked) if each.target == target else each for each in found]
     return sorted(found, key=lambda each: each.target)
+
+
+def _held(found: ReportedArtifact, asked: AskedTarget) -> ReportedArtifact:
+    """An artifact with what the last run found over budget; where it is not verified, that comes first."""
+
+    def held(row: ReportRow) -> ReportRow:
+        over = asked.over.get(row.place, ())
+        status: RowStatus = "over budget" if over and row.status == "verified" else row.status
+        return replace(row, status=status, reasons=(*row.reasons, *over))
+
+    return replace(found, rows=tuple(held(row) for row in found.rows))
 
 
 def _artifact(home: Path, recorded: str) -> ReportedArtifact:

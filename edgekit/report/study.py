@@ -17,6 +17,7 @@ from edgekit.reference.info import ReferenceInfo
 RowStatus = Literal[
     "verified",
     "rejected",
+    "over budget",
     "not verified here",
     "not judged yet",
     "unreadable",

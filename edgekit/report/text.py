@@ -23,6 +23,7 @@ COLUMNS = (
 MARKS = {
     "verified": "✅",
     "rejected": "❌",
+    "over budget": "❌",
     "not verified here": "⚪",
     "not judged yet": "⚪",
     "unreadable": "⚠️",

@@ -37,6 +37,7 @@ TYPES = {
     ".mjs": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".wasm": "application/wasm",
+    ".webmanifest": "application/manifest+json",
     ".svg": "image/svg+xml",
     ".png": "image/png",
     ".jpg": "image/jpeg",

@@ -114,7 +114,7 @@ def build(web: Path) -> None:
 
 def copy(site: Path, out: Path, asyncify: bool = False) -> None:
     """Put the page, the runtime and the licences into a bundle; the runtime's asyncify build only if it is wanted."""
-    left_out = shutil.ignore_patterns("types", STAMP, "*.br", "*.gz", *(() if asyncify else ASYNCIFY))
+    left_out = shutil.ignore_patterns(STAMP, "*.br", "*.gz", *(() if asyncify else ASYNCIFY))
     shutil.copytree(site, out, ignore=left_out, dirs_exist_ok=True)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgekit.errors import ExportError
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import folding, qdq, save
+from edgekit.onnxgraph.extremes import groups_after_extremes
 from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig
 from edgekit.quantization import calibration, conditioning, observers, vnni
 from edgekit.quantization.calibration import Samples
@@ -32,6 +33,12 @@ SEARCH = Option(
 )
 METHOD = Option(name="method", default="auto", help="how activation ranges are made", choices=("auto", *METHODS))
 REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
+RANK = Option(
+    name="rank",
+    default=0,
+    minimum=0,
+    help="passes over so many of the recipes that passed; for `edgekit quantize --place`",
+)
 CALIBRATION = Option[Path | None](
     name="calibration",
     default=None,
@@ -53,7 +60,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     samples = calibration.samples(spec, job.get(CALIBRATION), NEEDED.get(job.get(SEARCH), calibration.COUNT))
     methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
     job.progress(0.02, "rounding the weights")
-    ready = conditioning.condition(graph, samples, reduce_range=job.get(REDUCE_RANGE))
+    ready = conditioning.condition(graph, samples, groups_after_extremes(graph), job.get(REDUCE_RANGE))
     if job.get(SEARCH) == "none":
         made, notes, failures = _unsearched(ready, samples, methods[0], job)
     else:
@@ -94,13 +101,19 @@ def _searched(
 
     depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
     reduced = job.get(REDUCE_RANGE)
-    found = search(
-        spec, ready.graph, samples, depth, job.cache, tell, methods, reduced, ready.floats, graph, job.dynamic
-    )
+    rank, given = job.get(RANK), (methods, reduced, ready.floats, graph, job.dynamic)
+    found = search(spec, ready.graph, samples, depth, job.cache, tell, *given, rank)
     recipe = found.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:
         notes.append(f"in float arithmetic: {', '.join(recipe.floats)}")
+    if rank:
+        best, one = found.best, found.chosen
+        notes.append(
+            f"rank {rank} of the recipes that passed; work in float {best.work:.1%} -> {one.work:.1%}, "
+            f"size {best.size} -> {one.size} bytes, signal to noise {best.quality.snr_db:.1f} -> "
+            f"{one.quality.snr_db:.1f} dB"
+        )
     quality = found.chosen.quality
     failures: tuple[str, ...] = ()
     if quality.broken:
@@ -129,5 +142,5 @@ TARGET = Target(
     places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("onnxruntime", "cpu"),),
     groups=("onnx-all",),
-    options=(SEARCH, METHOD, REDUCE_RANGE, CALIBRATION),
+    options=(SEARCH, METHOD, REDUCE_RANGE, RANK, CALIBRATION),
 )

@@ -26,6 +26,7 @@ from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.model.source import resolve_model
 from edgekit.places.pack import packable
+from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL
@@ -118,6 +119,10 @@ def test_a_budget_is_held_in_every_place(build: Path) -> None:
     assert over["onnx"].status == "verified"
     assert over["onnx-fp16"].status == "over budget"
     assert "over the budget of 1kB" in str(over["onnx-fp16"].verdict.reasons[0])
+    row = next(row for row in read_study(build).rows if (row.target, row.place) == ("onnx-fp16", "ort"))
+    assert (row.status, str(row.reasons[-1])) == ("over budget", str(over["onnx-fp16"].verdict.reasons[0].fact))
+    assert 'type="over budget"' in to_junit(read_study(build))
+    assert 'class="over-budget"' in (build / "report.html").read_text()
     with pytest.raises(VerdictError, match="'onnx-fp16' is over budget"):
         over.raise_for_verdict()
 

@@ -7,13 +7,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.result import Measure, PlaceResult, Result, Timing
 from edgekit.errors import VerdictError
-from edgekit.pipeline.outcome import SCHEMA_VERSION, Build, TargetOutcome
+from edgekit.pipeline import build_record
+from edgekit.pipeline.outcome import Build, TargetOutcome
 
+SCHEMA = Path(build_record.__file__).parent / "build.schema.json"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> & `x`"
 BROKEN = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="max abs", value=0.5, limit=1e-4, image="beach")
 TIMED = Timing(device="ONNX Runtime", runs=100, p50=3.25, p90=4, p95=4, p99=5, mean=3.3, std=0.1)
@@ -124,7 +127,8 @@ def test_a_record_of_one_target() -> None:
 
 def test_the_record_for_machines_is_json_with_codes_numbers_and_sentences() -> None:
     said = json.loads(json.dumps(build(GOOD, BAD, FAILED).as_record()))
-    assert said["schema_version"] == SCHEMA_VERSION
+    jsonschema.validate(said, json.loads(SCHEMA.read_text()))
+    assert said["schema_version"] == 2
     assert (said["reference"], said["report"]) == ("NVIDIA H200", "build/small/report.html")
     good, bad, failed = said["artifacts"]
     assert (good["status"], good["reused"], good["latency_ms"]["cpu"]["p50"]) == ("verified", True, 3.25)
@@ -173,3 +177,16 @@ def test_the_table_escapes_what_others_named() -> None:
     found = Cells(text)
     assert found.tags == {"table", "caption", "tr", "th", "td"}
     assert found.rows[1] == [EVIL, "failed", "", "", EVIL]
+
+
+def test_a_record_has_what_was_judged_on_the_evaluation_set() -> None:
+    judged = Measure(batch="evaluation", output="relevance", metric="max abs", value=2e-6, limit=1e-4)
+    others = (judged.model_copy(update={"batch": "stress"}), judged.model_copy(update={"limit": None}))
+    record = build(outcome("onnx", place(measures=(judged, *others)))).as_record()
+    ((cpu,),) = ([a["places"] for a in record["artifacts"]],)  # type: ignore[attr-defined]
+    assert (cpu[0]["place"], cpu[0]["status"]) == ("cpu", "verified")
+    assert [(e["metric"], e["value"], e["limit"]) for e in cpu[0]["errors"]] == [("max abs", 2e-6, 1e-4)]
+    jsonschema.validate(json.loads(json.dumps(record)), json.loads(SCHEMA.read_text()))
+    for broken in ({**record, "schema_version": 3}, {**record, "artifact": []}, {**record, "path": None}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(json.loads(json.dumps(broken)), json.loads(SCHEMA.read_text()))

@@ -60,5 +60,5 @@ def test_a_part_that_is_wrong_is_told_and_does_not_fail_the_run() -> None:
     assert build.ok
     build.raise_for_verdict()
     assert "left out of 'web', which does without it" in part.sentences
-    assert part.as_record()["part_of"] == "web"
+    assert part.as_record().part_of == "web"
     assert not Build((TargetOutcome(STATIC, Path("s"), "failed", "no"), bundle), Path("b"), "an H200").ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from edgekit.errors import ExportError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import search, trials
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Quality
 from edgekit.quantization.trials import Trial
+from tests.onnxgraph.graphs import model, rounded
 
 WIDTH, PATCHES = 32, 48
 
@@ -71,6 +74,43 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     assert again.graph == found.graph
     assert (tmp_path / trials.LOG).read_text() == lines
     assert not trials.TrialLog(tmp_path, "of another context").rows
+    table = json.loads((tmp_path / trials.TABLE).read_text())
+    ranks = {line["name"]: line["rank"] for line in table if "rank" in line}
+    assert sorted(ranks.values()) == list(range(len(ranks)))
+    assert all(line["passed"] for line in table if line["name"] in ranks)
+    with pytest.raises(ExportError, match=f"rank 99 is none of the {len(ranks)} recipes that passed"):
+        search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None, rank=99)
+
+
+def test_a_rank_passes_over_better_recipes(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"], name="first/MatMul"),
+        helper.make_node("Relu", ["h"], ["r"], name="bend/Relu"),
+        helper.make_node("MatMul", ["r", "b"], ["scores"], name="second/MatMul"),
+    ]
+    graph = model(nodes, {"x": ["batch", 32]}, {"scores": ["batch", 32]}, {"a": rounded(32, 32), "b": rounded(32, 32)})
+    spec = ModelSpec(
+        name="plain",
+        module=torch.nn.Identity(),
+        inputs=(Input("x", ("batch", 32), low=-1.0, high=1.0),),
+        outputs=(Output("scores", role="scores"),),
+        axes={"batch": Axis(1, 1, 8)},
+        factory="nobody:asks",
+    )
+    rows = np.random.default_rng(1).uniform(-1, 1, (96, 32)).astype(np.float32)
+    samples = Samples({"x": rows}, tuple(map(str, range(96))))
+
+    def found(rank: int) -> search.Found:
+        return search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None, rank=rank)
+
+    first, second = found(0), found(1)
+    assert (first.chosen, second.best) == (first.best, first.best)
+    assert second.chosen != first.chosen
+    assert second.chosen.quality.passed
+    assert second.graph != first.graph
+    table = json.loads((tmp_path / trials.TABLE).read_text())
+    assert [line["name"] for line in table if line["chosen"]] == [second.chosen.recipe.name]
+    assert {line["name"]: line["rank"] for line in table if "rank" in line}[second.chosen.recipe.name] == 1
 
 
 def row(name: str, *, snr: float, work: float = 0.0, size: int = 10, passed: bool = True) -> Trial:

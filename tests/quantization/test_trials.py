@@ -61,7 +61,7 @@ def test_the_table_holds_what_reports_show(tmp_path: Path) -> None:
     chosen = row(QuantConfig(floats=("patches",)), work=0.125)
     sensitive = row(QuantConfig(floats=("attention", "scores")), snr=20.0, work=0.8, passed=False)
     rows = {one.recipe.key: one for one in (chosen, sensitive)}
-    trials.write_table(tmp_path, rows, chosen, {chosen.recipe.key: 1.5}, PARTS)
+    trials.write_table(tmp_path, rows, chosen, {chosen.recipe.key: 1.5}, PARTS, [chosen.recipe.key])
     first, second = json.loads((tmp_path / trials.TABLE).read_text())
     assert first == {
         "name": "minmax, uint8, 1 group in float",
@@ -72,6 +72,7 @@ def test_the_table_holds_what_reports_show(tmp_path: Path) -> None:
         "measures": {"spearman": 0.995, "snr": 30.0},
         "float_groups": "patches",
         "float_work": "12.5%",
+        "rank": 0,
         "p50_ms": 1.5,
     }
     assert (second["name"], second["float_groups"]) == ("minmax, only patches", "all others")

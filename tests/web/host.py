@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ class Host:
         folders: Folder by the path that it is served under: "/" or "/name/".
         cache_control: Sent with every file.
         hold: Called with the request's path before it is answered; it may block.
+        headers: Sent with every file, too.
     """
 
     def __init__(
@@ -26,6 +28,7 @@ class Host:
         folders: Mapping[str, Path],
         cache_control: str = "no-cache",
         hold: Callable[[str], None] = lambda path: None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.folders = dict(folders)
         host = self
@@ -42,6 +45,8 @@ class Host:
                 self.send_header("Content-Type", TYPES.get(file.suffix, OTHER) if file else "text/plain")
                 self.send_header("Content-Length", str(len(data)))
                 self.send_header("Cache-Control", cache_control)
+                for name, value in headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
 

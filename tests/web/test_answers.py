@@ -136,7 +136,7 @@ def test_the_page_names_the_likeliest_classes_of_a_picture(page: Page, build: Pa
 def test_what_belongs_to_queries_and_patches_is_not_shown(page: Page) -> None:
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": as_png(picture())})
     page.locator(".answers").wait_for()
-    for selector in (".query-field", ".map-controls", ".savings", ".patch", ".top-patches", "#compare", "#presence"):
+    for selector in (".query-field", ".map-controls", ".savings", ".patch", ".top-patches", "#compare", "#answer-line"):
         assert page.locator(selector).is_hidden(), selector
     assert page.locator("#notice").is_hidden()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.arrcoc.queries import OBJECT, OUTLINE
+from edgekit.arrcoc.scenes import ATTRIBUTES
 from tests.web.conftest import DESKTOP, Opener
 from tests.web.pictures import png
 from tests.web.test_page import answered, ready
@@ -106,15 +109,62 @@ def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str)
     assert "int8" in page.inner_text("#status-text")
 
 
-def test_a_picture_with_an_unknown_word_shows_nothing_of_the_one_before(open_page: Opener) -> None:
+def test_an_unknown_word_clears_the_answer_of_the_query_before(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
     ask(page, "xqzwv")
-    page.locator("#query-status", has_text="does not know").wait_for()
-    page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": png(90, 50)})
+    page.locator("#answer-line", has_text='No answer: the model does not know "xqzwv".').wait_for()
     page.locator("#savings", has_text="–").wait_for()
     assert page.locator("#top-patches li").count() == 0
     assert "“" not in (page.locator("#map-a canvas").get_attribute("aria-label") or "")
+    page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": png(90, 50)})
+    page.locator('.tile[aria-pressed="true"]').wait_for(state="detached")
+    assert page.inner_text("#savings") == "–"
+    ask(page, "")
+    page.locator("#answer-line", has_text="Type a word").wait_for()
+    ask(page, "red")
+    answered(page, "red")
+    assert "red" in page.inner_text("#answer-line")
+
+
+def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    stale = page.locator("#map-a[data-stale]")
+    assert stale.count() == 0
+    page.locator("#query").press_sequentially("gre")
+    stale.wait_for()
+    page.fill("#query", "green")
+    answered(page, "green")
+    stale.wait_for(state="detached")
+
+
+def test_words_are_chosen_by_kind(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    page.locator("#words summary", has_text="All 82 words").click()
+    kinds = page.locator("#word-kinds section")
+    assert [k.get_attribute("aria-label") for k in kinds.all()] == [
+        "Sizes",
+        "Colours",
+        "Patterns",
+        "Shapes",
+        "Any object, and borders",
+    ]
+    shown = page.locator("#word-kinds button").all_inner_texts()
+    assert [text.split()[0] for text in shown] == [*itertools.chain(*ATTRIBUTES), OBJECT, OUTLINE]
+    assert len(" ".join(shown).replace(",", " ").split()) == 82  # synonyms stand beside
+    for word, query in (("blue", "blue circle"), ("large", "large blue circle"), ("blue", "large circle")):
+        page.locator("#word-kinds button", has_text=word).first.click()
+        answered(page, query)
+        assert page.input_value("#query") == query
+
+
+def test_a_picture_keeps_its_shape(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": png(400, 200)})
+    page.locator("#patch-count", has_text="10 rows of 20").wait_for()
 
 
 def test_the_patch_under_the_cursor_stays_described(open_page: Opener) -> None:

@@ -103,11 +103,16 @@ def test_wrong_inputs_are_named(library: Page) -> None:
         number: { image, query: 5 },
         text: { image, query: "red", size: { height: "224", width: 224 } },
         tensor: { image: { data: new Float32Array(5), height: 96, width: 96 }, query: "red" },
-        picture: { image: "a.png", query: "red" } };
+        picture: { image: 5, query: "red" }, address: { image: "http://", query: "red" },
+        gone: { image: "a.png", query: "red" },
+        bytes: { image: { data: new Uint8Array(5), height: 96, width: 96 }, query: "red" } };
       return globalThis.runner.run(inputs[which]).then(() => "", (e) => `${e.code}: ${e.message}`); }"""
     messages = {
         which: library.evaluate(code, which)
-        for which in ("size", "vector", "words", "none", "number", "text", "tensor", "picture")
+        for which in (
+            *("size", "vector", "words", "none", "number", "text", "tensor", "picture"),
+            *("address", "gone", "bytes"),
+        )
     }
     assert messages["size"].startswith(
         "SHAPE: the height 100 is not supported: the model accepts multiples of 16 from 96 to 512"
@@ -119,6 +124,26 @@ def test_wrong_inputs_are_named(library: Page) -> None:
     assert messages["text"].startswith("SHAPE: the height 224 is not supported")
     assert messages["tensor"].startswith("SHAPE: the image tensor has 5 values")
     assert messages["picture"].startswith("USAGE: the image must be a Blob, ")
+    assert messages["address"] == 'USAGE: "http://" is not a valid URL of a picture'
+    assert "a.png cannot be fetched: the server answered 404" in messages["gone"]
+    assert messages["bytes"].startswith("SHAPE: the picture has 5 bytes, but 96 x 96 pixels need three")
+
+
+BATCH = """async (sample) => { const image = new ImageData(96, 96);
+  const rgb = { data: new Uint8Array(3 * 96 * 96), height: 96, width: 96 };
+  const inputs = [{ image, query: "red" }, { image: rgb, query: "blue" }, { image: sample, query: "red" }];
+  const results = await runner.run(inputs);
+  return results.map(({ known, relevance }) => [known[0], relevance.length]); }"""
+DISPOSE = """async () => { let kept;
+  { await using held = { [Symbol.asyncDispose]: () => runner[Symbol.asyncDispose]() }; kept = held; }
+  return runner.run({ image: new ImageData(9, 9), query: "red" }).catch((e) => e.message); }"""
+
+
+def test_a_list_and_addresses_are_run_and_a_block_disposes(library: Page) -> None:
+    load(library, device="wasm", dtype="fp32")
+    assert library.evaluate(BATCH, "samples/001.png") == [["red", 196], ["blue", 196], ["red", 196]]
+    assert "was disposed" in library.evaluate(DISPOSE)
+    no_workers(library)
 
 
 def test_a_hundred_runs_leak_nothing_and_dispose_gives_all_back(library: Page) -> None:

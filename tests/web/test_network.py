@@ -31,6 +31,27 @@ def test_a_page_instead_of_the_manifest_is_named(library: Page) -> None:
     assert "HTML page instead" in error["message"]
 
 
+PROGRESS = """async () => { const { Bundle, load } = await import(new URL("edgekit.js", location.href).href);
+  const seen = {};
+  const progress_callback = ({ status, file, loaded, total }) => {
+    if (status === "progress") (seen[file] ??= []).push(loaded / total);
+  };
+  const runner = await load(await Bundle.open("./"), { device: "wasm", dtype: "fp32", progress_callback });
+  await runner.dispose();
+  return seen; }"""
+
+
+def test_the_runtimes_bytes_are_counted_while_they_arrive_and_the_manifest_is_fetched_once(library: Page) -> None:
+    asked: list[str] = []
+    library.on("request", lambda request: asked.append(request.url))
+    seen = library.evaluate(PROGRESS)
+    (runtime,) = [shares for file, shares in seen.items() if file.endswith(".wasm")]
+    assert any(0 < share < 1 for share in runtime), runtime
+    assert runtime == sorted(runtime)
+    assert runtime[-1] == 1
+    assert len([url for url in asked if url.endswith("manifest.json")]) == 1
+
+
 def test_a_warm_load_asks_no_server_for_the_model(library: Page) -> None:
     asked: list[str] = []
     library.on("request", lambda request: asked.append(request.url))

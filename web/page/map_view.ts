@@ -1,6 +1,7 @@
 /** MapView: a picture with its relevance map, a cursor for patches, and a progress bar while loading. */
 import type { Result } from "../src/index";
-import { element } from "./dom";
+import type { Layer } from "./answer_layers";
+import { context2d, element } from "./dom";
 import { type Box, type RelevanceMap, type View, fitBox, drawPatchFrame, renderMap } from "./map_renderer";
 
 const FADE_TIME = 240; // ms of the transition between two maps
@@ -14,6 +15,7 @@ export class MapView {
   private map: RelevanceMap | undefined;
   private shown: Float32Array | undefined;
   private view: View = "heat";
+  private layer: Layer | undefined;
   private cursor: number | undefined;
   private fading = 0;
   private readonly emptyLabel: string;
@@ -35,7 +37,8 @@ export class MapView {
 
   showPicture(picture: ImageBitmap): void {
     this.picture = picture;
-    this.map = this.shown = undefined;
+    this.map = this.shown = this.layer = undefined;
+    this.stale = false;
     this.canvas.setAttribute("aria-label", this.emptyLabel);
     this.draw();
   }
@@ -43,12 +46,20 @@ export class MapView {
   /** Show a result; the map fades from the previous one. */
   showResult(result: Result, label: string): void {
     const from = this.shown;
-    this.map = { rows: result.rows, columns: result.columns, relevance: result.relevance, budgets: result.budgets, top: result.indices };
+    const top = result.present === false ? new Int32Array() : result.indices; // nothing found: nothing is outlined
+    this.map = { rows: result.rows, columns: result.columns, relevance: result.relevance, budgets: result.budgets, top };
+    this.stale = false;
     this.canvas.setAttribute("aria-label", label);
     cancelAnimationFrame(this.fading);
     const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
     if (reducedMotion || from?.length !== result.relevance.length) this.setRelevance(result.relevance);
     else this.fade(from, result.relevance, performance.now());
+  }
+
+  /** Draw something else than a map over the picture. */
+  showLayer(layer: Layer | undefined): void {
+    this.layer = layer;
+    this.draw();
   }
 
   setView(view: View): void {
@@ -69,6 +80,11 @@ export class MapView {
   setProgress(share: number | undefined): void {
     this.progress.hidden = share === undefined;
     this.progress.style.setProperty("--share", String(share ?? 0));
+  }
+
+  /** Mark the map as the answer to an earlier query. */
+  set stale(is: boolean) {
+    this.figure.toggleAttribute("data-stale", is && this.map !== undefined);
   }
 
   set hidden(hide: boolean) {
@@ -95,6 +111,7 @@ export class MapView {
     if (this.canvas.width !== width || this.canvas.height !== height) [this.canvas.width, this.canvas.height] = [width, height];
     const map = this.map && { ...this.map, relevance: this.shown ?? this.map.relevance };
     const box = renderMap(this.canvas, this.picture, map, this.view);
+    this.layer?.(context2d(this.canvas), box);
     if (map && this.cursor !== undefined) drawPatchFrame(this.canvas, map, box, this.cursor);
   }
 

@@ -1,6 +1,7 @@
 /** QueryField: the text field for the query, which completes words of the vocabulary (WAI-ARIA combobox pattern). */
 import type { QueryEncoder } from "../src/index";
 import { createElement, element } from "./dom";
+import { listWords, replaceOfKind } from "./word_list";
 
 const MAX_EXAMPLES = 5;
 const DEBOUNCE = 140; // ms without a key press before an unfinished query is submitted
@@ -15,8 +16,16 @@ export class QueryField {
   private activeOption = -1;
   private timer = 0;
 
-  constructor(private readonly onquery: (query: string) => void) {
+  /**
+   * @param onquery - Called with a query when it is complete, or when no key was pressed for a while.
+   * @param onedit - Called with the text at every change.
+   */
+  constructor(
+    private readonly onquery: (query: string) => void,
+    private readonly onedit: (text: string) => void,
+  ) {
     this.input.addEventListener("input", () => {
+      this.onedit(this.text);
       this.updateCompletions();
       this.submitLater();
     });
@@ -46,8 +55,21 @@ export class QueryField {
   }
 
   setEncoder(encoder: QueryEncoder): void {
+    if (!this.encoder) {
+      listWords(encoder, (word) => {
+        this.toggleWord(word);
+      });
+    }
     this.encoder = encoder;
     this.updateStatus();
+  }
+
+  /** Add a word to the query, or take it out; of two words of a kind the later one stays. */
+  private toggleWord(word: string): void {
+    const words = this.text.toLowerCase().split(/\s+/).filter(Boolean);
+    this.text = replaceOfKind(words, word).join(" ");
+    this.onedit(this.text);
+    this.submit();
   }
 
   /** Disable the field, for a model that takes no words. */
@@ -152,7 +174,7 @@ export class QueryField {
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
       this.updateStatus();
-      if (this.text !== "") this.onquery(this.text);
+      this.onquery(this.text);
     }, DEBOUNCE);
   }
 
@@ -160,7 +182,7 @@ export class QueryField {
     clearTimeout(this.timer);
     this.hideList();
     this.updateStatus();
-    if (this.text !== "") this.onquery(this.text);
+    this.onquery(this.text);
   }
 
   private showList(show: boolean): void {

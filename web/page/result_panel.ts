@@ -1,5 +1,6 @@
 /** ResultPanel: one result in numbers: the tokens saved, the selected patch, the most relevant patches. */
 import type { Result } from "../src/index";
+import { mostRelevant } from "./answer_words";
 import { context2d, fillDescriptionList, element, createElement } from "./dom";
 import { patchBox } from "./map_renderer";
 import { cssColour } from "./colormap";
@@ -42,7 +43,7 @@ export class ResultPanel {
       .forEach((patch, rank) => this.ranks.set(patch, rank + 1));
     // Token budgets and the selection of patches are optional outputs.
     element(".savings", HTMLElement).hidden = result.budgets.length === 0;
-    element(".top-patches", HTMLElement).hidden = result.indices.length === 0;
+    element(".top-patches", HTMLElement).hidden = result.indices.length === 0 || result.present === false;
     if (result.budgets.length > 0) {
       this.showSavings(result);
       histogram(element("#histogram", HTMLCanvasElement), result.budgets);
@@ -65,7 +66,7 @@ export class ResultPanel {
       ...(result.budgets.length > 0 ? [["Tokens", String(result.budgets[at])] as [string, string]] : []),
       ...Object.entries(result.parts).map(([name, part]): [string, string] => [displayName(name), (part[at] ?? 0).toFixed(3)]),
     ];
-    element("#patch-name", HTMLElement).textContent = patch === undefined ? `Most relevant: ${place.toLowerCase()}` : place;
+    element("#patch-name", HTMLElement).textContent = patch === undefined ? `${result.present === false ? "Highest" : "Most relevant"}: ${place.toLowerCase()}` : place;
     fillDescriptionList(element("#patch-facts", HTMLDListElement), rows);
     crop(element("#crop", HTMLCanvasElement), picture, result, at);
     if (announce) element("#patch-live", HTMLElement).textContent = `${place}: ${rows.map(([k, v]) => `${k.toLowerCase()} ${v}`).join(", ")}`;
@@ -104,11 +105,6 @@ export class ResultPanel {
     }
     return createElement("li", [button]);
   }
-}
-
-/** The patch with the highest score. */
-export function mostRelevant({ relevance }: Pick<Result, "relevance">): number {
-  return relevance.indexOf(relevance.reduce((a, b) => Math.max(a, b)));
 }
 
 /** Draw a patch and its surroundings, within the edges of the picture. */

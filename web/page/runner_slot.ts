@@ -2,7 +2,7 @@
  * RunnerSlot: one runner and its requests. At most one request runs and one waits, the newest: ten quick changes need two
  * runs, and an outdated result is never shown.
  */
-import { DeviceLostError, type DeviceOption, type DtypeOption, type Result, type Runner, TimeOutError, load } from "../src/index";
+import { type Bundle, DeviceLostError, type DeviceOption, type DtypeOption, type Result, type Runner, TimeOutError, load } from "../src/index";
 
 export interface InferenceRequest {
   readonly image: ImageBitmap;
@@ -30,7 +30,7 @@ export class RunnerSlot {
   private busy = false;
 
   constructor(
-    private readonly url: string,
+    private readonly bundle: Promise<Bundle>,
     private readonly hooks: Hooks,
   ) {}
 
@@ -46,7 +46,7 @@ export class RunnerSlot {
     this.loading = control;
     this.hooks.onprogress(0, "Loading");
     try {
-      const runner = await load(this.url, {
+      const runner = await load(await this.bundle, {
         device,
         dtype,
         signal: control.signal,
@@ -112,7 +112,8 @@ export class RunnerSlot {
 
 /** After a lost GPU device or a time-out, run once more: the runner starts its backend again, or falls back. */
 async function runWithRetry(runner: Runner, { image, query }: InferenceRequest): Promise<Result> {
-  const input = query === "" ? { image } : { image, query };
+  const size = runner.fittingSize(image);
+  const input = query === "" ? { image, size } : { image, query, size };
   try {
     return await runner.run(input);
   } catch (error) {

@@ -3,10 +3,11 @@
  *
  * It fetches files by their path in the manifest, and returns no file whose sha256 differs from the manifest's.
  */
-import { type FetchOptions, type FileRequest, fetchFile, fetchResponse } from "./download";
-import { AssetError, ManifestError, UsageError, firstLine } from "./errors";
-import { type BundleFile, type Dtype, type Manifest, type Variant, parseManifest } from "./manifest";
-import { clearStored, isStored } from "./cache_storage";
+import { type FetchOptions, type FileRequest, fetchFile, fetchResponse } from "./download.js";
+import { environment } from "./environment.js";
+import { AssetError, ManifestError, UsageError, firstLine } from "./errors.js";
+import { type BundleFile, type Dtype, type Manifest, type Variant, parseManifest } from "./manifest.js";
+import { clearStored, isStored } from "./cache_storage.js";
 
 export class Bundle {
   private constructor(
@@ -79,7 +80,7 @@ export class Bundle {
 export function bundleFolder(url: string | URL): string {
   let full: URL;
   try {
-    full = new URL(url, globalThis.location.href);
+    full = new URL(url, environment().base());
   } catch {
     throw new UsageError(`"${String(url)}" is not a valid URL of a bundle`);
   }

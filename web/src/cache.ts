@@ -1,14 +1,14 @@
 /** Cache: the models stored on this device for later visits: whether they are there, fetched in advance, and removed. */
-import { Bundle } from "./bundle";
-import type { Candidate } from "./candidates";
-import { UsageError } from "./errors";
-import { bundleCandidates, expectRuntime } from "./fallback_chain";
-import { goldenPaths } from "./golden";
-import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options";
-import { VOCABULARY_FILES } from "./query_encoder";
-import { clearSelfTests } from "./selftest_cache";
-import { runtimeFiles } from "./session";
-import { WorkerClient } from "./worker_client";
+import { Bundle } from "./bundle.js";
+import type { Candidate } from "./candidates.js";
+import { environment } from "./environment.js";
+import { UsageError } from "./errors.js";
+import { bundleCandidates, expectRuntime } from "./fallback_chain.js";
+import { goldenPaths } from "./golden.js";
+import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options.js";
+import { VOCABULARY_FILES } from "./query_encoder.js";
+import { clearSelfTests } from "./selftest_cache.js";
+import { runtimeFiles } from "./session.js";
 
 /** Whether the model that `load` would try first is stored on this device. */
 export async function isCached(url: string | URL, options: LoadOptions = {}): Promise<boolean> {
@@ -32,7 +32,7 @@ export async function preload(url: string | URL, options: LoadOptions = {}): Pro
   const onprogress = (loaded: number, cached: boolean): void => {
     progress.update(path, loaded, cached);
   };
-  const client = new WorkerClient();
+  const client = environment().openClient();
   try {
     await client.request({ op: "preload", model, otherUrls }, { what: "fetching the model", signal, onprogress });
     runtimeArrived();
@@ -46,8 +46,8 @@ export async function preload(url: string | URL, options: LoadOptions = {}): Pro
 }
 
 /** Remove the stored models and self-test results of a bundle. Returns the number of files removed. */
-export async function clearCache(url: string | URL): Promise<number> {
-  const bundle = await Bundle.open(url);
+export async function clearCache(source: string | URL | Bundle): Promise<number> {
+  const bundle = source instanceof Bundle ? source : await Bundle.open(source);
   clearSelfTests(bundle.url);
   return bundle.clearCache();
 }

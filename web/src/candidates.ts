@@ -5,12 +5,12 @@
  * tried in a worker of its own: WebGPU before WASM, the requested precision before fp32, multi-threaded before
  * single-threaded.
  */
-import { type Capabilities, threadCount } from "./device";
-import { BackendError, UsageError } from "./errors";
-import { DTYPES, type Dtype } from "./manifest";
-import type { Build, Device } from "./protocol";
+import { type Capabilities, threadCount } from "./device.js";
+import { BackendError, UsageError } from "./errors.js";
+import { DTYPES, type Dtype } from "./manifest.js";
+import type { Build, Device } from "./protocol.js";
 
-export type DeviceOption = "auto" | Device;
+export type DeviceOption = "auto" | Exclude<Device, "cpu">;
 export type DtypeOption = "auto" | Dtype;
 
 export interface Candidate {

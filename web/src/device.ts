@@ -25,7 +25,7 @@ export async function capabilities(askGpu = true): Promise<Capabilities> {
     jspi: typeof WebAssembly === "object" && "Suspending" in WebAssembly,
     // Some engines report `crossOriginIsolated` without SharedArrayBuffer.
     shared: typeof SharedArrayBuffer !== "undefined" && globalThis.crossOriginIsolated,
-    cores: navigator.hardwareConcurrency || 1,
+    cores: inBrowser()?.hardwareConcurrency || 1,
     gpu: askGpu ? await gpu() : null,
   };
 }
@@ -36,7 +36,7 @@ export function threadCount(has: Pick<Capabilities, "shared" | "cores">): number
 }
 
 async function gpu(): Promise<Gpu | null> {
-  const api = (navigator as { gpu?: GPU }).gpu;
+  const api = inBrowser()?.gpu;
   if (!api) return null;
   const timeout = new Promise<null>((resolve) => setTimeout(resolve, ADAPTER_TIMEOUT, null));
   const adapter = await Promise.race([api.requestAdapter().catch(() => null), timeout]);
@@ -48,4 +48,9 @@ async function gpu(): Promise<Gpu | null> {
     f16: adapter.features.has("shader-f16"),
     software: (info?.isFallbackAdapter ?? false) || /swiftshader|llvmpipe|lavapipe|basic render/.test(named),
   };
+}
+
+/** What the browser says of itself; Node 20 has none. */
+function inBrowser(): Navigator | undefined {
+  return (globalThis as { readonly navigator?: Navigator }).navigator;
 }

@@ -3,10 +3,11 @@
  *
  * Progress is relative to the manifest's sizes: `content-length` is the size of the compressed body.
  */
-import { fetchStored, removeStored, store } from "./cache_storage";
-import { sha256 } from "./digest";
-import { AssetError, HashError, firstLine } from "./errors";
-import type { BundleFile } from "./manifest";
+import { fetchStored, removeStored, store } from "./cache_storage.js";
+import { sha256 } from "./digest.js";
+import { environment } from "./environment.js";
+import { AssetError, HashError, firstLine } from "./errors.js";
+import type { BundleFile } from "./manifest.js";
 
 /** A file to fetch, in a form that can be sent to a worker. */
 export interface FileRequest {
@@ -78,7 +79,7 @@ async function readCached(file: BundleFile): Promise<Uint8Array<ArrayBuffer> | u
 export async function fetchResponse(url: string, signal: AbortSignal | undefined, cache: RequestCache): Promise<Response> {
   let response: Response;
   try {
-    response = await withStallLimit(fetch(url, { cache, signal: signal ?? null }));
+    response = await withStallLimit(environment().fetch(url, { cache, signal: signal ?? null }));
   } catch (error) {
     signal?.throwIfAborted();
     throw new AssetError(`${url} cannot be fetched (${firstLine(error)}): check the address and the connection`);

@@ -5,6 +5,7 @@
  *     ├── ManifestError    MANIFEST       the manifest is invalid or has another schema version
  *     ├── AssetError       ASSET_MISSING  a file of the bundle cannot be fetched
  *     ├── HashError        HASH_MISMATCH  the sha256 of a file differs from the manifest
+ *     ├── PolicyError      POLICY         the page's content security policy forbids the worker
  *     ├── BackendError     BACKEND        the runtime did not start, or failed
  *     ├── ShapeError       SHAPE          the model does not accept the shape or type of an input
  *     ├── TimeOutError     TIME_OUT       a step took longer than the time limit
@@ -18,6 +19,7 @@ export type Code =
   | "MANIFEST"
   | "ASSET_MISSING"
   | "HASH_MISMATCH"
+  | "POLICY"
   | "BACKEND"
   | "SHAPE"
   | "TIME_OUT"
@@ -42,6 +44,9 @@ export class AssetError extends EdgekitError {
 }
 export class HashError extends EdgekitError {
   readonly code = "HASH_MISMATCH";
+}
+export class PolicyError extends EdgekitError {
+  readonly code = "POLICY";
 }
 export class BackendError extends EdgekitError {
   readonly code = "BACKEND";
@@ -72,6 +77,7 @@ const CLASSES: Record<Code, new (message: string) => EdgekitError> = {
   MANIFEST: ManifestError,
   ASSET_MISSING: AssetError,
   HASH_MISMATCH: HashError,
+  POLICY: PolicyError,
   BACKEND: BackendError,
   SHAPE: ShapeError,
   TIME_OUT: TimeOutError,
@@ -87,6 +93,7 @@ const NAMES: Record<Code, string> = {
   MANIFEST: "ManifestError",
   ASSET_MISSING: "AssetError",
   HASH_MISMATCH: "HashError",
+  POLICY: "PolicyError",
   BACKEND: "BackendError",
   SHAPE: "ShapeError",
   TIME_OUT: "TimeOutError",

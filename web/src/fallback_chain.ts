@@ -3,17 +3,18 @@
  *
  * The runtime starts while the manifest and the model are still being downloaded.
  */
-import type { Bundle } from "./bundle";
-import { type Candidate, type CandidateOrder, type LoadStep, firstDevice, orderCandidates, remaining } from "./candidates";
-import { threadCount } from "./device";
-import { AssetError, BackendError, EdgekitError, SelfTestError, firstLine } from "./errors";
-import { type GoldenFiles, type SelfTestReport, fetchGolden } from "./golden";
-import type { ResolvedOptions } from "./options";
-import type { Progress } from "./progress";
-import type { Device, Started } from "./protocol";
-import { SelfTestCache } from "./selftest_cache";
-import { RUNTIME_FILES } from "./session";
-import { WorkerClient } from "./worker_client";
+import type { Bundle } from "./bundle.js";
+import { type Candidate, type CandidateOrder, type LoadStep, firstDevice, orderCandidates, remaining } from "./candidates.js";
+import type { Client } from "./client.js";
+import { threadCount } from "./device.js";
+import { environment } from "./environment.js";
+import { AssetError, BackendError, EdgekitError, SelfTestError, firstLine } from "./errors.js";
+import { type GoldenFiles, type SelfTestReport, fetchGolden } from "./golden.js";
+import type { ResolvedOptions } from "./options.js";
+import type { Progress } from "./progress.js";
+import type { Device, Started } from "./protocol.js";
+import { SelfTestCache } from "./selftest_cache.js";
+import { RUNTIME_FILES } from "./session.js";
 
 /** A candidate that failed, and why. One that ran before it failed (a lost GPU) may be in use again. */
 export interface Fallback {
@@ -35,7 +36,7 @@ export interface LoadTimings {
 /** The candidate in use. */
 export interface ActiveBackend {
   readonly candidate: Candidate;
-  readonly client: WorkerClient;
+  readonly client: Client;
   readonly runtime: Started;
   /** Of this load, or of the earlier visit in which the same test passed; null where no test was requested. */
   readonly report: SelfTestReport | null;
@@ -50,11 +51,13 @@ const WEBGPU_MAX_ABS = 1e-3;
 
 /** A worker whose runtime is starting. */
 export class StartingWorker {
-  readonly client = new WorkerClient();
+  readonly client = environment().openClient();
   readonly started: Promise<Started>;
   private readonly startedAt = performance.now();
   /** Milliseconds that the start took. */
   startMs = 0;
+  /** Called with the bytes of the runtime's WASM that have arrived. */
+  ondata: ((loaded: number) => void) | undefined;
 
   constructor(
     readonly candidate: Pick<Candidate, "device" | "build" | "threads">,
@@ -63,7 +66,8 @@ export class StartingWorker {
     const { device, build, threads } = candidate;
     const what = `starting the ${device} backend`;
     const request = { op: "start", device, build, threads, runtime: options.runtime } as const;
-    this.started = this.client.request(request, { limit: options.timeout, what, signal: options.signal });
+    const onprogress = (loaded: number): void => { this.ondata?.(loaded); };
+    this.started = this.client.request(request, { limit: options.timeout, what, signal: options.signal, onprogress });
     this.started.then(
       () => (this.startMs = performance.now() - this.startedAt),
       () => undefined, // awaited later, or not at all
@@ -138,6 +142,7 @@ async function activate(
   const { client } = starting;
   const { progress, signal, timeout: limit } = options;
   const runtimeArrived = expectRuntime(bundle, candidate, progress);
+  starting.ondata = runtimeArrived;
   const model = fetchModel(bundle, candidate, client, options);
   const golden = options.selfTest && bundle.manifest.golden ? fetchGolden(bundle, signal) : undefined;
   golden?.catch(() => undefined); // awaited in the self-test, unless an earlier step fails
@@ -167,7 +172,7 @@ async function activate(
 function fetchModel(
   bundle: Bundle,
   { dtype }: Candidate,
-  client: WorkerClient,
+  client: Client,
   { progress, signal }: ResolvedOptions,
 ): Promise<{ fetchMs: number; fromCache: boolean }> {
   const variant = bundle.variant(dtype);
@@ -187,13 +192,13 @@ function fetchModel(
   return fetched;
 }
 
-/** Count the runtime's WASM in the progress; call the returned function when it has arrived. */
-export function expectRuntime(bundle: Bundle, { build }: Pick<Candidate, "build">, progress: Progress): () => void {
+/** Count the runtime's WASM in the progress; call the returned function with what has arrived, or at the end. */
+export function expectRuntime(bundle: Bundle, { build }: Pick<Candidate, "build">, progress: Progress): (loaded?: number) => void {
   const path = `ort/${RUNTIME_FILES[build].wasm}`;
   const size = bundle.file(path)?.size ?? 0;
   progress.addFile(path, size);
-  return () => {
-    progress.update(path, size, false);
+  return (loaded = size) => {
+    if (loaded > 0) progress.update(path, loaded, false);
   };
 }
 
@@ -201,7 +206,7 @@ export function expectRuntime(bundle: Bundle, { build }: Pick<Candidate, "build"
 async function requirePass(
   bundle: Bundle,
   candidate: Candidate,
-  client: WorkerClient,
+  client: Client,
   options: Pick<ResolvedOptions, "signal" | "timeout">,
   files: Promise<GoldenFiles>,
   cache: SelfTestCache | undefined,
@@ -222,7 +227,7 @@ async function requirePass(
 export async function runSelfTest(
   bundle: Bundle,
   { device, dtype }: Candidate,
-  client: WorkerClient,
+  client: Client,
   options: Pick<ResolvedOptions, "signal" | "timeout">,
   files: Promise<GoldenFiles> = fetchGolden(bundle, options.signal),
 ): Promise<SelfTestReport> {

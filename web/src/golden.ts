@@ -4,10 +4,10 @@
  * The format is described in web/README.md and shared with the mobile libraries: `golden.json` names the cases and the
  * offsets of their arrays in `golden.bin`.
  */
-import type { Bundle } from "./bundle";
-import { ManifestError } from "./errors";
-import type { Manifest } from "./manifest";
-import type { Pixels } from "./preprocessing";
+import type { Bundle } from "./bundle.js";
+import { ManifestError } from "./errors.js";
+import type { Manifest } from "./manifest.js";
+import type { Pixels } from "./preprocessing.js";
 
 export interface Expected {
   readonly relevance: Float32Array;

@@ -5,7 +5,7 @@
  * grey half and without an error. Therefore the size and the end of a file are checked here.
  * Layouts: PNG (W3C PNG 3), JPEG (ITU-T T.81 annex B), GIF89a, WebP container (Google), BMP.
  */
-import { ImageError } from "./errors";
+import { ImageError } from "./errors.js";
 
 export interface ImageFormat {
   readonly type: "png" | "jpeg" | "gif" | "webp" | "bmp" | "avif";

@@ -3,7 +3,7 @@
  *
  * Only the fields that the browser uses are typed here. Every field is validated before use.
  */
-import { ManifestError } from "./errors";
+import { ManifestError } from "./errors.js";
 
 export type Dtype = "fp32" | "fp16" | "q8";
 export const DTYPES: readonly Dtype[] = ["fp32", "fp16", "q8"];
@@ -105,7 +105,7 @@ export function parseManifest(value: unknown, url: string): Manifest {
 }
 
 /** The size of a dimension; a named axis has its default size. */
-export function sizeOf(manifest: Manifest, dimension: number | string | undefined): number | undefined {
+export function sizeOf(manifest: Pick<Manifest, "axes">, dimension: number | string | undefined): number | undefined {
   return typeof dimension === "string" ? manifest.axes[dimension]?.default : dimension;
 }
 

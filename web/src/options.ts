@@ -1,9 +1,10 @@
 /** Options: what `load`, `preload` and `isCached` accept, validated. */
-import { bundleFolder } from "./bundle";
-import { type DeviceOption, type DtypeOption, type Candidate, checkOptions } from "./candidates";
-import { type Capabilities, capabilities } from "./device";
-import { UsageError } from "./errors";
-import { Progress, type ProgressCallback } from "./progress";
+import { bundleFolder } from "./bundle.js";
+import { type DeviceOption, type DtypeOption, type Candidate, checkOptions } from "./candidates.js";
+import { type Capabilities, capabilities } from "./device.js";
+import { environment } from "./environment.js";
+import { UsageError } from "./errors.js";
+import { Progress, type ProgressCallback } from "./progress.js";
 
 export interface LoadOptions {
   readonly device?: DeviceOption;
@@ -55,7 +56,7 @@ export async function resolveOptions(url: string | URL, options: LoadOptions): P
   }
   if (callback !== undefined && typeof callback !== "function") throw new UsageError("progress_callback must be a function");
   signal?.throwIfAborted();
-  const runtime = new URL(options.runtime ?? new URL("ort/", bundleFolder(url)), globalThis.location.href).href;
+  const runtime = new URL(options.runtime ?? new URL("ort/", bundleFolder(url)), environment().base()).href;
   return {
     device,
     dtype,

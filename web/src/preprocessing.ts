@@ -4,12 +4,12 @@
  * The image gets the model's size as its input's `fit` says (stretched, cropped or letterboxed), is composited on white
  * where it is transparent, and rotated according to its EXIF orientation.
  */
-import { ImageError, ShapeError, UsageError } from "./errors";
-import { MAX_BYTES, detectFormat } from "./image_format";
+import { ImageError, ShapeError, UsageError } from "./errors.js";
+import { MAX_BYTES, detectFormat } from "./image_format.js";
 
-/** RGB bytes, row by row. */
+/** Pixels, row by row: three bytes (RGB) or four (RGBA) each. */
 export interface Pixels {
-  readonly data: Uint8Array<ArrayBuffer>;
+  readonly data: Uint8Array<ArrayBuffer> | Uint8ClampedArray<ArrayBuffer>;
   readonly height: number;
   readonly width: number;
 }
@@ -21,22 +21,33 @@ export interface ImageTensor {
   readonly width: number;
 }
 
-export type ImageSource = Blob | ImageBitmap | ImageData | HTMLImageElement | HTMLCanvasElement | HTMLVideoElement | OffscreenCanvas | VideoFrame | ImageTensor;
+export type ImageSource = Blob | ImageBitmap | ImageData | HTMLImageElement | HTMLCanvasElement | HTMLVideoElement | OffscreenCanvas | VideoFrame | Pixels | ImageTensor;
 
 /** The image types that can be sent to a worker. */
-export type TransferableImage = Blob | ImageBitmap | ImageData | ImageTensor;
+export type TransferableImage = Blob | ImageBitmap | ImageData | Pixels | ImageTensor;
 
 /** Convert an image that only the page can read into one for the worker. The caller's object stays usable. */
 export async function toTransferable(image: ImageSource): Promise<TransferableImage> {
-  if (image instanceof Blob || image instanceof ImageData || image instanceof ImageBitmap || isTensor(image)) return image;
+  if (image instanceof Blob || isTensor(image) || isPixels(image)) return image;
+  if (typeof ImageBitmap !== "undefined" && (image instanceof ImageData || image instanceof ImageBitmap)) return image;
   if (typeof image !== "object" || (image as unknown) === null) {
     throw new UsageError(`the image must be a Blob, ImageBitmap, ImageData, element or tensor, not ${JSON.stringify(image)}`);
   }
+  if (typeof createImageBitmap === "undefined") throw new ImageError(NO_CANVAS);
   try {
     return await createImageBitmap(image);
   } catch (error) {
     throw new ImageError(`the image cannot be read (${String(error)}): it must be loaded completely, and come from this site`);
   }
+}
+
+const NO_CANVAS =
+  "Node decodes and resizes no pictures: pass pixels { data, height, width } (RGB or RGBA bytes) in a size that the model takes";
+
+export function isPixels(image: unknown): image is Pixels {
+  if (typeof image !== "object" || image === null || !("data" in image)) return false;
+  if (typeof ImageData !== "undefined" && image instanceof ImageData) return false;
+  return image.data instanceof Uint8Array || image.data instanceof Uint8ClampedArray;
 }
 
 export function isTensor(image: unknown): image is ImageTensor {
@@ -91,7 +102,14 @@ export function fitted(high: number, wide: number, height: number, width: number
 }
 
 /** RGB bytes of an image in the model's size. */
-export async function toPixels(image: Blob | ImageBitmap | ImageData, height: number, width: number, fit: string): Promise<Pixels> {
+export async function toPixels(image: Exclude<TransferableImage, ImageTensor>, height: number, width: number, fit: string): Promise<Pixels> {
+  if (isPixels(image)) {
+    checkPixels(image);
+    if (image.width === width && image.height === height) return onWhite(image);
+    if (typeof ImageData === "undefined") throw new ImageError(NO_CANVAS);
+    return toPixels(toImageData(image), height, width, fit);
+  }
+  if (typeof ImageData === "undefined") throw new ImageError(NO_CANVAS);
   if (image instanceof ImageData && image.width === width && image.height === height) return onWhite(image);
   const bitmap = image instanceof Blob ? await decode(image, 4096) : image;
   const { part, place } = fitted(bitmap.height, bitmap.width, height, width, fit);
@@ -149,8 +167,26 @@ export function checkTensor(image: ImageTensor): void {
   }
 }
 
-function onWhite(image: ImageData): Pixels {
-  const { data, width, height } = image;
+/** @throws ShapeError unless there are three or four bytes a pixel. */
+function checkPixels({ data, height, width }: Pixels): void {
+  if (data.length === 3 * height * width || data.length === 4 * height * width) return;
+  throw new ShapeError(
+    `the picture has ${String(data.length)} bytes, but ${String(height)} x ${String(width)} pixels need three (RGB) or four (RGBA) bytes each`,
+  );
+}
+
+/** Pixels for a canvas. */
+export function toImageData({ data, height, width }: Pixels): ImageData {
+  if (data.length === 4 * height * width) return new ImageData(new Uint8ClampedArray(data), width, height);
+  const rgba = new Uint8ClampedArray(4 * height * width).fill(255);
+  for (let from = 0, to = 0; from < data.length; to++) {
+    for (let channel = 0; channel < 3; channel++) rgba[to++] = data[from++] ?? 0;
+  }
+  return new ImageData(rgba, width, height);
+}
+
+function onWhite({ data, width, height }: Pick<ImageData, "width" | "height"> & { readonly data: ArrayLike<number> }): Pixels {
+  if (data.length === 3 * width * height) return { data: Uint8Array.from(data), height, width };
   const rgb = new Uint8Array(3 * width * height);
   for (let from = 0, to = 0; from < data.length; from += 4) {
     const alpha = data[from + 3] ?? 255;

@@ -4,11 +4,11 @@
  *
  * `presence.json` is {"output": "relevance", "statistic": "max", "threshold": 0.47}, as edgekit/arrcoc/presence.py writes it.
  */
-import type { Bundle } from "./bundle";
-import { ManifestError } from "./errors";
+import type { Bundle } from "./bundle.js";
+import { ManifestError } from "./errors.js";
 
 /** The file of a bundle whose model has a threshold. */
-export const PRESENCE_FILE = "presence.json";
+const PRESENCE_FILE = "presence.json";
 
 /**
  * The threshold of a bundle's model, or null where it has none.

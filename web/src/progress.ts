@@ -27,7 +27,8 @@ export class Progress {
       try {
         callback?.(event);
       } catch (error) {
-        reportError(error);
+        if (typeof reportError === "function") reportError(error);
+        else console.error(error); // Node
       }
     };
   }

@@ -4,15 +4,16 @@
  * Each request gets one response with the same `id`; a download reports its progress first. "deviceLost" is the only
  * message that belongs to no request.
  */
-import type { FileRequest } from "./download";
-import type { SerializedError } from "./errors";
-import type { Expected, SelfTestReport } from "./golden";
-import type { Tensor } from "./manifest";
-import type { TransferableImage } from "./preprocessing";
+import type { FileRequest } from "./download.js";
+import type { SerializedError } from "./errors.js";
+import type { Expected, SelfTestReport } from "./golden.js";
+import type { Tensor } from "./manifest.js";
+import type { TransferableImage } from "./preprocessing.js";
 
 /** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too, "asyncify" for browsers without JSPI. */
 export type Build = "wasm" | "jspi" | "asyncify";
-export type Device = "webgpu" | "wasm";
+/** "cpu" is that of onnxruntime-node. */
+export type Device = "webgpu" | "wasm" | "cpu";
 
 export interface StartRequest {
   readonly op: "start";
@@ -82,6 +83,8 @@ export interface Adapter {
 }
 
 export interface Started {
+  /** Where it is another one than that of the request. */
+  readonly device?: Device;
   readonly threads: number;
   readonly adapter: Adapter | null;
   readonly version: string;

@@ -5,8 +5,8 @@
  * Text is converted to lower case and split at every character that is neither a letter nor a digit, as in
  * edgekit/arrcoc/queries.py.
  */
-import type { Bundle } from "./bundle";
-import { ManifestError, QueryError } from "./errors";
+import type { Bundle } from "./bundle.js";
+import { ManifestError, QueryError } from "./errors.js";
 
 /** The files of a bundle with its words and their vectors. */
 export const VOCABULARY_FILES = ["vocabulary.json", "embeddings.bin"] as const;
@@ -84,6 +84,16 @@ export class QueryEncoder {
   complete(start: string, limit = 8): readonly string[] {
     const low = start.toLowerCase();
     return low === "" ? [] : this.words.filter((w) => w.startsWith(low)).slice(0, limit);
+  }
+
+  /** The words that mean the same, which have one vector: the first one of each, then its synonyms. */
+  concepts(): readonly (readonly string[])[] {
+    const found = new Map<string, string[]>();
+    this.words.forEach((word, row) => {
+      const key = this.table.subarray(row * this.dim, (row + 1) * this.dim).join();
+      found.set(key, [...(found.get(key) ?? []), word]);
+    });
+    return [...found.values()];
   }
 
   /** The known word closest to a mistyped one: at most two edits, and fewer than half of its letters. */

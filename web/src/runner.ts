@@ -4,16 +4,21 @@
  *     const runner = await load("./bundle/", { device: "auto", dtype: "auto" });
  *     const { relevance, budgets, indices } = await runner.run({ image, query: "red circle" });
  */
-import { Bundle } from "./bundle";
-import { SelfTestError, ShapeError, UsageError } from "./errors";
-import { type ActiveBackend, type Fallback, type LoadTimings, activateFirst, runSelfTest, startFirstWorker } from "./fallback_chain";
-import type { SelfTestReport } from "./golden";
-import { type Dtype, type Tensor, sizeOf } from "./manifest";
-import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options";
-import { type ImageSource, isTensor, toTransferable } from "./preprocessing";
-import type { Adapter, Build, Device, ModelOutput, RawTensor } from "./protocol";
-import { fetchThreshold, isPresent } from "./presence";
-import { type EncodedQuery, QueryEncoder } from "./query_encoder";
+import { Bundle } from "./bundle.js";
+import { SelfTestError, ShapeError, UsageError } from "./errors.js";
+import { type ActiveBackend, type Fallback, type LoadTimings, activateFirst, runSelfTest, startFirstWorker } from "./fallback_chain.js";
+import type { SelfTestReport } from "./golden.js";
+import { type Size, checkedSize, fittingSize } from "./input_size.js";
+import { type Dtype, type Tensor, sizeOf } from "./manifest.js";
+import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options.js";
+import { type ImageSource, isPixels, isTensor, toTransferable } from "./preprocessing.js";
+import type { Adapter, Build, Device, ModelOutput, RawTensor } from "./protocol.js";
+import { fetchPicture, isAddress } from "./picture_address.js";
+import { fetchThreshold, isPresent } from "./presence.js";
+import { type EncodedQuery, QueryEncoder } from "./query_encoder.js";
+
+/** Browsers before 2025 lack the symbol. */
+const DISPOSE = ((Symbol as { readonly asyncDispose?: symbol }).asyncDispose ?? Symbol.for("Symbol.asyncDispose")) as typeof Symbol.asyncDispose;
 
 export interface Info {
   readonly name: string;
@@ -31,11 +36,12 @@ export interface Info {
 }
 
 export interface RunInput {
-  readonly image: ImageSource;
+  /** A picture, or its address. */
+  readonly image: ImageSource | string | URL;
   /** Words, or the query's vector. */
   readonly query?: string | readonly string[] | Float32Array;
   /** Size of the model's input; default: that of the manifest. */
-  readonly size?: { readonly height: number; readonly width: number };
+  readonly size?: Size;
 }
 
 export interface Result extends ModelOutput {
@@ -51,13 +57,13 @@ export interface RunOptions {
 /**
  * Load a bundle.
  *
- * @param url - The bundle's folder or manifest.
+ * @param source - The bundle, or the URL of its folder or manifest; in Node also the path of its folder.
  * @throws EdgekitError whose `code` names the kind of error; the signal's reason if it was aborted.
  */
-export async function load(url: string | URL, options: LoadOptions = {}): Promise<Runner> {
+export async function load(source: string | URL | Bundle, options: LoadOptions = {}): Promise<Runner> {
   const start = performance.now();
-  const resolved = await resolveOptions(url, options);
-  const opening = Bundle.open(url, options.signal);
+  const resolved = await resolveOptions(source instanceof Bundle ? source.url : source, options);
+  const opening = source instanceof Bundle ? Promise.resolve(source) : Bundle.open(source, options.signal);
   opening.catch(() => undefined); // awaited below
   const first = startFirstWorker(resolved);
   try {
@@ -69,7 +75,8 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
     const fallbacks: Fallback[] = [];
     const active = await activateFirst(bundle, resolved, first, fallbacks);
     try {
-      const runner = new Runner(bundle, resolved, active, await encoder, await threshold, fallbacks, performance.now() - start);
+      const parts = { bundle, options: resolved, active, encoder: await encoder, threshold: await threshold, fallbacks };
+      const runner = Runner.of(parts, performance.now() - start);
       resolved.progress.finish();
       return runner;
     } catch (error) {
@@ -83,6 +90,15 @@ export async function load(url: string | URL, options: LoadOptions = {}): Promis
   }
 }
 
+interface Parts {
+  readonly bundle: Bundle;
+  readonly options: ResolvedOptions;
+  readonly active: ActiveBackend;
+  readonly encoder: QueryEncoder | undefined;
+  readonly threshold: number | null;
+  readonly fallbacks: Fallback[];
+}
+
 export class Runner {
   /**
    * The self-test of this visit. It runs while loading, or after the first result on WASM where the same model, runtime and
@@ -93,18 +109,25 @@ export class Runner {
   private disposed = false;
   private rebuilding: Promise<void> | undefined;
 
-  /** Use `load`. */
-  constructor(
-    readonly bundle: Bundle,
-    private options: ResolvedOptions,
-    private active: ActiveBackend,
-    /** The words that the model knows; undefined where it takes vectors only. */
-    readonly encoder: QueryEncoder | undefined,
-    /** The highest relevance from which something in the picture answers the query; null where the model has none. */
-    readonly threshold: number | null,
-    private readonly fallbacks: Fallback[],
+  readonly bundle: Bundle;
+  /** The words that the model knows; undefined where it takes vectors only. */
+  readonly encoder: QueryEncoder | undefined;
+  /** The highest relevance from which something in the picture answers the query; null where the model has none. */
+  readonly threshold: number | null;
+  private options: ResolvedOptions;
+  private active: ActiveBackend;
+  private readonly fallbacks: Fallback[];
+
+  private constructor(
+    { bundle, encoder, threshold, options, active, fallbacks }: Parts,
     private readonly totalMs: number,
   ) {
+    this.bundle = bundle;
+    this.encoder = encoder;
+    this.threshold = threshold;
+    this.options = options;
+    this.active = active;
+    this.fallbacks = fallbacks;
     this.checked = new Promise((resolve, reject) => {
       this.settleChecked = { resolve, reject };
     });
@@ -112,11 +135,16 @@ export class Runner {
     this.resolveIfTested();
   }
 
+  /** @internal Use `load`. */
+  static of(parts: Parts, totalMs: number): Runner {
+    return new Runner(parts, totalMs);
+  }
+
   get info(): Info {
     const { candidate, runtime, report, fromCache, timings } = this.active;
     return {
       name: this.bundle.manifest.name,
-      device: candidate.device,
+      device: runtime.device ?? candidate.device,
       dtype: candidate.dtype,
       build: candidate.build,
       threads: runtime.threads,
@@ -136,13 +164,25 @@ export class Runner {
    * @throws ImageError, QueryError, ShapeError, BackendError, TimeOutError, DeviceLostError; after the last two the next
    *   run starts the backend again.
    */
-  async run(input: RunInput, options: RunOptions = {}): Promise<Result> {
+  run(input: RunInput, options?: RunOptions): Promise<Result>;
+  /** Run it on several, one after the other; the results are in their order. */
+  run(inputs: readonly RunInput[], options?: RunOptions): Promise<Result[]>;
+  async run(input: RunInput | readonly RunInput[], options: RunOptions = {}): Promise<Result | Result[]> {
+    if (!isList(input)) return this.runOne(input, options);
+    const results: Result[] = [];
+    for (const each of input) results.push(await this.runOne(each, options));
+    return results;
+  }
+
+  private async runOne(input: RunInput, options: RunOptions): Promise<Result> {
     if (typeof (input as unknown) !== "object" || (input as unknown) === null) {
       throw new UsageError("run() needs an object: { image, query }");
     }
     const { vector, known } = this.encodeQuery(input.query);
-    const { height, width } = this.inputSize(input);
-    const image = await toTransferable(input.image);
+    const source = isAddress(input.image) ? await fetchPicture(input.image, options.signal) : input.image;
+    const native = isTensor(source) || (typeof ImageData === "undefined" && isPixels(source));
+    const { height, width } = checkedSize(this.bundle.manifest, native ? source : input.size);
+    const image = await toTransferable(source);
     await this.ensureBackend();
     const output = await this.active.client.request(
       { op: "run", image, query: vector, height, width },
@@ -150,6 +190,11 @@ export class Runner {
     );
     void this.runDeferredSelfTest();
     return { ...output, known, present: isPresent(output.relevance, this.threshold) };
+  }
+
+  /** The size for `run` that keeps a picture's shape; the default stretches it. */
+  fittingSize(picture: Size): Size {
+    return fittingSize(this.bundle.manifest, picture);
   }
 
   /** Run the model on raw tensors by name, without preprocessing. */
@@ -172,6 +217,11 @@ export class Runner {
     return Promise.resolve();
   }
 
+  /** `await using runner = await load(...)` disposes of it at the end of the block. */
+  async [DISPOSE](): Promise<void> {
+    await this.dispose();
+  }
+
   private encodeQuery(query: RunInput["query"]): Omit<EncodedQuery, "vector"> & { vector: EncodedQuery["vector"] | null } {
     if (query === undefined) return { vector: null, known: [] };
     if (!(query instanceof Float32Array)) {
@@ -185,30 +235,6 @@ export class Runner {
       throw new ShapeError(`the query has ${String(query.length)} values, but the model expects ${String(expected)}`);
     }
     return { vector: new Float32Array(query), known: [] };
-  }
-
-  private inputSize({ image, size }: RunInput): { height: number; width: number } {
-    const [, , rows, columns] = this.input("image")?.shape ?? [];
-    const given = isTensor(image) ? image : size;
-    const resolved = {
-      height: given?.height ?? sizeOf(this.bundle.manifest, rows) ?? 0,
-      width: given?.width ?? sizeOf(this.bundle.manifest, columns) ?? 0,
-    };
-    this.checkSide("height", rows, resolved.height);
-    this.checkSide("width", columns, resolved.width);
-    return resolved;
-  }
-
-  private checkSide(side: string, dimension: number | string | undefined, value: number): void {
-    const axis = typeof dimension === "string" ? this.bundle.manifest.axes[dimension] : undefined;
-    if (axis?.dynamic) {
-      if (Number.isInteger(value) && value >= axis.minimum && value <= axis.maximum && value % axis.multiple_of === 0) return;
-      throw new ShapeError(
-        `the ${side} ${String(value)} is not supported: the model accepts multiples of ${String(axis.multiple_of)} from ${String(axis.minimum)} to ${String(axis.maximum)}`,
-      );
-    }
-    const fixed = sizeOf(this.bundle.manifest, dimension);
-    if (value !== fixed) throw new ShapeError(`the ${side} ${String(value)} is not supported: the model accepts only ${String(fixed)}`);
   }
 
   private input(kind: string): Tensor | undefined {
@@ -251,9 +277,13 @@ export class Runner {
     const repeated = this.fallbacks.some((f) => f.device === device && f.threads === threads);
     if (repeated) this.options = { ...this.options, avoid: [...this.options.avoid, { device, threads }] };
     this.fallbacks.push({ device, dtype, threads, code, reason });
-    this.active = await activateFirst(this.bundle, { ...this.options, signal: undefined, device, dtype }, undefined, this.fallbacks);
+    this.active = await activateFirst(this.bundle, { ...this.options, signal: undefined, device: device === "cpu" ? "auto" : device, dtype }, undefined, this.fallbacks);
     this.resolveIfTested();
     // `dispose` may have been called in the meantime.
     if (this.disposed) this.active.client.terminate();
   }
+}
+
+function isList(input: RunInput | readonly RunInput[]): input is readonly RunInput[] {
+  return Array.isArray(input);
 }

@@ -4,10 +4,10 @@
  * An entry is valid only for the same model, golden vectors, runtime, thread count and browser. Where there is no storage
  * (private windows) nothing is remembered.
  */
-import type { Bundle } from "./bundle";
-import type { Candidate } from "./candidates";
-import { type SelfTestReport, goldenPaths } from "./golden";
-import type { Started } from "./protocol";
+import type { Bundle } from "./bundle.js";
+import type { Candidate } from "./candidates.js";
+import { type SelfTestReport, goldenPaths } from "./golden.js";
+import type { Started } from "./protocol.js";
 
 const PREFIX = "edgekit-selftest-v1";
 
@@ -19,7 +19,7 @@ export class SelfTestCache {
   constructor(bundle: Bundle, candidate: Candidate, runtime: Started) {
     const files = [bundle.variant(candidate.dtype)?.path ?? "", ...goldenPaths(bundle.manifest)].map((path) => bundle.file(path)?.sha256);
     this.name = `${PREFIX} ${bundle.url} ${candidate.dtype}`;
-    this.key = JSON.stringify([files, candidate.build, candidate.threads, runtime.version, navigator.userAgent]);
+    this.key = JSON.stringify([files, candidate.build, candidate.threads, runtime.version, (globalThis.navigator as Navigator | undefined)?.userAgent]);
   }
 
   /** The report of the visit in which the test passed, or undefined. */

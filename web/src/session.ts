@@ -5,8 +5,8 @@
  * without an error. Its WASM is loaded by URL too, so that the browser's code cache can store it.
  */
 import type * as Ort from "onnxruntime-web";
-import { AssetError, BackendError, ShapeError, firstLine } from "./errors";
-import type { Adapter, Build, Device, RawTensor, Started } from "./protocol";
+import { AssetError, BackendError, ShapeError, firstLine } from "./errors.js";
+import type { Adapter, Build, Device, RawTensor, Started } from "./protocol.js";
 
 /** The files of each build, below `ort/`. */
 export const RUNTIME_FILES: Record<Build, { readonly module: string; readonly glue: string; readonly wasm: string }> = {
@@ -34,7 +34,30 @@ const IDENTITY = "CAgSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDw
 
 const DOWNLOAD_TIMEOUT = 600_000; // ms for the download of the runtime
 
-const ARRAY_TYPES = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array } as const;
+const ARRAY_TYPES = {
+  float32: Float32Array,
+  float64: Float64Array,
+  int64: BigInt64Array,
+  uint64: BigUint64Array,
+  int32: Int32Array,
+  uint32: Uint32Array,
+  int16: Int16Array,
+  uint16: Uint16Array,
+  int8: Int8Array,
+  uint8: Uint8Array,
+  bool: Uint8Array,
+} as const;
+
+/** onnxruntime-web, or onnxruntime-node, which has the same interface. */
+export type Runtime = typeof Ort;
+
+interface Events {
+  /** The runtime's WASM has arrived. */
+  readonly onarrived: () => void;
+  /** So many bytes of it have. */
+  readonly ondata: (loaded: number, fromCache: boolean) => void;
+  readonly onlost: (reason: string) => void;
+}
 
 export class Session {
   private session: Ort.InferenceSession | undefined;
@@ -44,6 +67,11 @@ export class Session {
     private readonly device: Device,
   ) {}
 
+  /** A session of a runtime that is there already; it starts when it opens its first model. */
+  static of(ort: Runtime, device: Device): Session {
+    return new Session(ort, device);
+  }
+
   /**
    * Start the runtime: fetch and compile its WASM, start its threads, request the GPU device. Needs no model.
    *
@@ -52,10 +80,10 @@ export class Session {
    */
   static async start(
     options: { build: Build; device: Device; runtime: string; threads: number },
-    events: { readonly onarrived: () => void; readonly onlost: (reason: string) => void },
+    events: Events,
   ): Promise<[Session, Started]> {
     const { module, glue, wasm } = runtimeFiles(options.build, options.runtime);
-    prefetch(glue, wasm, events.onarrived);
+    prefetch(glue, wasm, events);
     const ort = await importRuntime(module);
     ort.env.wasm.wasmPaths = { mjs: glue, wasm };
     ort.env.wasm.numThreads = options.threads;
@@ -103,6 +131,10 @@ export class Session {
     return Object.fromEntries(Object.entries(outputs).map(([name, value]) => [name, toRawTensor(value)]));
   }
 
+  release(): Promise<void> {
+    return this.session?.release() ?? Promise.resolve();
+  }
+
   private create(model: Uint8Array): Promise<Ort.InferenceSession> {
     return this.ort.InferenceSession.create(model, { executionProviders: [this.device], logSeverityLevel: 3 });
   }
@@ -119,15 +151,20 @@ export class Session {
   }
 }
 
+/** Starts a session in a browser's worker. */
+export function startInBrowser(...given: Parameters<typeof Session.start>): Promise<[Session, Started]> {
+  return Session.start(...given);
+}
+
 /**
  * Fetch all files of the runtime at once: the runtime itself would fetch its glue after its module, and its WASM after both.
  * The runtime's own request gets the response that is on its way. The WASM must be an unchanged response, for the code cache.
  */
-function prefetch(glue: string, wasm: string, onarrived: () => void): void {
+function prefetch(glue: string, wasm: string, { onarrived, ondata }: Events): void {
   import(/* @vite-ignore */ glue).catch(() => undefined); // the runtime imports it again, and reports the error
   const originalFetch = globalThis.fetch;
   const response = originalFetch(wasm, { credentials: "same-origin", signal: AbortSignal.timeout(DOWNLOAD_TIMEOUT) });
-  response.catch(onarrived);
+  response.then((answer) => countBytes(answer.clone(), ondata), onarrived);
   new PerformanceObserver((list, observer) => {
     if (list.getEntriesByName(wasm).length === 0) return;
     observer.disconnect();
@@ -138,6 +175,13 @@ function prefetch(glue: string, wasm: string, onarrived: () => void): void {
     globalThis.fetch = originalFetch;
     return response;
   };
+}
+
+/** Count the bytes of a copy: the runtime gets the response itself, so that the browser may keep its compiled code. */
+async function countBytes({ body }: Response, ondata: Events["ondata"]): Promise<void> {
+  let loaded = 0;
+  const reader = body?.getReader();
+  for (let part = await reader?.read(); part?.value; part = await reader?.read()) ondata((loaded += part.value.length), false);
 }
 
 async function importRuntime(url: string): Promise<typeof Ort> {

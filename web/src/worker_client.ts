@@ -4,11 +4,13 @@
  * A failed start of the runtime is permanent in its module instance, so each candidate gets a new worker. Any step can
  * hang, so each request has a time limit, after which the worker is terminated.
  */
-import { BackendError, DeviceLostError, type EdgekitError, TimeOutError, UsageError, deserializeError, firstLine } from "./errors";
-import type { Request, Responses, WorkerReply } from "./protocol";
+import { BackendError, DeviceLostError, type EdgekitError, TimeOutError, UsageError, deserializeError, firstLine } from "./errors.js";
+import { type Client, type RequestOptions, abortReason } from "./client.js";
+import type { Request, Responses, WorkerReply } from "./protocol.js";
+import { openWorker, refusedScript } from "./worker_script.js";
 
 interface PendingRequest {
-  readonly onprogress: ((loaded: number, fromCache: boolean) => void) | undefined;
+  readonly onprogress: RequestOptions["onprogress"];
   readonly resolve: (response: Responses[keyof Responses]) => void;
   readonly reject: (error: Error) => void;
   /** Start or restart the request's timer; undefined for a request without a time limit. */
@@ -16,30 +18,20 @@ interface PendingRequest {
   timerStarted: boolean;
 }
 
-export interface RequestOptions {
-  /** Milliseconds without a reply, counted from the moment when all earlier requests are answered; none for a download. */
-  readonly limit?: number;
-  /** What is done, for error messages. */
-  readonly what: string;
-  /** An aborted request rejects at once; the worker finishes the work and its response is dropped. */
-  readonly signal?: AbortSignal | undefined;
-  readonly onprogress?: PendingRequest["onprogress"];
-}
-
-export class WorkerClient {
+export class WorkerClient implements Client {
   private readonly worker: Worker;
   private readonly pending = new Map<number, PendingRequest>();
   private nextId = 0;
   private ended: EdgekitError | undefined;
 
   constructor() {
-    this.worker = new Worker(new URL("./worker.ts", import.meta.url), { type: "module", name: "edgekit" });
+    this.worker = openWorker();
     this.worker.onmessage = ({ data }: MessageEvent<WorkerReply>) => {
       this.receive(data);
     };
     this.worker.onerror = (event) => {
       event.preventDefault();
-      this.terminate(new BackendError(`the worker failed (${event.message || "its script did not load"})`));
+      this.terminate(refusedScript(event.message) ?? new BackendError(`the worker failed (${event.message || "its script did not load"})`));
     };
   }
 
@@ -132,9 +124,4 @@ export class WorkerClient {
     } else if ("error" in reply) pending.reject(deserializeError(reply.error));
     else pending.resolve(reply.response);
   }
-}
-
-function abortReason(signal: AbortSignal | undefined): Error {
-  const given: unknown = signal?.reason;
-  return given instanceof Error ? given : new DOMException("The operation was aborted.", "AbortError");
 }

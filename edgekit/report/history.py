@@ -1,0 +1,152 @@
+"""Several builds of a model, in the order of their dates: size, speed, error and verdict of each artifact as a line.
+
+`edgekit report --history FOLDER` reads every build below the folder, runs nothing, and writes `history.html` there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.artifact.run_record import RUN
+from edgekit.errors import UsageError
+from edgekit.report import formats
+from edgekit.report.recommendation import size_of, tightest
+from edgekit.report.rows import read_study
+from edgekit.report.study import ReportRow, Study
+from edgekit.storage.files import write_text
+from edgekit.storage.host_errors import as_sentences
+
+PAGE = "history.html"
+SCHEMA_VERSION = 1
+DEEPEST = 4  # folders below the given one in which a build is looked for
+WIDTH, HEIGHT = 160.0, 28.0  # pixels of a line's drawing
+
+
+@dataclass(frozen=True)
+class Point:
+    """One artifact in one place, in one build.
+
+    Attributes:
+        status: Its verdict.
+        size: Bytes; None where unknown.
+        p50: Milliseconds; None where it was not timed.
+        used: Share of the nearest limit that it uses; None where nothing was judged, or the number is not finite.
+        error: That number, with its limit, in words; empty likewise.
+    """
+
+    status: str
+    size: int | None
+    p50: float | None
+    used: float | None
+    error: str
+
+
+TRENDS: tuple[tuple[str, Callable[[Point], float | None]], ...] = (
+    ("size", lambda point: point.size),
+    ("p50", lambda point: point.p50),
+    ("share of the nearest limit", lambda point: point.used),
+)
+"""What is drawn of a line."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One artifact in one place over all builds; None where a build does not have it."""
+
+    model: str
+    label: str
+    points: tuple[Point | None, ...]
+
+    def drawn(self, value: Callable[[Point], float | None]) -> str:
+        """The points of a drawing of one number, from zero; a build without it is left out."""
+        found = [(i, v) for i, p in enumerate(self.points) if p is not None and (v := value(p)) is not None]
+        highest = max((v for _, v in found), default=0.0) or 1.0
+        step = WIDTH / max(1, len(self.points) - 1)
+        return " ".join(f"{i * step:.1f},{HEIGHT - 2 - (HEIGHT - 4) * v / highest:.1f}" for i, v in found)
+
+
+@dataclass(frozen=True)
+class BuildAt:
+    """One build: its folder below the given one, its model, when it began, and the command."""
+
+    folder: str
+    model: str
+    began: str
+    command: str
+
+
+@dataclass(frozen=True)
+class History:
+    """All builds, the oldest first, and what they hold."""
+
+    builds: tuple[BuildAt, ...]
+    lines: tuple[Line, ...]
+
+    def as_record(self) -> dict[str, Any]:
+        """For machines: what `edgekit report --history FOLDER --json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "builds": [vars(build) for build in self.builds],
+            "artifacts": [
+                {"model": line.model, "artifact": line.label, "points": [p and vars(p) for p in line.points]}
+                for line in self.lines
+            ],
+        }
+
+
+def read_history(folder: Path) -> History:
+    """Read every build below a folder.
+
+    Raises:
+        UsageError: If there are fewer than two of them, or one cannot be read.
+    """
+    homes = sorted({path.parent for depth in range(DEEPEST) for path in folder.glob("*/" * (depth + 1) + RUN)})
+    if len(homes) < 2:
+        count = "one build" if homes else "no builds"
+        raise UsageError(
+            f"'{folder}' holds {count}: a history needs two, each with its {RUN}, for example "
+            f"'{folder}/2026-05-01/arr-coc-tiny' and '{folder}/2026-06-01/arr-coc-tiny'"
+        )
+    # A build without a date comes first: it is older than the record.
+    found = sorted(((read_study(home), home) for home in homes), key=lambda one: (one[0].run.began, str(one[1])))
+    builds = tuple(
+        BuildAt(home.relative_to(folder).as_posix(), study.name, study.run.began, study.run.command)
+        for study, home in found
+    )
+    return History(builds, _lines([study for study, _ in found]))
+
+
+@as_sentences()
+def write_history(folder: Path) -> tuple[History, Path]:
+    """Write `history.html` into the folder.
+
+    Raises:
+        UsageError: As `read_history`, or if it cannot be written.
+    """
+    from edgekit.report.page import environment
+
+    found = read_history(folder)
+    shape = {"width": WIDTH, "height": HEIGHT, "trends": TRENDS, "folder": folder.resolve().name}
+    write_text(folder / PAGE, environment().get_template(PAGE).render(history=found, **shape))
+    return found, folder / PAGE
+
+
+def _lines(studies: Sequence[Study]) -> tuple[Line, ...]:
+    rows = [{(study.name, row.label): _point(study, row) for row in study.rows} for study in studies]
+    keys = sorted({key for one in rows for key in one})
+    return tuple(Line(*key, tuple(one.get(key) for one in rows)) for key in keys)
+
+
+def _point(study: Study, row: ReportRow) -> Point:
+    near = tightest(row)
+    return Point(
+        status=row.status,
+        size=size_of(study, row),
+        p50=row.timing.p50 if row.timing else None,
+        used=near[1] if near and math.isfinite(near[1]) else None,
+        error=f"{near[0].metric} {formats.measured(near[0])}, {formats.limit(near[0])}" if near else "",
+    )

@@ -1,0 +1,70 @@
+"""The page on narrow, low and enlarged screens, in forced colours, and where it cannot run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.web.conftest import DESKTOP, PATIENCE, Opener
+from tests.web.test_page import ready
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+NARROW, SIDEWAYS, ENLARGED = (320, 640), (844, 390), (640, 430)  # the last is 1280 x 860 at 200 %
+
+
+def test_nothing_is_cut_off(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    page.locator("#words summary").click()
+    for width, height in (NARROW, SIDEWAYS, ENLARGED):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), width
+        left = [page.locator(part).bounding_box() for part in ("#map-a", ".results")]
+        assert left[0]
+        assert left[1]
+        assert (left[1]["x"] > left[0]["x"] + 99) == (width > height), "beside each other where the screen is low"
+
+
+def test_what_is_chosen_shows_in_forced_colours(open_page: Opener) -> None:
+    page = open_page(forced_colors="active", **DESKTOP)
+    ready(page)
+    look = "(e, name) => getComputedStyle(e)[name]"
+    chosen, other = (
+        page.locator(f'#views input[value="{view}"] + span').evaluate(look, "backgroundColor")
+        for view in ("heat", "focus")
+    )
+    assert chosen != other
+    tiles = page.locator("[data-sample]").all()
+    outlines = {tile.get_attribute("aria-pressed"): tile.evaluate(look, "outlineStyle") for tile in tiles}
+    assert outlines["true"] == "solid"
+    assert outlines["false"] == "none"
+
+
+def test_what_was_found_is_said_and_no_milliseconds(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    ready(page)
+    said = page.locator('[role="status"], [aria-live="polite"], [role="alert"]').all_inner_texts()
+    assert any(text.startswith("Found “red circle”: ") for text in said)
+    assert not any(" ms" in text for text in said)
+
+
+def test_it_can_be_installed_as_an_app(open_page: Opener) -> None:
+    page = open_page(**DESKTOP)
+    session = page.context.new_cdp_session(page)
+    found = session.send("Page.getAppManifest")
+    assert found["errors"] == []
+    assert json.loads(found["data"])["display"] == "standalone"
+
+
+def test_opened_as_a_file_it_says_what_to_do(browser: Browser, bundle: Path) -> None:
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    page.goto((bundle / "index.html").as_uri())
+    page.locator(".unserved", has_text="edgekit demo").wait_for()
+    assert page.locator("#page").is_hidden()
+    assert len(page.inner_text("body").split()) < 80
+    context.close()

@@ -1,0 +1,28 @@
+/**
+ * Builds the npm package into lib/: index.js for browsers, node.js for Node, worker.js, and their types.
+ *
+ * The worker is named by a literal `new Worker(new URL(...))`, which every bundler follows. Runtimes and models are not in it.
+ */
+import { execFileSync } from "node:child_process";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { rolldown } from "rolldown";
+
+const { devDependencies } = JSON.parse(readFileSync("package.json", "utf8"));
+const OWN_WORKER = `export const address = new URL(["./worker", "js"].join("."), import.meta.url); // not for bundlers
+export const startOwn = () => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "edgekit" });`;
+const ownWorker = {
+  name: "own-worker",
+  load: (id) => (id.endsWith("/own_worker.ts") ? { code: OWN_WORKER, moduleType: "js" } : undefined),
+};
+
+rmSync("lib", { recursive: true, force: true });
+for (const [entry, platform] of [["index", "browser"], ["node", "node"], ["worker", "browser"]]) {
+  const bundle = await rolldown({
+    input: { [entry]: `src/${entry}.ts` },
+    platform,
+    plugins: [ownWorker],
+    transform: { define: { RUNTIME_VERSION: JSON.stringify(devDependencies["onnxruntime-web"]) }, target: "es2022" },
+  });
+  await bundle.write({ dir: "lib", format: "esm", entryFileNames: "[name].js", minify: { compress: true, mangle: false, codegen: { removeWhitespace: false } } });
+}
+execFileSync("npx", ["tsc", "-p", "tsconfig.types.json", "--outDir", "lib/types"], { stdio: "inherit" });

@@ -1,0 +1,30 @@
+/** Purpose: what the page is for with this model: what it shows of it, and what it says. */
+import type { Bundle, Manifest } from "../src/index";
+import { element } from "./dom";
+
+/** Show only what the model has, and say what it does. */
+export function describePage(manifest: Bundle["manifest"]): void {
+  const scored = hasScores(manifest);
+  document.body.toggleAttribute("data-no-scores", !scored);
+  document.body.toggleAttribute("data-no-query", !needsQuery({ manifest }));
+  if (scored) return;
+  const taken = manifest.inputs.map(({ name, shape }) => `${name} [${shape.join(", ")}]`).join(", ");
+  element("#purpose", HTMLElement).textContent = takesPicture({ manifest })
+    ? `Choose a picture, and the model ${manifest.name} answers. It runs in your browser: no picture leaves this device.`
+    : `The model ${manifest.name} takes no picture but ${taken}, which this page cannot make: runner.feed of the library runs it.`;
+  document.body.toggleAttribute("data-no-picture", !takesPicture({ manifest }));
+  element("h1", HTMLElement).textContent = "What the model sees";
+}
+
+export function takesPicture({ manifest }: Pick<Bundle, "manifest">): boolean {
+  return manifest.inputs.some((input) => input.kind === "image");
+}
+
+export function needsQuery({ manifest }: Pick<Bundle, "manifest">): boolean {
+  return manifest.inputs.some((input) => input.kind === "query");
+}
+
+/** Whether a model says how relevant each patch is; a page for another one shows its outputs instead of a map. */
+export function hasScores(manifest: Manifest): boolean {
+  return manifest.outputs.some(({ role }) => role === "scores");
+}

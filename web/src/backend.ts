@@ -1,0 +1,193 @@
+/**
+ * Backend: one runtime from its start to its end, and what it is asked: in a worker, or in Node in the page's place.
+ *
+ * Requests are handled in order, one after the other, except that the model is fetched while the runtime starts.
+ */
+import { fetchModel, fetchResponse } from "./download.js";
+import { BackendError, UsageError } from "./errors.js";
+import { type CaseReport, evaluateCase, parseGolden } from "./golden.js";
+import type { Tensor } from "./manifest.js";
+import { type TransferableImage, checkCanvasReadback, checkTensor, isTensor, normalise, toImageData, toPixels } from "./preprocessing.js";
+import type {
+  ModelOutput,
+  PreloadRequest,
+  RawTensor,
+  Request,
+  Responses,
+  RunRequest,
+  SelfTestRequest,
+  StartRequest,
+  Started,
+} from "./protocol.js";
+import type { Session } from "./session.js";
+
+const HEARTBEAT = 250; // ms between messages that restart the request's timer
+const PROGRESS_INTERVAL = 100; // ms
+
+/** What a backend reports beside its responses. */
+export interface Reports {
+  readonly onprogress: (id: number, loaded: number, fromCache: boolean) => void;
+  readonly onlost: (reason: string) => void;
+}
+
+/** Starts the runtime. */
+export type Start = (
+  request: StartRequest,
+  events: { readonly onarrived: () => void; readonly onlost: (reason: string) => void; readonly ondata: (loaded: number, fromCache: boolean) => void },
+) => Promise<[Session, Started]>;
+
+export class Backend {
+  private session: Session | undefined;
+  private inputs: readonly Tensor[] = [];
+  private outputs: readonly Tensor[] = [];
+  private lastRequest: Promise<unknown> = Promise.resolve();
+  private model: Uint8Array<ArrayBuffer> | undefined;
+
+  constructor(
+    private readonly start: Start,
+    private readonly reports: Reports,
+  ) {}
+
+  /** Handle a request after all earlier ones. */
+  request(request: Request, id: number): Promise<Responses[keyof Responses]> {
+    if (request.op === "fetch") return this.handle(request, id);
+    const response = this.lastRequest.then(() => this.handle(request, id));
+    this.lastRequest = response.catch(() => undefined);
+    return response;
+  }
+
+  /** Release the model's memory; a worker is terminated instead. */
+  async close(): Promise<void> {
+    await this.lastRequest;
+    await this.session?.release();
+  }
+
+  private async handle(request: Request, id: number): Promise<Responses[keyof Responses]> {
+    switch (request.op) {
+      case "start": {
+        // The time limit does not include the download of the runtime's files.
+        const heartbeat = setInterval(() => { this.reports.onprogress(id, 0, false); }, HEARTBEAT);
+        const onarrived = (): void => { clearInterval(heartbeat); };
+        const ondata = this.progressReporter(id, Infinity);
+        const events = { onarrived, onlost: this.reports.onlost, ondata };
+        const [created, started] = await this.start(request, events).finally(onarrived);
+        this.session = created;
+        return started;
+      }
+      case "fetch":
+        [this.model] = await fetchModel(request.model, { onprogress: this.progressReporter(id, request.model.file.size) });
+        return null;
+      case "preload":
+        await this.preload(request, id);
+        return null;
+      case "open": {
+        this.inputs = request.inputs;
+        this.outputs = request.outputs;
+        const opened = this.model;
+        this.model = undefined;
+        if (!opened) throw new BackendError("the model has not been fetched");
+        await this.startedSession().open(opened);
+        return null;
+      }
+      case "run":
+        return this.run(request);
+      case "feed":
+        return this.startedSession().run(request.inputs);
+      case "selfTest":
+        return this.selfTest(request);
+    }
+  }
+
+  /** Fetch and store a model, and load the other files into the HTTP cache. */
+  private async preload({ model, otherUrls }: PreloadRequest, id: number): Promise<void> {
+    const storedModel = fetchModel(model, { onprogress: this.progressReporter(id, model.file.size) }).then(([, stored]) => stored);
+    const rest = otherUrls.map(async (url) => (await fetchResponse(url, undefined, "default")).arrayBuffer());
+    await Promise.all([storedModel, ...rest]);
+  }
+
+  /** Reports the progress of a download: at limited intervals, and its end. */
+  private progressReporter(id: number, size: number): (loaded: number, fromCache: boolean) => void {
+    let lastReport = 0;
+    return (loaded, fromCache) => {
+      const now = performance.now();
+      if (loaded < size && now - lastReport < PROGRESS_INTERVAL) return;
+      lastReport = now;
+      this.reports.onprogress(id, loaded, fromCache);
+    };
+  }
+
+  private startedSession(): Session {
+    if (!this.session) throw new BackendError("the runtime has not started");
+    return this.session;
+  }
+
+  private async run(request: RunRequest): Promise<ModelOutput> {
+    const before = performance.now();
+    const image = await this.imageTensor(request.image, request.height, request.width);
+    const preprocess = performance.now() - before;
+    const feed: Record<string, RawTensor> = { [this.inputOfKind("image").name]: image };
+    const query = this.inputs.find((i) => i.kind === "query");
+    if (query) {
+      if (!request.query) throw new UsageError("the model needs a query: pass words or a vector");
+      feed[query.name] = { dtype: "float32", shape: [1, request.query.length], data: request.query };
+    }
+    const started = performance.now();
+    const raw = await this.startedSession().run(feed);
+    const inference = performance.now() - started;
+    const [, , height = 0, width = 0] = image.shape;
+    return { ...this.toModelOutput(raw, height, width), preprocess, inference };
+  }
+
+  private async imageTensor(source: TransferableImage, height: number, width: number): Promise<RawTensor> {
+    const { low, high, fit } = this.inputOfKind("image");
+    if (isTensor(source)) {
+      checkTensor(source);
+      return { dtype: "float32", shape: [1, 3, source.height, source.width], data: source.data };
+    }
+    const data = normalise(await toPixels(source, height, width, fit), low, high);
+    return { dtype: "float32", shape: [1, 3, height, width], data };
+  }
+
+  private toModelOutput(raw: Readonly<Record<string, RawTensor>>, height: number, width: number): Omit<ModelOutput, "preprocess" | "inference"> {
+    const [scores, ...others] = this.outputs.filter((o) => o.role === "scores").map((o) => o.name);
+    const relevance = (raw[scores ?? ""]?.data ?? new Float32Array()) as Float32Array;
+    // Patches are square, so the grid has the proportions of the image.
+    const rows = Math.round(Math.sqrt((relevance.length * height) / width));
+    const features = raw[this.outputs.find((o) => o.role === "features")?.name ?? ""];
+    return {
+      outputs: Object.fromEntries(this.outputs.flatMap(({ name, role }) => (raw[name] ? [[name, { ...raw[name], role }]] : []))),
+      relevance,
+      rows,
+      columns: rows > 0 ? Math.round(relevance.length / rows) : 0,
+      budgets: this.integers(raw, "counts"),
+      indices: this.integers(raw, "ranking"),
+      tokens: features ? { data: features.data as Float32Array, shape: features.shape.slice(1) } : null,
+      parts: Object.fromEntries(others.map((name) => [name, raw[name]?.data as Float32Array])),
+    };
+  }
+
+  private integers(raw: Readonly<Record<string, RawTensor>>, role: string): Int32Array {
+    const found = raw[this.outputs.find((o) => o.role === role)?.name ?? ""];
+    return found ? Int32Array.from(found.data as unknown as ArrayLike<number | bigint>, Number) : new Int32Array();
+  }
+
+  /** Run the golden vectors through the same steps as any image. */
+  private async selfTest(request: SelfTestRequest): Promise<Responses["selfTest"]> {
+    const drawn = typeof ImageData !== "undefined"; // not in Node, which takes pixels as they are
+    if (drawn) checkCanvasReadback();
+    const cases: CaseReport[] = [];
+    for (const golden of parseGolden(request.json, request.binary, request.url)) {
+      const { height, width } = golden.image;
+      const image = drawn ? toImageData(golden.image) : golden.image;
+      const output = await this.run({ op: "run", image, query: golden.query, height, width });
+      cases.push(evaluateCase(golden, output, request.limit, output.inference));
+    }
+    return { pass: cases.every((c) => c.pass), cases };
+  }
+
+  private inputOfKind(kind: string): Tensor {
+    const found = this.inputs.find((i) => i.kind === kind);
+    if (!found) throw new UsageError(`the model has no input of kind "${kind}"`);
+    return found;
+  }
+}
