@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         targets,
         verify,
     )
+    from edgekit.model.evaluation_set import joined
     from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
     __version__: str
@@ -42,6 +43,7 @@ _API = (
 )
 _SPEC = ("Axis", "Evaluation", "Input", "ModelSpec", "Output")
 _HOMES = dict.fromkeys(_API, "edgekit.api") | dict.fromkeys(_SPEC, "edgekit.model.spec")
+_HOMES |= {"joined": "edgekit.model.evaluation_set"}
 
 __all__ = [
     "Axis",
@@ -55,6 +57,7 @@ __all__ = [
     "explain",
     "export",
     "import_result",
+    "joined",
     "load",
     "metrics",
     "pack",

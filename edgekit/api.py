@@ -54,6 +54,7 @@ def export(
     options: Mapping[str, Mapping[str, object]] | None = None,
     reference: str | Path | None = None,
     weights: str | Path | None = None,
+    ema: bool = False,
     name: str | None = None,
     author: str | None = None,
     licence: str | None = None,
@@ -80,6 +81,7 @@ def export(
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
         reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
         weights: A file of weights to load into the model, which then has a name of its own and nobody's licence.
+        ema: Whether the file's averaged weights (an exponential moving average) are loaded.
         name: Of the model, in place of its own.
         author: Of the weights, in place of the model's own.
         licence: SPDX name of the weights' licence, in place of the model's own.
@@ -96,9 +98,10 @@ def export(
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
-    spec = given_model.completed(given_model.given(model, example, axes, weights), evaluation, calibration, reference)
+    spec = given_model.given(model, example, axes, weights, ema)
+    spec = given_model.completed(spec, evaluation, calibration, reference)
     spec, wanted, given = given_model.signed(spec, name, author, licence), _names(targets), options or {}
-    told = command_of(model, wanted, given, weights=weights, name=name, author=author, licence=licence)
+    told = command_of(model, wanted, given, weights=weights, ema=ema, name=name, author=author, licence=licence)
     folder, there, allowed = Path(output) / spec.name, _texts(places), _texts(budget)
     signer = None if sign is None else signature.signer_of(Path(sign))
     if bom:
@@ -241,6 +244,7 @@ def record(
     *,
     device: str = "cpu",
     example: Any = None,
+    evaluation: Evaluation | Callable[[], Evaluation] | None = None,
     output: str | Path | None = None,
     progress: Style = "auto",
 ) -> Path:
@@ -250,6 +254,7 @@ def record(
         model: As for `export`.
         device: "cpu" or "cuda".
         example: As for `export`.
+        evaluation: As for `export`, which must be given the same one to have these answers.
         output: Where to write, without the inputs; None writes into the model's build folder, with them.
         progress: As for `export`.
 
@@ -258,7 +263,7 @@ def record(
     """
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
-    spec = given_model.given(model, example, None, None)
+    spec = given_model.completed(given_model.given(model, example, None, None), evaluation, None, None)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(

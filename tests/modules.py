@@ -283,3 +283,37 @@ def same_name_twice() -> ModelSpec:
 def without_translation() -> ModelSpec:
     """Singular values: PyTorch's ONNX exporter knows none."""
     return spec(Formula(lambda linear, x: torch.linalg.svdvals(linear(x))))
+
+
+class Backwards(nn.Module):
+    """A net of pictures in BGR, channels last, less their mean: as OpenCV and Caffe have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=2)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.conv(images.permute(0, 3, 1, 2)).mean((2, 3))}
+
+
+BGR_MEAN, BGR_DEVIATION = (103.5, 116.3, 123.7), (57.4, 57.1, 58.4)
+"""Of blue, green and red, in bytes."""
+
+
+def backwards() -> ModelSpec:
+    """`Backwards`, whose input says what it wants."""
+    torch.manual_seed(0)
+    shape = ("batch", "height", 24, 3)
+    image = Input(
+        "images",
+        shape,
+        high=255.0,
+        kind="image",
+        fit="crop",
+        mean=BGR_MEAN,
+        deviation=BGR_DEVIATION,
+        channels="BGR",
+        layout="NHWC",
+    )
+    axes = {"batch": Axis(1, 1, 3), "height": Axis(16, 16, 32, 8)}
+    return ModelSpec("backwards", Backwards().eval(), (image,), (Output("logits", role="logits"),), axes)

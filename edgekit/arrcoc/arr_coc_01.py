@@ -1,4 +1,4 @@
-"""ARR-COC 0.1, the public research code: relevance over a texture array of 13 channels.
+"""ARR-COC 0.1, the public research code: a picture -> a texture array of 13 channels -> relevance of its 1,024 cells.
 
 State-dict names are those of the public checkpoints. Two things differ from the research code, on purpose: minima and
 maxima are taken per image (there, some span the batch, so an answer depended on its batch mates), and ranges have a
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgekit.arrcoc.attending import RelevanceAllocator
 from edgekit.arrcoc.balancing import HIDDEN
-from edgekit.arrcoc.texture import minmax
+from edgekit.arrcoc.texture import minmax, texture_array
 
 CHANNELS = 13
 """Channels of the texture array."""
@@ -78,8 +78,17 @@ class ArrCoc01(nn.Module):
         self.balancer = AdaptiveTensionBalancer(query_width)
         self.allocator = RelevanceAllocator(TOP)
 
-    def forward(self, textures: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Answer one query a texture array.
+    def forward(self, images: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Answer one query a picture: `of_textures` of its texture array.
+
+        Args:
+            images: [B, 3, H, W], RGB in [0, 1], of any size.
+            queries: [B, query_width].
+        """
+        return self.of_textures(texture_array(images), queries)
+
+    def of_textures(self, textures: Tensor, queries: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Answer one query a texture array, the input of the research code.
 
         Args:
             textures: [B, 13, 32, 32] in [0, 1], see `edgekit.arrcoc.texture.texture_array`.

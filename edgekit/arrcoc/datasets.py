@@ -145,19 +145,14 @@ def photograph(seeds: Tensor, bank: Tensor) -> Tensor:
     return photographs.view(bank, seeds % len(bank), size, top, left, still, edge, edge).to(torch.uint8)
 
 
-def as_textures(make: Callable[[], Evaluation], width: int) -> Evaluation:
-    """A set for ARR-COC 0.1: texture arrays [n, 13, 32, 32] of its images, and queries [n, width].
+def with_wide_queries(make: Callable[[], Evaluation], width: int) -> Evaluation:
+    """A set for ARR-COC 0.1: the same pictures, and queries [n, width].
 
     The queries are projected by a fixed matrix of signs, which stands in for a language model's token embeddings; the
     divisor keeps them within the declared [-1, 1].
     """
-    from edgekit.arrcoc.texture import texture_array
-
     base = make()
-    images = torch.from_numpy(np.array(base.inputs["images"]))
-    textures = torch.cat([texture_array(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)])
     signs = 2 * Chance(torch.arange(width)).below(2, base.inputs["queries"].shape[1]) - 1
     projected = base.inputs["queries"] @ (signs.numpy().T.astype(np.float32) / np.float32(80.0))
-    return Evaluation(
-        {"textures": textures.numpy(), "queries": projected.astype(np.float32)}, base.names, base.captions
-    )
+    inputs = {"images": base.inputs["images"], "queries": projected.astype(np.float32)}
+    return Evaluation(inputs, base.names, base.captions)

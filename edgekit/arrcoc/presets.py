@@ -13,11 +13,11 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from edgekit.arrcoc import datasets, evaluation, presence
-from edgekit.arrcoc.arr_coc_01 import CHANNELS, ArrCoc01
+from edgekit.arrcoc.arr_coc_01 import ArrCoc01
 from edgekit.arrcoc.attending import LEAST, MOST
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.arrcoc.model import BASE, TINY, ArrCoc, Size, initialize
-from edgekit.arrcoc.texture import ARRAY_GRID, PATCH
+from edgekit.arrcoc.texture import PATCH, RANGE_FLOOR
 from edgekit.errors import CheckpointError
 from edgekit.model import checkpoint
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
@@ -69,6 +69,14 @@ def arr_coc_base() -> ModelSpec:
     module = ArrCoc(BASE)
     initialize(module, SEED)
     return _vision("arr-coc-base", module, "arr_coc_base", "seeded random weights")
+
+
+OWN_NUMBERS = (
+    "relevance is not the research code's: minima and maxima are taken in each picture, not over the batch, and a "
+    f"range is divided by {RANGE_FLOOR:g} at the least, not by 1e-8, so that a flat map stays zero",
+    "budgets are edgekit's: from 64 to 400 tokens a cell, in proportion to relevance",
+)
+"""What tells the answers of ARR-COC 0.1 from those of the public code."""
 
 
 def arr_coc_0_1() -> ModelSpec:
@@ -192,24 +200,25 @@ def _published(module: nn.Module, width: int, weights: str) -> ModelSpec:
     """Declare ARR-COC 0.1."""
 
     def evaluate() -> Evaluation:
-        return datasets.as_textures(lambda: datasets.evaluation_set(HOME / "evaluation"), width)
+        return datasets.with_wide_queries(lambda: datasets.evaluation_set(HOME / "evaluation"), width)
 
     def calibrate(count: int) -> Evaluation:
-        return datasets.as_textures(lambda: datasets.calibration_set(count), width)
+        return datasets.with_wide_queries(lambda: datasets.calibration_set(count), width)
 
     return ModelSpec(
         name="arr-coc-0.1",
         module=module.eval(),
         inputs=(
-            Input("textures", ("batch", CHANNELS, ARRAY_GRID, ARRAY_GRID)),
+            Input("images", ("batch", 3, "height", "width"), kind="image"),
             Input("queries", ("batch", width), low=-1.0, high=1.0),
         ),
         outputs=_OUTPUTS,
-        axes={"batch": _BATCH},
+        axes={"batch": _BATCH, "height": _EDGE, "width": _EDGE},
         factory=f"{__name__}:{'arr_coc_0_1' if width == QUERY_WIDTHS[0] else 'arr_coc_0_1_wide'}",
         evaluation=evaluate,
         calibration=calibrate,
         licence="MIT",
         author="ARR-COC",
-        description=f"ARR-COC 0.1 front-end over 13-channel texture arrays; {weights}.",
+        description=f"ARR-COC 0.1 front-end: relevance of a picture's 32 x 32 cells to a query; {weights}.",
+        notes=OWN_NUMBERS,
     )

@@ -166,7 +166,12 @@ class Training:
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """The state, in files small enough to carry around one by one."""
         named = dict(self.trainee.named_parameters())
-        moments = {name: self.optimizer.state[own] for name, own in named.items() if own.requires_grad}
+        # before the first step an optimizer has no moments
+        moments = {
+            name: self.optimizer.state[own] or {key: torch.zeros_like(own) for key in ("exp_avg", "exp_avg_sq")}
+            for name, own in named.items()
+            if own.requires_grad
+        }
         return {
             "weights": {key: parameter.detach() for key, parameter in named.items()},
             "average": {key: parameter.detach() for key, parameter in self.kept.named_parameters()},

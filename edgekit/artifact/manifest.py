@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from edgekit.artifact.evidence import Evidence
-from edgekit.model.spec import Axis, Input, Output
+from edgekit.model.spec import Axis, Fit, Input, Output
 from edgekit.storage.door import require_plain
 
 
@@ -49,13 +49,20 @@ class TensorInfo(_Record):
     of: str = ""
     low: float = 0.0
     high: float = 1.0
+    fit: Fit = "stretch"
     classes: tuple[str, ...] = ()
 
     @classmethod
     def of_input(cls, given: Input) -> Self:
         """What the manifest says of a model's input."""
         return cls(
-            name=given.name, dtype=given.dtype, shape=given.shape, kind=given.kind, low=given.low, high=given.high
+            name=given.name,
+            dtype=given.dtype,
+            shape=given.shape,
+            kind=given.kind,
+            low=given.low,
+            high=given.high,
+            fit=given.fit,
         )
 
     @classmethod

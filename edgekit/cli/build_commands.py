@@ -67,6 +67,7 @@ def export(
     weights: Annotated[
         Path | None, typer.Option("--weights", help="File of weights to load into package.module:factory.")
     ] = None,
+    ema: Annotated[bool, typer.Option("--ema", help="Load the file's averaged weights (EMA).")] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of the model and of its build folder.")] = None,
     author: Annotated[str | None, typer.Option("--author", help="Who made the weights.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="SPDX name of the weights' licence.")] = None,
@@ -90,6 +91,7 @@ def export(
         output=output,
         options=_options(option or []),
         weights=weights,
+        ema=ema,
         name=name,
         author=author,
         licence=licence,

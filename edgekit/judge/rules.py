@@ -18,6 +18,9 @@ CHANGED_ERROR = 0.7
 """The same of outputs of any scale, on changed inputs: a row's root mean square error, in units of the spread. Sound
 INT8 graphs of the exam had up to 0.42; another row's answer has 1.4. On random and extreme inputs there is no such
 limit: a sound ResNet whose ranges were calibrated had 2.1 where every pixel is at one of its ends."""
+SCALED_COSINE = 0.955
+"""Of an output of any scale, where the table asks for ranks only. The limit on errors leaves a row that is centred on
+zero a cosine of 1 / sqrt(1 + 0.3^2) = 0.958; 0.99 would hold it to half of what a row with a mean is held to."""
 GROSS_ROW_COSINE = 0.8
 """Of a row of features, where the table asks for ranks only: less is another direction, not a coarser one."""
 
@@ -51,6 +54,7 @@ def rules_of(t: Tolerance, kind: Kind) -> dict[tuple[str, str], float]:
         exact = (("counts", "count excess"), ("ranking", "swap gap"), ("ranking", "order gap"))
         rules |= dict.fromkeys(exact, t.max_abs or 0.0)
     elif real:
+        rules |= {(role, "cosine"): SCALED_COSINE for role in _SCALED if role != "features"}
         rules |= {("scores", "unexplained"): GROSS_UNEXPLAINED, ("features", "row cosine"): GROSS_ROW_COSINE}
     else:
         rules |= {("scores", "astray"): STRANGE_UNEXPLAINED}

@@ -46,14 +46,20 @@ def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], n
         parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
         if parts:
             whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-            found[output.name] = np.maximum(scale_of(whole), NOISE_FLOOR * noise.get(output.name, 0.0))
+            found[output.name] = np.maximum(_scale(output, whole), NOISE_FLOOR * noise.get(output.name, 0.0))
     return found
 
 
-def scale_of(values: Array) -> Array:
-    """The scale of each channel of values [m, channels]: float64 [channels]."""
+def _scale(output: Output, values: Array) -> Array:
+    """The scale of each channel of values [m, channels]: float64 [channels].
+
+    The channels of an embedding share their unit, since its direction is what it says: one that is zero for every real
+    input is measured by the peak of all.
+    """
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.maximum(np.maximum(values.std(0), PEAK_FLOOR * np.abs(values).max(0)), LEAST))
+        peaks = np.abs(values).max(0)
+        peaks = np.full_like(peaks, peaks.max(initial=0.0)) if output.role == "embedding" else peaks
+        return np.asarray(np.maximum(np.maximum(values.std(0), PEAK_FLOOR * peaks), LEAST))
 
 
 def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
@@ -61,7 +67,7 @@ def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
     if rows.dtype.kind != "f":
         return np.ones(1)
     own = arranged(output, rows)
-    found, known = scale_of(own.reshape(-1, own.shape[2])), scales.get(output.name)
+    found, known = _scale(output, own.reshape(-1, own.shape[2])), scales.get(output.name)
     return found if known is None or known.shape != found.shape else np.maximum(found, known)
 
 

@@ -85,7 +85,7 @@ def adapter(module: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[st
             return _chosen(named, outputs, type(module).__name__)
 
         # torch.export takes the inputs' names and number from here
-        forward.__signature__ = _signature(inputs)  # type: ignore[attr-defined]
+        forward.__signature__ = signature(inputs)  # type: ignore[attr-defined]
 
     return Adapter().eval()
 
@@ -215,7 +215,8 @@ def _parameters(module: torch.nn.Module) -> list[inspect.Parameter]:
     return list(inspect.signature(module.forward).parameters.values())
 
 
-def _signature(inputs: Sequence[str]) -> inspect.Signature:
+def signature(inputs: Sequence[str]) -> inspect.Signature:
+    """The signature of a method that takes the named inputs by position."""
     names = [name if name.isidentifier() else f"input_{number}" for number, name in enumerate(inputs)]
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(name, kind) for name in ("self", *names)])

@@ -81,7 +81,10 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
     return ModelSpec(
         name=config["name"],
         module=_module(config, folder),
-        inputs=tuple(Input(**{**i, "shape": tuple(i["shape"])}) for i in config["inputs"]),
+        inputs=tuple(
+            Input(**{**i, **{name: tuple(i[name]) for name in ("shape", "mean", "deviation")}})
+            for i in config["inputs"]
+        ),
         outputs=tuple(
             Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]
         ),

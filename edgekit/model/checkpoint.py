@@ -34,6 +34,8 @@ MOST_SHARING = 20  # bytes of all tensors / bytes of the file: tied weights are 
 DEEPEST_WRAPPER = 4  # {"model": {"state_dict": ...}}
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
+AVERAGED = ("state_dict_ema", "model_ema", "ema_state_dict", "ema_model", "ema", "averaged_model")
+"""Wrappers of weights that are an exponential moving average, as timm, YOLO's and torch's own trainers name them."""
 PREFIXES = ("module.", "_orig_mod.")  # DataParallel and torch.compile
 
 _ITEMSIZE = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1}
@@ -48,10 +50,11 @@ _STRANGERS = (  # first bytes of files that are often mistaken for weights, and 
 )
 
 
-def read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
+def read_checkpoint(path: Path, ema: bool = False) -> dict[str, torch.Tensor]:
     """Read a file of weights without running anything that it says.
 
-    Wrappers (`state_dict`, `model`, ...) and the prefixes of DataParallel and torch.compile are taken off.
+    Wrappers (`state_dict`, `model`, ...) and the prefixes of DataParallel and torch.compile are taken off. With `ema`
+    the weights are those of the file's moving average, which must be there.
 
     Returns:
         Contiguous CPU tensors by name, each with its own memory, in the file's order and dtypes.
@@ -62,7 +65,7 @@ def read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
     data = _content(path)
     try:
         found = _read_torch(data) if data.startswith(b"PK\x03\x04") else _read_safetensors(data)
-        return _plain(found, len(data))
+        return _plain(_averaged(found) if ema else found, len(data))
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint '{path}' {error}") from error.__cause__
     except Exception as error:  # whatever two parsers make of hostile bytes, the user gets one sentence
@@ -203,6 +206,17 @@ def _span(name: str, entry: object) -> tuple[int, int, str]:
     if offsets[1] - offsets[0] != size * prod(shape):
         _refuse(f"has tensor {name!r} whose size is not its shape times its dtype: get it again")
     return offsets[0], offsets[1], name
+
+
+def _averaged(found: object) -> object:
+    """What a file holds as its moving average."""
+    held = found if isinstance(found, dict) else {}
+    outers = (held, *(held[name] for name in WRAPPERS if isinstance(held.get(name), dict)))
+    inner = [outer[name] for outer in outers for name in AVERAGED if isinstance(outer.get(name), dict)]
+    if inner:
+        return inner[0]
+    keys = _few([repr(name) for name in held]) or "nothing"
+    return _refuse(f"holds no averaged weights ({', '.join(AVERAGED)}) but {keys}: leave out --ema")
 
 
 def _plain(found: object, size: int) -> dict[str, torch.Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from edgekit.errors import ModelError
 from edgekit.model.adapter import adapted
+from edgekit.model.image_input import check_image, with_plain_images
 from edgekit.model.spec import Axis, ModelSpec
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -19,7 +20,8 @@ TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 def checked(spec: ModelSpec) -> ModelSpec:
     """The model in the form that all else takes: names and axes that hold together, a module in eval mode.
 
-    An axis of one size is no axis: its size stands in the inputs' shapes.
+    An axis of one size is no axis: its size stands in the inputs' shapes. What a picture is normalised by is a part of
+    the module.
 
     Raises:
         ModelError: Naming what does not hold, and what is possible.
@@ -28,8 +30,10 @@ def checked(spec: ModelSpec) -> ModelSpec:
     _check_tensors(spec)
     for name, axis in spec.axes.items():
         _check_axis(spec.name, name, axis)
+    for i in spec.inputs:
+        check_image(i, spec.name)
     spec.module.eval()
-    return adapted(_without_fixed_axes(spec))
+    return with_plain_images(adapted(_without_fixed_axes(spec)))
 
 
 def check_name(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,35 @@ from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 BATCH = "batch"
 Made = TypeVar("Made")
+
+
+def joined(**sets: Evaluation) -> Evaluation:
+    """Several evaluation sets as one: `joined(day=..., night=...)`; each input's name begins with its set's.
+
+    Every limit holds for each input, so that a set in which an artifact is wrong cannot hide behind another one; the
+    worst input is named with its set. The metric's mean is over all of them.
+
+    Raises:
+        ModelError: If there is none, or they differ in their inputs, metric, or in having truth or captions.
+    """
+    if not sets:
+        raise ModelError("there is no evaluation set to join: name each, joined(day=..., night=...)")
+    first, others = next(iter(sets.values())), list(sets.values())
+
+    def kind(one: Evaluation) -> tuple[object, ...]:
+        return one.metric is None, one.metric_name, one.truth is None, bool(one.captions)
+
+    if odd := next((name for name, one in sets.items() if kind(one) != kind(first)), None):
+        raise ModelError(f"the evaluation set '{odd}' differs from the first in its metric, truth or captions")
+    if odd := next((name for name, one in sets.items() if set(one.inputs) != set(first.inputs)), None):
+        raise ModelError(f"the evaluation set '{odd}' has other inputs than the first: {', '.join(first.inputs)}")
+    return replace(
+        first,
+        inputs={name: np.concatenate([one.inputs[name] for one in others]) for name in first.inputs},
+        names=tuple(f"{name}: {row}" for name, one in sets.items() for row in one.names),
+        captions=tuple(caption for one in others for caption in one.captions),
+        truth=None if first.truth is None else np.concatenate([np.asarray(one.truth) for one in others]),
+    )
 
 
 def evaluation_of(spec: ModelSpec) -> Evaluation | None:

@@ -135,9 +135,11 @@ def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guar
             bounds = exported.range_constraints.get(size.node.expr)
             # torch.export takes sizes of 0 and 1 apart, so a lower bound of 2 says nothing; the grid proves batch 1.
             if bounds is not None and (bounds.upper < axis.maximum or bounds.lower > max(axis.minimum, 2)):
+                largest = bounds.upper if bounds.upper < axis.maximum else axis.maximum  # it may be infinite
                 raise CaptureError(
                     f"'{spec.name}' declares the axis '{name}' as {axis.minimum} to {axis.maximum} but its code is "
-                    f"captured for {bounds.lower} to {bounds.upper} only{at(guards)}"
+                    f"captured for {bounds.lower} to {largest} only{at(guards)}: declare a range within that, or fix "
+                    "the axis (minimum = maximum)"
                 )
 
 

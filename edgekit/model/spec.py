@@ -36,6 +36,9 @@ Metric = Callable[[Mapping[str, Array], Array], Array]
 """(outputs of n images, truth of n images) -> float64 [n], each in [0, 1], larger is better."""
 
 
+Fit = Literal["stretch", "crop", "letterbox"]
+"""How a picture gets the proportions of a model's input."""
+
 Role = Literal[
     "scores",
     "counts",
@@ -94,6 +97,14 @@ class Input:
         high: Largest value a real input has.
         kind: "image" is RGB, NCHW, scaled from bytes to [low, high]; "query" is the mean of word embeddings
             (`vocabulary.json`, `embeddings.bin` beside the weights); "tensor" is anything else.
+        fit: How a picture of other proportions gets the model's size, by every library alike: "stretch" each side on
+            its own, "crop" the largest part in its middle that has them, "letterbox" it with grey borders.
+        mean: Of a picture, what the module wants subtracted, one number a channel in units of [low, high]. This and
+            the following are computed inside every artifact: all of them take RGB, channels first, in [low, high], and
+            so do the evaluation and calibration sets.
+        deviation: Likewise what it wants to be divided by then, one number a channel.
+        channels: The order of channels that it wants; mean and deviation have that order.
+        layout: Where it wants its channels; `shape` is given in that order.
     """
 
     name: str
@@ -102,13 +113,19 @@ class Input:
     low: float = 0.0
     high: float = 1.0
     kind: Literal["image", "query", "tensor"] = "tensor"
+    fit: Fit = "stretch"
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+    channels: Literal["RGB", "BGR"] = "RGB"
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
 
     @property
     def preprocessing(self) -> str:
         """How a real input is made, in a line for an artifact's metadata."""
         span = f"[{self.low:g}, {self.high:g}]"
         if self.kind == "image":
-            return f"{self.name}: RGB, bytes scaled to {span}, channels first"
+            fitted = {"stretch": "", "crop": ", cropped to its proportions", "letterbox": ", with grey borders"}
+            return f"{self.name}: RGB, bytes scaled to {span}, channels first{fitted[self.fit]}"
         if self.kind == "query":
             return f"{self.name}: the mean of the query's word embeddings"
         return f"{self.name}: values in {span}"
@@ -186,6 +203,7 @@ class ModelSpec:
         licence: SPDX name of the weights' licence.
         author: Who made the weights.
         description: One sentence for artifact metadata.
+        notes: What a user of its artifacts should know; it stands in their manifests.
     """
 
     name: str
@@ -204,6 +222,7 @@ class ModelSpec:
     licence: str = ""
     author: str = ""
     description: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, str]:

@@ -26,19 +26,22 @@ def weights_digest(spec: ModelSpec) -> str:
     return hashed.hexdigest()
 
 
-def with_weights(spec: ModelSpec, path: Path) -> ModelSpec:
+def with_weights(spec: ModelSpec, path: Path, ema: bool = False) -> ModelSpec:
     """A model with the weights of a file, under a name of its own and nobody's licence.
 
-    A prefix that all names of the file share and the model's lack, or the other way, is no difference.
+    A prefix that all names of the file share and the model's lack, or the other way, is no difference. With `ema` they
+    are the averaged ones of the file.
 
     Raises:
         CheckpointError: If the file cannot be used, or is of another model.
     """
-    wanted = spec.module.state_dict()
-    found = _renamed(checkpoint.read_checkpoint(path), list(wanted))
+    own = getattr(spec.module, "edgekit_buffers", ())  # mean and deviation of pictures: of the model, not of the file
+    wanted = {name: tensor for name, tensor in spec.module.state_dict().items() if name not in own}
+    found = _renamed(checkpoint.read_checkpoint(path, ema), list(wanted))
     shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
     fitting = checkpoint.fit_checkpoint(found, shapes, origin=f"the checkpoint '{path}', read as '{spec.name}',")
-    spec.module.load_state_dict({name: tensor.to(wanted[name].dtype) for name, tensor in fitting.items()})
+    filled = {name: tensor.to(wanted[name].dtype) for name, tensor in fitting.items()}
+    spec.module.load_state_dict({**spec.module.state_dict(), **filled})
     return _named_after(spec, path)
 
 

@@ -22,13 +22,15 @@ def command_of(
         model: As a user gave it.
         targets: Names and groups.
         options: Options by target and name.
-        flags: Values by the command's long options; None and "" are left out.
+        flags: Values by the command's long options; None, "" and False are left out, and True stands without a value.
     """
     if not isinstance(model, str | Path):
         return ""
     words = ["edgekit", "export", str(model)]
     words += [word for target in targets for word in ("-t", target)]
-    words += [word for name, value in flags.items() if value not in (None, "") for word in (f"--{name}", str(value))]
+    for name, value in flags.items():
+        if value not in (None, "", False):
+            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     for target, given in options.items():
         words += [word for name, value in given.items() for word in ("-O", f"{target}.{name}={value}")]
     return shlex.join(words)

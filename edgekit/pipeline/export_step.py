@@ -143,7 +143,7 @@ def _manifest(
         inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
         outputs=tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
         axes={n: AxisInfo.of_axis(a, n in exported.dynamic) for n, a in spec.axes.items()},
-        notes=exported.notes,
+        notes=(*exported.notes, *spec.notes),
         failures=exported.failures,
         tools=dict(tools),
         files=(),

@@ -44,10 +44,12 @@ def signed(spec: ModelSpec, name: str | None, author: str | None, licence: str |
     )
 
 
-def given(model: Any, example: Any, axes: Axes | None, weights: str | Path | None) -> ModelSpec:
+def given(model: Any, example: Any, axes: Axes | None, weights: str | Path | None, ema: bool = False) -> ModelSpec:
     """The model that a caller of the API named or passed; as `edgekit.export` takes it."""
+    if ema and weights is None:
+        raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
     spec = _declared(model, example, axes)
-    return spec if weights is None else with_weights(spec, Path(weights))
+    return spec if weights is None else with_weights(spec, Path(weights), ema)
 
 
 def _declared(model: Any, example: Any, axes: Axes | None) -> ModelSpec:

@@ -14,8 +14,11 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.model.spec import Array
+from edgekit.reference.pictures import in_size
 from edgekit.runtime.protocol import Runtime
 from edgekit.storage.host_errors import as_sentences
+
+COLOURS = 3
 
 
 @as_sentences()
@@ -55,9 +58,21 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
         word = "lacks the" if wrong[0] in declared else "has no"
         raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}': it takes {', '.join(declared)}")
     sizes: dict[str, int] = {}
+    given = {tensor.name: _prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
     for tensor in manifest.inputs:
-        _check_array(manifest, tensor, inputs[tensor.name], sizes)
-    return dict(inputs)
+        _check_array(manifest, tensor, given[tensor.name], sizes)
+    return given
+
+
+def _prepared(manifest: Manifest, tensor: TensorInfo, given: Array) -> Array:
+    """A picture in bytes [H, W, 3] as one row of its input; what is a tensor already stays as it is."""
+    bytes_of_picture = isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape[2:] == (COLOURS,)
+    if tensor.kind != "image" or not bytes_of_picture or given.ndim != 3 or not given.size:
+        return given
+    height, width = (manifest.axes[d].default if isinstance(d, str) else d for d in tensor.shape[2:])
+    pixels = in_size(given, height, width, tensor.fit).transpose(2, 0, 1)[None]
+    scaled = tensor.low + (tensor.high - tensor.low) * pixels.astype(np.float64) / 255
+    return np.ascontiguousarray(scaled, tensor.dtype)
 
 
 def _check_array(manifest: Manifest, tensor: TensorInfo, given: object, sizes: dict[str, int]) -> None:
@@ -108,6 +123,9 @@ class LoadedArtifact:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch: arrays by input name in, arrays by output name out.
+
+        A picture may also be given as it is, RGB bytes [H, W, 3] of any size: it gets the model's default size as its
+        input's `fit` says, as in browsers and on phones.
 
         Raises:
             UsageError: If an input is missing, unknown or not an array of the declared type, shape and sizes, or the

@@ -1,8 +1,9 @@
 """Calibration samples: what the model is shown before its activations get their ranges.
 
-They come from the model's own calibration set, or from a folder: its images (PNG, JPEG, WebP, as the model takes them)
-in the order of their names, and for each other input a file `<input>.npy` with one row an image. An input without a
-file is taken from the model's own set.
+They come from the model's own calibration set, or from a folder: its images (PNG, JPEG, WebP, of any size) in the order
+of their names, and for each other input a file `<input>.npy` with one row an image. An input without a
+file is taken from the model's own set. A model that takes nothing but pictures and has no set is shown parts of
+photographs that ship with edgekit (`photographs/`); none of them is asked when the artifact is judged.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tokenize import TokenError
 import numpy as np
 
 from edgekit.errors import CalibrationError
-from edgekit.model.spec import Array, Input, ModelSpec
+from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
+from edgekit.reference.pictures import fitted, in_size, photographs
 
 LEAST = 64
 """Samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third of so few back."""
@@ -26,6 +28,18 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 """What may be inside: whatever its name says, an EPS file would start Ghostscript."""
 LARGEST = 256 << 20  # bytes of an image's file
+MOST_PIXELS = 24_000_000  # of an image: twice what most phones take
+SHIPPED = Path(__file__).parent / "photographs"
+OF_SHIPPED = (
+    "calibrated on parts of photographs that ship with edgekit, since the model has no calibration set: give pictures "
+    "of its own kind"
+)
+"""What is told of an artifact whose ranges are from them."""
+SMALLEST = 0.4
+"""Of a photograph's edge: of the parts of photographs that are shown."""
+MIRRORED, COLOURS = 0.5, 3
+CONTRASTS, LEVELS = (0.5, 1.3), (-0.2, 0.2)
+"""Of what parts of photographs keep of their contrast, and by how much they are darkened or brightened."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +87,18 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
     return found
 
 
+def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
+    """Whether nothing is known of a model's inputs but that they are pictures: `samples` are parts of photographs."""
+    pictures = all(i.kind == "image" and len(i.shape) == 4 and i.shape[1] == COLOURS for i in spec.inputs)
+    return folder is None and spec.calibration is None and pictures
+
+
 def _own(spec: ModelSpec, count: int) -> Samples:
-    if spec.calibration is None:
+    if spec.calibration is None and not unknown(spec):
         raise CalibrationError(
             f"'{spec.name}' declares no calibration set: give `calibration` in its ModelSpec, or a folder of images"
         )
-    made = spec.calibration(count)
+    made = _parts(spec, count) if spec.calibration is None else spec.calibration(count)
     for declared in spec.inputs:
         array = made.inputs.get(declared.name)
         wanted = (len(made.names) * _rows_of(declared), *spec.shape(declared.name)[1:])
@@ -88,6 +108,27 @@ def _own(spec: ModelSpec, count: int) -> Samples:
                 f"the calibration set of '{spec.name}' has {found} for '{declared.name}', not {declared.dtype} {wanted}"
             )
     return Samples({i.name: made.inputs[i.name] for i in spec.inputs}, tuple(made.names))
+
+
+def _parts(spec: ModelSpec, count: int) -> Evaluation:
+    """Seeded parts of the photographs in turn: of any size and place, some mirrored, their tones changed."""
+    every = list(photographs(SHIPPED).items())
+    inputs: dict[str, list[Array]] = {i.name: [] for i in spec.inputs}
+    for number in range(count):
+        draw = np.random.Generator(np.random.PCG64(number))
+        whole = every[number % len(every)][1]
+        edges = [int(side * draw.uniform(SMALLEST, 1.0)) for side in whole.shape[1:]]
+        top, left = (int(draw.integers(side - edge + 1)) for side, edge in zip(whole.shape[1:], edges, strict=True))
+        part = whole[:, top : top + edges[0], left : left + edges[1]]
+        part = part[:, :, ::-1] if draw.random() < MIRRORED else part
+        part = (part - part.mean()) * draw.uniform(*CONTRASTS) + part.mean() + draw.uniform(*LEVELS)
+        for i in spec.inputs:
+            height, width = spec.shape(i.name)[2:]
+            shown = np.clip(fitted(part, height, width, i.fit), 0.0, 1.0)
+            inputs[i.name].append((i.low + (i.high - i.low) * shown).astype(i.dtype))
+    names = tuple(f"part {number} of photograph {every[number % len(every)][0]}" for number in range(count))
+    rows = {i.name: np.repeat(np.stack(inputs[i.name]), _rows_of(i), axis=0) for i in spec.inputs}
+    return Evaluation(rows, names)
 
 
 def _rows_of(declared: Input) -> int:
@@ -128,17 +169,17 @@ def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
         if not path.is_file() or path.stat().st_size > LARGEST:
             raise ValueError(f"it is no plain file of at most {LARGEST} bytes")
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
-            if image.size != (width, height):  # before any pixel is unpacked: a small file may hold gigabytes of them
-                raise CalibrationError(
-                    f"the calibration image '{path}' is {image.width} x {image.height}: "
-                    f"'{declared.name}' takes {width} x {height}"
-                )
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.float32)
+            if image.width * image.height > MOST_PIXELS:  # before any is unpacked: a small file may hold gigabytes
+                raise ValueError(f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS} are the most")
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise CalibrationError(
             f"the calibration image '{path}' cannot be read ({error}): remove or replace it"
         ) from error
-    planes = pixels.reshape(height, width, -1).transpose(2, 0, 1)
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    if pixels.shape[:2] != (height, width):
+        pixels = in_size(pixels, height, width, declared.fit)
+    planes = pixels.transpose(2, 0, 1).astype(np.float32)
     return np.asarray(declared.low + planes * ((declared.high - declared.low) / 255.0), dtype=np.float32)
 
 

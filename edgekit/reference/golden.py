@@ -19,7 +19,7 @@ from edgekit.errors import ExportError
 from edgekit.model.pixels import pixels_of
 from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit.reference.batches import EVALUATION
-from edgekit.reference.pictures import resized
+from edgekit.reference.pictures import in_size
 from edgekit.reference.store import read_reference
 from edgekit.storage.files import dump_json
 
@@ -176,15 +176,15 @@ def _answered(case: Case, spec: ModelSpec, answer: Answer) -> Case:
 def of_another_size(case: Case, spec: ModelSpec, answer: Answer) -> Case:
     """A case's image with mirrored borders below and on the right, for libraries that resize a picture themselves.
 
-    The reference has no answer to it: it is that of `answer` to the image stretched to the model's size, in bytes, by
-    the filter that all libraries share (tests/golden/README.md).
+    The reference has no answer to it: it is that of `answer` to the image in the model's size, in bytes, by the rule of
+    the input and the filter that all libraries share (tests/golden/README.md).
     """
     height, width, _ = case.image.shape
+    fit = next(i.fit for i in spec.inputs if i.kind == "image")
     large = np.pad(case.image, ((0, max(height // 3, 1)), (0, max(width // 5, 1)), (0, 0)), "symmetric")
-    planes = resized(large.transpose(2, 0, 1).astype(np.float32), height, width)
-    stretched = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
+    small = in_size(large, height, width, fit)
     name = f"{case.name}, {large.shape[1]} x {large.shape[0]} pixels"
-    answered = _answered(replace(case, name=name, image=np.ascontiguousarray(stretched)), spec, answer)
+    answered = _answered(replace(case, name=name, image=small), spec, answer)
     return replace(answered, image=large)
 
 

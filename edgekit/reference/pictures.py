@@ -10,19 +10,21 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.model.spec import Array
+from edgekit.model.spec import Array, Fit
 
 FOLDER = Path(__file__).parent / "photographs"
+BORDER = 114 / 255
+"""Grey of a letterbox's borders, as YOLO's."""
 
 
-def photographs() -> dict[str, Array]:
-    """The pictures by name, [3, H, W] float32, RGB in [0, 1]."""
+def photographs(folder: Path = FOLDER) -> dict[str, Array]:
+    """The pictures of a folder by name, [3, H, W] float32, RGB in [0, 1]; its sources.json lists them."""
     from PIL import Image
 
-    rows = json.loads((FOLDER / "sources.json").read_text(encoding="utf-8"))["photographs"]
+    rows = json.loads((folder / "sources.json").read_text(encoding="utf-8"))["photographs"]
     found = {}
     for row in rows:
-        with Image.open(FOLDER / row["file"]) as picture:
+        with Image.open(folder / row["file"]) as picture:
             pixels = np.asarray(picture.convert("RGB"), np.float32) / np.float32(255)
         found[Path(row["file"]).stem] = np.ascontiguousarray(pixels.transpose(2, 0, 1))
     return found
@@ -35,6 +37,39 @@ def resized(pictures: Array, height: int, width: int) -> Array:
             pictures = _along(np.moveaxis(pictures, axis, -1), size)
             pictures = np.moveaxis(pictures, -1, axis)
     return np.ascontiguousarray(pictures, np.float32)
+
+
+def fitted(picture: Array, height: int, width: int, fit: Fit = "stretch", border: float = BORDER) -> Array:
+    """A picture [C, H, W] of a model's size, as an input's `fit` says; letterboxes have borders of the given value.
+
+    Every library places it alike (`tests/golden/README.md`): a part's edge is rounded half up, what is left over in
+    front of it or beside it is rounded down.
+    """
+    if fit == "stretch":
+        return resized(picture, height, width)
+    high, wide = picture.shape[1:]
+    wider = wide * height > high * width
+    if fit == "crop":
+        edges = (high, _share(high, width, height)) if wider else (_share(wide, height, width), wide)
+        top, left = (high - edges[0]) // 2, (wide - edges[1]) // 2
+        return resized(picture[:, top : top + edges[0], left : left + edges[1]], height, width)
+    edges = (_share(width, high, wide), width) if wider else (height, _share(height, wide, high))
+    top, left = (height - edges[0]) // 2, (width - edges[1]) // 2
+    made = np.full((len(picture), height, width), border, np.float32)
+    made[:, top : top + edges[0], left : left + edges[1]] = resized(picture, *edges)
+    return made
+
+
+def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Array:
+    """Bytes [H, W, 3] of a model's size, as every library makes them of a picture: rounded once, half up."""
+    planes = fitted(pixels.transpose(2, 0, 1).astype(np.float32), height, width, fit, 255 * BORDER)
+    made = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
+    return np.ascontiguousarray(made.transpose(1, 2, 0))
+
+
+def _share(edge: int, part: int, of: int) -> int:
+    """An edge in the proportion of two others, rounded half up, at least one pixel."""
+    return max(1, (2 * edge * part + of) // (2 * of))
 
 
 def _along(pictures: Array, after: int) -> Array:

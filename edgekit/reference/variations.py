@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
-from edgekit.reference.pictures import photographs, resized
+from edgekit.reference.pictures import fitted, photographs, resized
 
 CONDITIONED = 2
 """Real inputs of each sort that are changed."""
@@ -43,7 +43,7 @@ def photograph_rows(spec: ModelSpec, real: Sequence[Row]) -> dict[str, Row]:
         row = dict(real[number % len(real)]) if real else spec.random(number, one)
         for i in pictures:
             height, width = spec.shape(i.name)[2:]
-            row[i.name] = _as_declared(i, i.low + (i.high - i.low) * resized(picture, height, width)[None])
+            row[i.name] = _as_declared(i, i.low + (i.high - i.low) * fitted(picture, height, width, i.fit)[None])
         rows[f"photograph {name}"] = row
     return rows
 

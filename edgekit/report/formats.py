@@ -44,6 +44,17 @@ def limit(measure: Measure) -> str:
     return ("≥ " if info.better == "higher" else "≤ ") + info.format_limit(measure.limit)
 
 
+def task(name: str, mean: float | None, drop: Measure | None) -> str:
+    """The task metric's mean of the model and of an artifact, by name; empty where there is none."""
+    if not name or mean is None or drop is None or drop.value is None:
+        return ""
+    return f"{name} {_four(mean)} -> {_four(mean - drop.value)}"
+
+
+def _four(value: float) -> str:
+    return f"{value:.4f}" if value < 1 else share(value)
+
+
 def table_limit(measure: Measure) -> str:
     """The limit before the reference's noise widened it; a dash where there is none."""
     return NONE if measure.table is None else metric_info(measure.metric).format_limit(measure.table)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.artifact.fact import EVALUATION
-from edgekit.artifact.metric import share
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
 from edgekit.report.change import badness
@@ -167,7 +166,8 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendati
     near = tightest(best.row)
     limit = f"{near[0].metric} {formats.measured(near[0])}, {formats.limit(near[0])}" if near else ""
     against = _name(base) if base is not None and base is not best.row else ""
-    return Recommendation(audience, best, against, _task(study, best.row), limit, tuple(others))
+    task = formats.task(study.reference.metric, study.reference.metric_mean, best.row.drop)
+    return Recommendation(audience, best, against, task, limit, tuple(others))
 
 
 _BAD = ("rejected", "over budget", "failed", "skipped", "unreadable")
@@ -209,18 +209,6 @@ def _low(one: Candidate) -> float:
 
 def _high(one: Candidate) -> float:
     return one.speed.high if one.speed else 1.0
-
-
-def _task(study: Study, row: ReportRow) -> str:
-    """The task metric's mean before and after."""
-    mean, drop = study.reference.metric_mean, row.drop
-    if mean is None or drop is None or drop.value is None:
-        return ""
-    return f"{study.reference.metric} {_four(mean)} -> {_four(mean - drop.value)}"
-
-
-def _four(value: float) -> str:
-    return f"{value:.4f}" if value < 1 else share(value)
 
 
 def _ratio(value: float, more: str, less: str, equal: str) -> str:

@@ -24,7 +24,7 @@ from edgekit.model.weights import weights_digest
 from edgekit.runtime.coreml import package
 from edgekit.runtime.coreml.contract import Derived, entries
 from edgekit.runtime.coreml.runtime import CORE_ML, INTERPRETER, open_package
-from edgekit.target import FP16, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
@@ -173,6 +173,9 @@ TARGET = Target(
     load=load,
     needs=(Need("coremltools", "coreml"),),
     groups=("mobile", "apple"),
-    places=tuple(Place(name=name, tolerance=FP16, timed=False) for name in (INTERPRETER, CORE_ML)),
+    places=tuple(
+        Place(name=name, tolerance=FP16, limits={"fp32": FP32_DELEGATED}, timed=False)
+        for name in (INTERPRETER, CORE_ML)
+    ),
     options=(PRECISION, IMAGE_INPUT, BATCHES, TOPK),
 )

@@ -55,6 +55,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     (out / ENTRY).write_bytes(lowered.data)
     kept = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
+    notes = (*notes, calibration.OF_SHIPPED) if calibration.unknown(spec) else notes
     return Exported(precision="int8", entry=ENTRY, dynamic=axes, notes=notes)
 
 

@@ -27,6 +27,7 @@ from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Ta
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
     import torch
 
     from edgekit.model.spec import ModelSpec
@@ -101,6 +102,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
             raise ExportError(f"PyTorch's ONNX exporter cannot translate '{spec.name}': {cause}") from error
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
+    _clear_names(translated.model)
     patch_embed.embed(translated.model, _multiples(spec))
     split_qkv.split(translated.model)
     gemm.flatten(translated.model)
@@ -108,6 +110,16 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
         onnxscript.optimizer.optimize(translated.model)  # what the passes compute of shapes is constant now
     name_constants(translated.model)
     return translated.model_proto
+
+
+def _clear_names(model: ir.Model) -> None:
+    """Another name for each inner tensor that the exporter called as an input or output is called."""
+    own = (*model.graph.inputs, *model.graph.outputs)
+    taken = {value.name for value in own}
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if value.name in taken and not any(value is other for other in own):
+                value.name = f"{value.name}_inner"
 
 
 def _lay_out(exported: torch.export.ExportedProgram) -> None:

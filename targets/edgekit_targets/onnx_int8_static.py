@@ -68,6 +68,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     save.save_graph(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
+    if calibration.unknown(spec, job.get(CALIBRATION)):
+        notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
     notes = (*notes, vnni.compare_processors(spec, graph, made, samples).sentence(advice))
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
 

@@ -5,6 +5,7 @@ from torch import Tensor
 from edgekit.arrcoc import datasets, presets
 from edgekit.arrcoc.arr_coc_01 import ArrCoc01
 from edgekit.arrcoc.model import initialize
+from edgekit.arrcoc.texture import texture_array
 from edgekit.model.spec import Evaluation
 
 NAMES = {
@@ -49,20 +50,22 @@ def test_it_computes_what_the_research_code_does_for_one_image(model: ArrCoc01, 
     with torch.no_grad():
         for row in range(3):
             textures, queries = inputs[0][row : row + 1], inputs[1][row : row + 1]
-            assert torch.allclose(model(textures, queries)[0], research_code(model, textures, queries), atol=2e-5)
+            assert torch.allclose(
+                model.of_textures(textures, queries)[0], research_code(model, textures, queries), atol=2e-5
+            )
 
 
 def test_an_answer_does_not_depend_on_batch_mates(model: ArrCoc01, inputs: tuple[Tensor, Tensor]) -> None:
     with torch.no_grad():
-        together = model(*inputs)[0]
+        together = model.of_textures(*inputs)[0]
         for row in range(3):
-            alone = model(inputs[0][row : row + 1], inputs[1][row : row + 1])[0]
+            alone = model.of_textures(inputs[0][row : row + 1], inputs[1][row : row + 1])[0]
             assert float((alone[0] - together[row]).abs().max()) <= 1e-6
 
 
 def test_outputs_are_as_the_interface_says(model: ArrCoc01, inputs: tuple[Tensor, Tensor]) -> None:
     with torch.no_grad():
-        relevance, budgets, indices, tokens = model(*inputs)
+        relevance, budgets, indices, tokens = model.of_textures(*inputs)
     assert relevance.shape == budgets.shape == (3, 1024)
     assert indices.shape == (3, 200)
     assert tokens.shape == (3, 200, 13)
@@ -73,17 +76,46 @@ def test_outputs_are_as_the_interface_says(model: ArrCoc01, inputs: tuple[Tensor
 
 def test_a_flat_texture_stays_flat(model: ArrCoc01) -> None:
     with torch.no_grad():
-        relevance = model(torch.full((1, 13, 32, 32), 0.4), torch.randn(1, 1536))[0]
+        relevance = model.of_textures(torch.full((1, 13, 32, 32), 0.4), torch.randn(1, 1536))[0]
     assert float(relevance.max()) < 1e-3
 
 
 def test_the_presets_evaluation_set_fits_it() -> None:
     whole = datasets.evaluation_set(presets.HOME / "evaluation")
     few = Evaluation({"images": whole.inputs["images"][:3], "queries": whole.inputs["queries"]}, whole.names)
-    made = datasets.as_textures(lambda: few, 1536)
+    made = datasets.with_wide_queries(lambda: few, 1536)
     spec = presets.arr_coc_0_1()
     for declared in spec.inputs:
-        assert made.inputs[declared.name].shape[1:] == declared.shape[1:]
+        assert made.inputs[declared.name].shape[1:] == spec.shape(declared.name)[1:]
         assert float(made.inputs[declared.name].min()) >= declared.low
         assert float(made.inputs[declared.name].max()) <= declared.high
     assert made.truth is None
+
+
+@pytest.mark.parametrize("size", [(224, 224), (96, 160)])
+def test_the_texture_array_is_computed_inside_for_each_picture_alone(model: ArrCoc01, size: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(6)
+    images, queries = torch.rand(3, 3, *size, generator=generator), torch.randn(3, 1536, generator=generator)
+    with torch.no_grad():
+        together = model(images, queries)[0]
+        for row in range(3):
+            textures = texture_array(images[row : row + 1])
+            alone = model.of_textures(textures, queries[row : row + 1])[0]
+            assert float((alone[0] - together[row]).abs().max()) <= 2e-6
+            assert torch.allclose(alone, research_code(model, textures, queries[row : row + 1]), atol=2e-5)
+
+
+def test_where_nothing_differs_the_research_code_answers_with_rounding_and_this_one_with_zero(model: ArrCoc01) -> None:
+    flat = torch.full((1, 13, 32, 32), 0.4)
+    flat += 1e-7 * torch.randn(flat.shape, generator=torch.Generator().manual_seed(7))
+    query = torch.randn(1, 1536, generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        assert float(research_code(model, flat, query).max()) > 0.9
+        assert float(model.of_textures(flat, query)[0].max()) < 1e-3
+
+
+def test_manifests_tell_its_numbers_from_the_public_ones() -> None:
+    spec = presets.arr_coc_0_1()
+    assert any("not the research code's" in note for note in spec.notes)
+    assert any("budgets are edgekit's" in note for note in spec.notes)
+    assert presets.arr_coc_base().notes == ()

@@ -57,6 +57,14 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
     assert not torch.equal(fresh.kept.head.weight, resumed.kept.head.weight)
 
 
+def test_a_run_without_time_for_a_step_saves_what_it_began_with(tmp_path: Path) -> None:
+    train.Training(PLAN, CPU).save(tmp_path)
+    again = train.Training(Plan(**vars(PLAN)), CPU)
+    again.resume(tmp_path)
+    assert again.step == 0
+    assert (tmp_path / "state-000000" / "first.safetensors").is_file()
+
+
 def test_the_finish_goes_on_from_the_average_on_a_coarser_grid() -> None:
     training = train.Training(Plan(**{**vars(PLAN), "steps": 1, "finish": 2, "rate": 0.0}), CPU)
     scenes_of_it = pools(0)

@@ -8,6 +8,7 @@ The definitions are written out here in plain NumPy once more, so that a library
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,11 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 
+Rectangle = tuple[int, int, int, int]
+
 HERE = Path(__file__).parent
 FORMAT = 1
+BORDER = 114
 WORDS = ("red", "blue", "purple", "violet", "circle", "circles", "star", "small", "large", "striped", "object", "the")
 DIM = 24
 
@@ -79,9 +83,13 @@ def query_encoding() -> dict[str, bytes]:
 def preprocessing() -> dict[str, bytes]:
     binary = Binary()
     cases = []
-    for name, pixels, size, low, high in pictures():
+    for name, pixels, size, low, high, fit in pictures():
         rgb = on_white(pixels)
-        scaled = rgb if rgb.shape[:2] == size else resized(rgb, *size)
+        part, place = fitted(rgb.shape[0], rgb.shape[1], *size, fit)
+        scaled = np.full((*size, 3), BORDER, np.uint8)
+        cut = rgb[part[0] : part[0] + part[2], part[1] : part[1] + part[3]]
+        inside = cut if cut.shape[:2] == place[2:] else resized(cut, *place[2:])
+        scaled[place[0] : place[0] + place[2], place[1] : place[1] + place[3]] = inside
         tensor = (low + (high - low) * scaled.astype(np.float64) / 255).transpose(2, 0, 1).astype("<f4")
         cases.append(
             {
@@ -90,6 +98,9 @@ def preprocessing() -> dict[str, bytes]:
                 "size": list(size),
                 "low": low,
                 "high": high,
+                "fit": fit,
+                "part": list(part),
+                "place": list(place),
                 "rgb": binary.part(scaled),
                 "tensor": binary.part(tensor),
             }
@@ -98,8 +109,34 @@ def preprocessing() -> dict[str, bytes]:
     return {"preprocessing.json": dump(top), "preprocessing.bin": bytes(binary.data)}
 
 
-def pictures() -> list[tuple[str, npt.NDArray[np.uint8], tuple[int, int], float, float]]:
-    """Name, RGBA bytes [h, w, 4] (not premultiplied), the model's size (height, width), low, high."""
+def fitted(high: int, wide: int, height: int, width: int, fit: str) -> tuple[Rectangle, Rectangle]:
+    """Which part of a picture fills which part of the model's size: each top, left, height, width."""
+
+    def nearest(number: float) -> int:
+        return max(1, math.floor(number + 0.5))
+
+    part, place = (high, wide), (height, width)
+    if fit == "crop":
+        part = (
+            (high, nearest(high * width / height))
+            if wide / high > width / height
+            else (nearest(wide * height / width), wide)
+        )
+    if fit == "letterbox":
+        place = (
+            (nearest(width * high / wide), width)
+            if wide / high > width / height
+            else (height, nearest(height * wide / high))
+        )
+    return ((high - part[0]) // 2, (wide - part[1]) // 2, *part), (
+        (height - place[0]) // 2,
+        (width - place[1]) // 2,
+        *place,
+    )
+
+
+def pictures() -> list[tuple[str, npt.NDArray[np.uint8], tuple[int, int], float, float, str]]:
+    """Name, RGBA bytes [h, w, 4] (not premultiplied), the model's size (height, width), low, high, fit."""
     draw = np.random.Generator(np.random.PCG64(2))
 
     def noise(height: int, width: int) -> npt.NDArray[np.uint8]:
@@ -115,15 +152,21 @@ def pictures() -> list[tuple[str, npt.NDArray[np.uint8], tuple[int, int], float,
     ramp = np.full((4, 64, 4), 255, np.uint8)
     ramp[..., :3] = np.arange(256, dtype=np.uint8).reshape(4, 64, 1)
     return [
-        ("corners as they are", corners, (2, 3), 0.0, 1.0),
-        ("every byte, 0 to 1", ramp, (4, 64), 0.0, 1.0),
-        ("every byte, -1 to 1", ramp, (4, 64), -1.0, 1.0),
-        ("transparent on white", glass, (4, 4), 0.0, 1.0),
-        ("half the size", noise(8, 12), (4, 6), 0.0, 1.0),
-        ("a third, uneven", noise(13, 10), (4, 3), 0.0, 1.0),
-        ("larger", corners, (5, 9), 0.0, 1.0),
-        ("wider and lower", noise(9, 4), (3, 11), 0.0, 1.0),
-        ("one pixel", noise(1, 1), (3, 3), 0.0, 1.0),
+        ("corners as they are", corners, (2, 3), 0.0, 1.0, "stretch"),
+        ("every byte, 0 to 1", ramp, (4, 64), 0.0, 1.0, "stretch"),
+        ("every byte, -1 to 1", ramp, (4, 64), -1.0, 1.0, "stretch"),
+        ("transparent on white", glass, (4, 4), 0.0, 1.0, "stretch"),
+        ("half the size", noise(8, 12), (4, 6), 0.0, 1.0, "stretch"),
+        ("a third, uneven", noise(13, 10), (4, 3), 0.0, 1.0, "stretch"),
+        ("larger", corners, (5, 9), 0.0, 1.0, "stretch"),
+        ("wider and lower", noise(9, 4), (3, 11), 0.0, 1.0, "stretch"),
+        ("one pixel", noise(1, 1), (3, 3), 0.0, 1.0, "stretch"),
+        ("the middle of a wide one", noise(6, 17), (6, 6), 0.0, 1.0, "crop"),
+        ("the middle of a high one, smaller", noise(21, 8), (4, 5), 0.0, 1.0, "crop"),
+        ("nothing to crop", noise(4, 6), (8, 12), 0.0, 1.0, "crop"),
+        ("borders above and below", noise(5, 12), (9, 9), 0.0, 1.0, "letterbox"),
+        ("borders beside, larger", noise(7, 3), (10, 8), -1.0, 1.0, "letterbox"),
+        ("no borders", noise(4, 6), (2, 3), 0.0, 1.0, "letterbox"),
     ]
 
 

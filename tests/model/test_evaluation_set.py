@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.model.evaluation_set import evaluation_of, metric_values
+from edgekit.model.evaluation_set import evaluation_of, joined, metric_values
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.testing import small_model
 from edgekit.testing.models import IMAGES
@@ -31,6 +31,22 @@ def with_images(images: Array) -> dict[str, Array]:
 def test_a_good_one_is_itself() -> None:
     assert evaluation_of(spec(GOOD)) is GOOD
     assert evaluation_of(replace(SPEC, evaluation=None)) is None
+
+
+def test_several_are_one_whose_rows_say_which() -> None:
+    few = {name: values[:2] for name, values in GOOD.inputs.items()}
+    night = replace(GOOD, inputs=few, names=("a", "b"), truth=None if GOOD.truth is None else GOOD.truth[:2])
+    night = replace(night, captions=GOOD.captions[:2])
+    both = joined(day=GOOD, night=night)
+    assert evaluation_of(spec(both)) is both
+    assert both.names == (*(f"day: {name}" for name in GOOD.names), "night: a", "night: b")
+    np.testing.assert_array_equal(both.inputs["images"][-2:], GOOD.inputs["images"][:2])
+    with pytest.raises(ModelError, match="the evaluation set 'night' differs from the first in its metric"):
+        joined(day=GOOD, night=replace(night, metric_name="another"))
+    with pytest.raises(ModelError, match="the evaluation set 'night' has other inputs than the first: images, queries"):
+        joined(day=GOOD, night=replace(night, inputs={"images": few["images"]}))
+    with pytest.raises(ModelError, match="there is no evaluation set to join"):
+        joined()
 
 
 NAN = GOOD.inputs["images"].copy()

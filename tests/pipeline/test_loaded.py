@@ -12,6 +12,7 @@ import pytest
 import edgekit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.pipeline.loaded import LoadedArtifact, load
+from edgekit.reference.pictures import in_size
 from edgekit.testing import small_model
 
 IMAGES = np.zeros((2, 3, 96, 96), np.float32)
@@ -36,6 +37,17 @@ def test_it_answers_every_size_that_was_proved(loaded: LoadedArtifact) -> None:
     wide = np.zeros((2, 3, 96, 160), np.float32)
     assert loaded.run({"images": wide, "queries": QUERIES})["relevance"].shape == (2, 60)
     assert repr(loaded) == f"<small onnx in {loaded.device}>"
+
+
+def test_a_picture_in_bytes_of_any_size_is_prepared_as_on_devices(loaded: LoadedArtifact) -> None:
+    draw = np.random.default_rng(0)
+    pixels, query = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8), QUERIES[:1] + 0.1
+    for given, small in ((pixels, pixels), (pixels[:40, 8:], in_size(pixels[:40, 8:], 96, 96))):
+        tensor = (small.transpose(2, 0, 1)[None] / 255).astype(np.float32)
+        right = loaded.run({"images": tensor, "queries": query})["relevance"]
+        np.testing.assert_array_equal(loaded.run({"images": given, "queries": query})["relevance"], right)
+    with pytest.raises(UsageError, match=r"input 'images' is uint8 \[96, 96, 4\]"):
+        loaded.run({"images": np.zeros((96, 96, 4), np.uint8), "queries": query})
 
 
 @pytest.mark.parametrize(

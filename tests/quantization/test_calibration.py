@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from PIL import Image
 
 from edgekit.errors import CalibrationError
 from edgekit.model.spec import Evaluation
+from edgekit.quantization import calibration
 from edgekit.quantization.calibration import LEAST, samples
+from edgekit.reference.pictures import photographs
 from edgekit.testing import small_model
 
 SIZE = 96
@@ -53,9 +56,28 @@ def test_bad_folders_are_refused_with_a_sentence(folder: Path, tmp_path_factory:
     (folder / "003.png").write_bytes((folder / "004.png").read_bytes()[:200])
     with pytest.raises(CalibrationError, match=r"003.png' cannot be read"):
         samples(spec, folder)
-    Image.new("RGB", (SIZE, SIZE + 16)).save(folder / "003.png")
-    with pytest.raises(CalibrationError, match=r"003.png' is 96 x 112: 'images' takes 96 x 96"):
+    Image.new("L", (9000, 8000)).save(folder / "003.png")
+    with pytest.raises(
+        CalibrationError, match=r"003.png' cannot be read \(it has 9000 x 8000 pixels, and 24000000 are"
+    ):
         samples(spec, folder)
+
+
+@pytest.mark.parametrize(
+    ("fit", "corner"), [("stretch", (1, 0, 0)), ("crop", (0, 0, 1)), ("letterbox", (114 / 255,) * 3)]
+)
+def test_pictures_of_another_size_get_the_models_by_the_rule_of_the_input(
+    folder: Path, fit: Literal["stretch", "crop", "letterbox"], corner: tuple[float, ...]
+) -> None:
+    wide = Image.new("RGB", (3 * SIZE, SIZE), (0, 0, 255))
+    wide.paste((255, 0, 0), (0, 0, SIZE // 2, SIZE))
+    wide.save(folder / "003.png")
+    spec = small_model()
+    spec = replace(spec, inputs=tuple(replace(i, fit=fit) if i.kind == "image" else i for i in spec.inputs))
+    picture = samples(spec, folder).inputs["images"][3]
+    assert picture.shape == (3, SIZE, SIZE)
+    np.testing.assert_allclose(picture[:, 0, 0], corner, atol=1e-6)
+    np.testing.assert_allclose(picture[:, SIZE // 2, SIZE // 2], (0, 0, 1), atol=1e-6)
     (folder / "003.png").unlink()
     with pytest.raises(CalibrationError, match=r"queries.npy' has the shape \(64, 16\): 'queries' takes \(63, 16\)"):
         samples(spec, folder)
@@ -89,6 +111,24 @@ def test_a_model_without_or_with_too_small_a_set_is_refused() -> None:
     none = Evaluation(inputs={name: array[:0] for name, array in made.items()}, names=())
     with pytest.raises(CalibrationError, match="'small' declares 0 calibration samples: at least 1 are needed"):
         samples(replace(small_model(), calibration=lambda count: none), least=1)
+
+
+def test_a_model_of_pictures_without_a_set_is_shown_parts_of_photographs_that_are_not_asked() -> None:
+    spec = small_model()
+    spec = replace(spec, calibration=None, inputs=tuple(i for i in spec.inputs if i.kind == "image"))
+    found = samples(spec, count=70)
+    images = found.inputs["images"]
+    assert images.shape == (70, 3, SIZE, SIZE)
+    assert 0 <= images.min() < 0.02
+    assert 0.98 < images.max() <= 1
+    assert len({image.tobytes() for image in images}) == 70
+    np.testing.assert_array_equal(samples(spec, count=70).inputs["images"], images)
+    shown, asked = photographs(calibration.SHIPPED), photographs()
+    assert len(shown) == 5
+    assert not set(shown) & set(asked)
+    assert calibration.unknown(spec)
+    assert not calibration.unknown(spec, calibration.SHIPPED)  # a folder of the user's
+    assert not calibration.unknown(small_model())
 
 
 @pytest.mark.parametrize(

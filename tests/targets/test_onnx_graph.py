@@ -115,3 +115,17 @@ def test_attention_whose_batch_is_of_windows_is_translated(tmp_path: Path) -> No
     x = spec.random(0, {"batch": 3})
     (right,) = (y.detach().numpy() for y in spec.module(torch.from_numpy(x["pixel_values"])))
     np.testing.assert_allclose(OrtRuntime(tmp_path / "model.onnx").run(x)["logits"], right, atol=1e-4)
+
+
+@pytest.mark.parametrize(("given", "made"), [("ids", "embedding"), ("embedding", "rows")])
+def test_inner_tensors_make_way_for_the_names_of_inputs_and_outputs(given: str, made: str, tmp_path: Path) -> None:
+    """The exporter calls what an embedding layer gives "embedding"."""
+    net = nn.Sequential(nn.Embedding(10, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    ids = (Input(given, ("batch", 5), dtype="int64", low=0, high=9),)
+    spec = checked(ModelSpec("toy", net, ids, (Output(made),), {"batch": Axis(1, 1, 3)}))
+    graph = target._translate(spec, capture(spec), 20)
+    (tmp_path / "model.onnx").write_bytes(graph.SerializeToString())
+    x = spec.random(0, {"batch": 3})
+    with torch.no_grad():
+        right = net(torch.from_numpy(x[given])).numpy()
+    np.testing.assert_allclose(OrtRuntime(tmp_path / "model.onnx").run(x)[made], right, atol=1e-5)

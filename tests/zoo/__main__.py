@@ -14,7 +14,7 @@ from edgekit.storage.files import write_text
 from tests.zoo import cell
 from tests.zoo.catalogue import MODELS, targets_of
 from tests.zoo.cell import FALSE, LATE, TRACEBACK, Cell
-from tests.zoo.table import total, written
+from tests.zoo.table import read, total, written
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "zoo"
@@ -26,7 +26,7 @@ STEP = 0.2
 def main() -> int:
     """Export what was asked for and is not kept; 1 where anything ended in a traceback or a verdict is false."""
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
-    parser.add_argument("--out", type=Path, help="where the table is written; none: it is printed")
+    parser.add_argument("--out", type=Path, help="the table; cells that are not asked now stay as it has them")
     parser.add_argument("--cache", type=Path, default=FOLDER, help="folder of builds and of cells, which are kept")
     parser.add_argument("--only", choices=MODELS, action="append", help="one model; may be given more than once")
     parser.add_argument("--target", action="append", help="one target; may be given more than once")
@@ -40,12 +40,21 @@ def main() -> int:
         fill(asked.cache, model, wanted, asked.seconds)
     kept = (cell.read(asked.cache / "cells", model, target) for model in MODELS for target in targets_of(model))
     cells = [one for one in kept if one is not None]
+    if asked.out is not None and asked.out.is_file():
+        cells = merged(cells, read(asked.out.read_text()))
     if asked.out is not None:
         write_text(asked.out, written(cells))
         print(total(cells))
     else:
         print(written(cells))
     return int(any(one.word in (TRACEBACK, FALSE) for one in cells))
+
+
+def merged(now: list[Cell], before: list[Cell]) -> list[Cell]:
+    """Cells in the catalogue's order: those of now, and of those before what was not asked now."""
+    found = {(one.model, one.target): one for one in (*before, *now)}
+    places = ((model, target) for model in MODELS for target in targets_of(model))
+    return [found[place] for place in places if place in found]
 
 
 def drop(folder: Path, model: str, targets: list[str]) -> None:

@@ -23,6 +23,8 @@ KINDS = 5
 TINTS = np.array([(1, 0.3, 0.3), (0.3, 1, 0.3), (0.3, 0.3, 1), (1, 1, 0.3), (0.8, 0.8, 0.8)])
 FITTED, CLEAR, RIDGE = 250, 6.0, 2e-2
 """Samples that heads are fitted on; by how much the right class is to lead; share of the features' mean square."""
+QUIET = 0.05
+"""Share of a layer's mean variance that a channel is given at the least."""
 Samples = Callable[[int, int], dict[str, Array]]
 """(count, seed) -> inputs by name, [count, ...]."""
 
@@ -142,6 +144,9 @@ def seeded(module: nn.Module, seed: int, samples: Samples) -> nn.Module:
                 norm.train()
                 norm.momentum = None  # the mean of all batches
             _asked(module, samples, 4 * ROWS)
+            for norm in norms:  # a channel that hardly moves is not to be made of rounding alone
+                if norm.running_var is not None:
+                    norm.running_var.clamp_(min=QUIET * float(norm.running_var.mean()))
         module.eval()
         for head in module.modules():
             if isinstance(head, nn.Linear | nn.Conv1d | nn.Conv2d) and len(head.weight) == KINDS:

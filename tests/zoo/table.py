@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -55,6 +56,25 @@ def written(cells: Sequence[Cell]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read(page: str) -> list[Cell]:
+    """The cells of a page that `written` made; of a verified one the error is at most what is allowed."""
+    lines = [[part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]] for line in page.splitlines()]
+    said = {(row[0], row[1].strip("`")): row[3] for row in lines if len(row) == 4 and row[1].startswith("`")}
+    targets: list[str] = []
+    found = []
+    for row in lines:
+        if row and not row[0] and not targets:
+            targets = [target.strip("`") for target in row[1:]]
+        model = next((m for models in GROUPS.values() for m in models if row and _title(m) == row[0]), None)
+        for target, shown in zip(targets, row[1:], strict=False) if model and len(row) == len(targets) + 1 else ():
+            word = next((word for word, short in SHORT.items() if short == shown), shown.strip("*"))
+            if word in WORD_ORDER:
+                sentence = said.get((row[0], target), "").replace("\\|", "|").replace("&lt;", "<")
+                ratio = {VERIFIED: 1.0, FALSE: None}.get(word)
+                found.append(Cell(str(model), target, VERIFIED if word == FALSE else word, sentence, ratio))
+    return found
+
+
 def _word(one: Cell | None, asked: bool) -> str:
     if one is None:
         return "?" if asked else ""
@@ -71,6 +91,7 @@ Public architectures, small, with seeded weights, and networks with the trained 
 the targets. A cell is **yes** where the artifact was verified, **rejected** where a limit was exceeded, **refused**
 where edgekit says in a sentence what cannot be exported. Core ML is verified in edgekit's interpreter, since nothing
 else runs it on Linux. A cell with **?** was not asked yet; models of which nothing was asked are left out.
+A cell stays as it was found until it is asked again.
 
 Every verified artifact was then asked 12 other inputs by a script that shares no code with edgekit's judge
 (`tests/zoo/comparison.py`): plain ONNX Runtime, PyTorch and ExecuTorch, and the interpreter for Core ML. One that

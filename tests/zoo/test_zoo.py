@@ -13,9 +13,10 @@ import torch
 from edgekit.model.spec import Array
 from tests.exam.sitting import ROOT, SETTINGS, called_here, environment
 from tests.zoo import comparison
+from tests.zoo.__main__ import merged
 from tests.zoo.cell import FALSE, REFUSED, TRACEBACK, VERIFIED, Cell
 from tests.zoo.keeper import exported
-from tests.zoo.table import total, written
+from tests.zoo.table import read, total, written
 
 SAMPLE = (("gru", "onnx"), ("lstm", "onnx-int8-dynamic"), ("encoder", "torchscript"), ("generator", "coreml"))
 """Those that take seconds; `python -m tests.zoo` asks the others."""
@@ -61,6 +62,19 @@ def test_the_table_names_every_cell_that_is_not_verified() -> None:
     text = written(cells)
     assert "| vit | yes | refused |" in text
     assert "| vit | `coreml` | refused | it has no operator 'a\\|b' |" in text
+
+
+def test_a_page_is_read_again_and_what_is_asked_now_stands_in_it() -> None:
+    before = [
+        Cell("vit", "onnx", VERIFIED, ratio=1.0),
+        Cell("vit", "coreml", REFUSED, "it has no operator 'a|b<c>'"),
+        Cell("clip_text", "onnx", VERIFIED),
+    ]
+    again = read(written(before))
+    assert again == before
+    assert [one.word for one in again] == [VERIFIED, REFUSED, FALSE]
+    now = Cell("vit", "coreml", VERIFIED, ratio=0.5)
+    assert merged([now], again) == [before[0], now, before[2]]
 
 
 def test_the_committed_table_has_no_traceback_and_no_false_verdict() -> None:

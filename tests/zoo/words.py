@@ -74,6 +74,8 @@ def wav2vec2() -> ModelSpec:
         conv_kernel=[10, 3, 3],
         conv_stride=[5, 2, 2],
         num_feat_extract_layers=3,
+        feat_extract_norm="layer",  # as the large ones: norms over time make of a constant sound what rounding makes it
+        do_stable_layer_norm=True,
         num_conv_pos_embeddings=16,
         num_conv_pos_embedding_groups=4,
     )

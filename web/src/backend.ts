@@ -139,12 +139,12 @@ export class Backend {
   }
 
   private async imageTensor(source: TransferableImage, height: number, width: number): Promise<RawTensor> {
-    const { low, high } = this.inputOfKind("image");
+    const { low, high, fit } = this.inputOfKind("image");
     if (isTensor(source)) {
       checkTensor(source);
       return { dtype: "float32", shape: [1, 3, source.height, source.width], data: source.data };
     }
-    const data = normalise(await toPixels(source, height, width), low, high);
+    const data = normalise(await toPixels(source, height, width, fit), low, high);
     return { dtype: "float32", shape: [1, 3, height, width], data };
   }
 

@@ -26,6 +26,8 @@ export interface Tensor {
   readonly kind: string;
   readonly low: number;
   readonly high: number;
+  /** How a picture gets the model's size: "stretch", "crop" or "letterbox". */
+  readonly fit: string;
   /** Names of the classes of logits, probabilities and labels; empty where they have none. */
   readonly classes: readonly string[];
 }
@@ -117,6 +119,7 @@ function readTensor(read: Reader, value: unknown, at: string): Tensor {
     kind: read.text(t.kind ?? "tensor", `${at}.kind`),
     low: read.number(t.low ?? 0, `${at}.low`),
     high: read.number(t.high ?? 1, `${at}.high`),
+    fit: read.text(t.fit ?? "stretch", `${at}.fit`),
     classes: read.list(t.classes ?? [], `${at}.classes`, (r, v, where) => r.text(v, where)),
   };
 }

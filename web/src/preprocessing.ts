@@ -1,8 +1,8 @@
 /**
  * Preprocessing: any image source -> RGB bytes of the model's size -> float32 [3, H, W].
  *
- * The image is resized without cropping (each side on its own, so that every part gets a score), composited on white where
- * it is transparent, and rotated according to its EXIF orientation.
+ * The image gets the model's size as its input's `fit` says (stretched, cropped or letterboxed), is composited on white
+ * where it is transparent, and rotated according to its EXIF orientation.
  */
 import { ImageError, ShapeError, UsageError } from "./errors.js";
 import { MAX_BYTES, detectFormat } from "./image_format.js";
@@ -79,23 +79,49 @@ export async function decode(file: Blob, longest: number, name = "this file"): P
   }
 }
 
+/** A part of an image or of the model's size: top, left, height, width. */
+export type Rectangle = readonly [number, number, number, number];
+
+/** Grey of a letterbox's borders. */
+const BORDER = 114;
+
+/**
+ * Which part of a picture fills which part of the model's size, by an input's `fit` (tests/golden/README.md).
+ *
+ * @throws UsageError if the rule is not known.
+ */
+export function fitted(high: number, wide: number, height: number, width: number, fit: string): { part: Rectangle; place: Rectangle } {
+  const wider = wide * height > high * width;
+  const share = (edge: number, part: number, of: number): number => Math.max(1, Math.floor((2 * edge * part + of) / (2 * of)));
+  const middle = (rows: number, columns: number, h: number, w: number): Rectangle => [Math.floor((rows - h) / 2), Math.floor((columns - w) / 2), h, w];
+  const [all, size] = [middle(high, wide, high, wide), middle(height, width, height, width)];
+  if (fit === "stretch") return { part: all, place: size };
+  if (fit === "crop") return { part: wider ? middle(high, wide, high, share(high, width, height)) : middle(high, wide, share(wide, height, width), wide), place: size };
+  if (fit === "letterbox") return { part: all, place: wider ? middle(height, width, share(width, high, wide), width) : middle(height, width, height, share(height, wide, high)) };
+  throw new UsageError(`the fit "${fit}" of the model's picture is not known to this version of the library`);
+}
+
 /** RGB bytes of an image in the model's size. */
-export async function toPixels(image: Exclude<TransferableImage, ImageTensor>, height: number, width: number): Promise<Pixels> {
+export async function toPixels(image: Exclude<TransferableImage, ImageTensor>, height: number, width: number, fit: string): Promise<Pixels> {
   if (isPixels(image)) {
     checkPixels(image);
     if (image.width === width && image.height === height) return onWhite(image);
     if (typeof ImageData === "undefined") throw new ImageError(NO_CANVAS);
-    return toPixels(toImageData(image), height, width);
+    return toPixels(toImageData(image), height, width, fit);
   }
   if (typeof ImageData === "undefined") throw new ImageError(NO_CANVAS);
   if (image instanceof ImageData && image.width === width && image.height === height) return onWhite(image);
   const bitmap = image instanceof Blob ? await decode(image, 4096) : image;
-  const scaled = await createImageBitmap(bitmap, { resizeWidth: width, resizeHeight: height, resizeQuality: "high" });
+  const { part, place } = fitted(bitmap.height, bitmap.width, height, width, fit);
+  const [top, left, resizeHeight, resizeWidth] = place;
+  const scaled = await createImageBitmap(bitmap, part[1], part[0], part[3], part[2], { resizeWidth, resizeHeight, resizeQuality: "high" });
   const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
   if (!context) throw new ImageError("this browser provides no 2D canvas in workers, which is needed to read images");
-  context.fillStyle = "#fff";
+  context.fillStyle = `rgb(${String(BORDER)} ${String(BORDER)} ${String(BORDER)})`;
   context.fillRect(0, 0, width, height);
-  context.drawImage(scaled, 0, 0);
+  context.fillStyle = "#fff";
+  context.fillRect(left, top, resizeWidth, resizeHeight);
+  context.drawImage(scaled, left, top);
   scaled.close();
   if (bitmap !== image && bitmap instanceof ImageBitmap) bitmap.close();
   return onWhite(context.getImageData(0, 0, width, height));

@@ -23,7 +23,7 @@ test("words of another vocabulary have no kind", () => {
 });
 
 const axis = { default: 224, minimum: 96, maximum: 512, multiple_of: 16, dynamic: true };
-const inputs = [{ name: "images", dtype: "float32", shape: ["batch", 3, "height", "width"], role: "", kind: "image", low: 0, high: 1, classes: [] }];
+const inputs = [{ name: "images", dtype: "float32", shape: ["batch", 3, "height", "width"], role: "", kind: "image", low: 0, high: 1, fit: "stretch", classes: [] }];
 
 test.each([[400, 200, 320, 160], [100, 100, 224, 224], [300, 400, 192, 256], [5000, 100, 512, 96]])(
   "a picture of %i x %i is asked at %i x %i",

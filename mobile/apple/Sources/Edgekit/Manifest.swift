@@ -29,6 +29,7 @@ public struct Manifest: Decodable, Sendable {
         public let of: String
         public let low: Double
         public let high: Double
+        public let fit: String?
     }
 
     /// An axis: dynamic within minimum and maximum in steps of multipleOf, or fixed at its default.

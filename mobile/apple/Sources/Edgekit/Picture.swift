@@ -53,6 +53,59 @@ public struct Picture: Sendable {
         return Picture(height: height, width: width, rgb: resized)
     }
 
+    /// In a model's size, as the manifest's `fit` of its input says: "stretch", "crop" or "letterbox".
+    public func fitted(height: Int, width: Int, fit: String) throws -> Picture {
+        let wider = self.width * height > self.height * width
+        switch fit {
+        case "stretch":
+            return resized(height: height, width: width)
+        case "crop":
+            let part =
+                wider
+                ? middle(height: self.height, width: Picture.share(self.height, width, height))
+                : middle(height: Picture.share(self.width, height, width), width: self.width)
+            return part.resized(height: height, width: width)
+        case "letterbox":
+            let inside =
+                wider
+                ? resized(height: Picture.share(width, self.height, self.width), width: width)
+                : resized(height: height, width: Picture.share(height, self.width, self.height))
+            return inside.bordered(height: height, width: width)
+        default:
+            throw EdgekitError("the fit '\(fit)' of a picture is not known: update the library")
+        }
+    }
+
+    private func middle(height: Int, width: Int) -> Picture {
+        let top = (self.height - height) / 2
+        let left = (self.width - width) / 2
+        var part: [UInt8] = []
+        part.reserveCapacity(3 * height * width)
+        for y in top..<top + height {
+            let start = 3 * (self.width * y + left)
+            part += rgb[start..<start + 3 * width]
+        }
+        return Picture(height: height, width: width, rgb: part)
+    }
+
+    private func bordered(height: Int, width: Int) -> Picture {
+        let top = (height - self.height) / 2
+        let left = (width - self.width) / 2
+        var whole = [UInt8](repeating: Picture.border, count: 3 * height * width)
+        for y in 0..<self.height {
+            for i in 0..<3 * self.width { whole[3 * (width * (top + y) + left) + i] = rgb[3 * self.width * y + i] }
+        }
+        return Picture(height: height, width: width, rgb: whole)
+    }
+
+    /// Grey of a letterbox's borders.
+    private static let border: UInt8 = 114
+
+    /// An edge in the proportion of two others, rounded half up, at least one pixel.
+    private static func share(_ edge: Int, _ part: Int, _ of: Int) -> Int {
+        max(1, (2 * edge * part + of) / (2 * of))
+    }
+
     /// `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width].
     public func tensor(low: Double, high: Double) -> Tensor {
         let scale = (0..<256).map { Float(low + (high - low) * Double($0) / 255) }

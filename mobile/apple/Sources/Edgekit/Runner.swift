@@ -10,14 +10,14 @@ public protocol Runner {
 }
 
 extension Model {
-    /// The model's inputs for one picture and query; the picture is resized to the model's size.
+    /// The model's inputs for one picture and query; the picture gets the model's size as its input says.
     public func inputs(_ picture: Picture, query: [Float]) throws -> [String: Tensor] {
         var tensors: [String: Tensor] = [:]
         for input in manifest.inputs {
             let shape = try manifest.shape(input, sizes: ["batch": 1])
             switch input.kind {
             case "image":
-                let scaled = picture.resized(height: shape[2], width: shape[3])
+                let scaled = try picture.fitted(height: shape[2], width: shape[3], fit: input.fit ?? "stretch")
                 tensors[input.name] = scaled.tensor(low: input.low, high: input.high)
             case "query":
                 guard query.count == shape[1] else {

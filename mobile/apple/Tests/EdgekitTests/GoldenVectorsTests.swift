@@ -32,6 +32,7 @@ final class GoldenVectorsTests: XCTestCase {
             let size: [Int]
             let low: Double
             let high: Double
+            let fit: String
             let rgb: Part
             let tensor: Part
         }
@@ -65,7 +66,7 @@ final class GoldenVectorsTests: XCTestCase {
         for one in top.cases {
             let rgba = [UInt8](part(binary, one.pixels, 1))
             let whole = Picture(height: one.pixels.shape[0], width: one.pixels.shape[1], rgba: rgba)
-            let scaled = whole.resized(height: one.size[0], width: one.size[1])
+            let scaled = try whole.fitted(height: one.size[0], width: one.size[1], fit: one.fit)
             let wanted = [UInt8](part(binary, one.rgb, 1))
             for (a, b) in zip(wanted, scaled.rgb) { XCTAssertLessThanOrEqual(abs(Int(a) - Int(b)), 1, one.name) }
             let exact = Picture(height: one.size[0], width: one.size[1], rgb: wanted)

@@ -31,6 +31,7 @@ data class TensorInfo(
     val of: String,
     val low: Double,
     val high: Double,
+    val fit: String = "stretch",
 )
 
 /** An axis: dynamic within [minimum, maximum] in steps of [multipleOf], or fixed at [default]. */

@@ -38,6 +38,31 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
         return Picture(height, width, resized)
     }
 
+    /** In a model's size, as the manifest's `fit` of its input says: "stretch", "crop" or "letterbox". */
+    fun fitted(height: Int, width: Int, fit: String): Picture {
+        val wider = this.width.toLong() * height > this.height.toLong() * width
+        return when (fit) {
+            "stretch" -> resized(height, width)
+            "crop" -> (if (wider) middle(this.height, share(this.height, width, height)) else middle(share(this.width, height, width), this.width)).resized(height, width)
+            "letterbox" -> (if (wider) resized(share(width, this.height, this.width), width) else resized(height, share(height, this.width, this.height))).bordered(height, width)
+            else -> throw EdgekitException("the fit '$fit' of a picture is not known: update the library")
+        }
+    }
+
+    private fun middle(height: Int, width: Int): Picture {
+        val (top, left) = (this.height - height) / 2 to (this.width - width) / 2
+        val part = ByteArray(3 * height * width)
+        for (y in 0 until height) rgb.copyInto(part, 3 * width * y, 3 * (this.width * (top + y) + left), 3 * (this.width * (top + y) + left + width))
+        return Picture(height, width, part)
+    }
+
+    private fun bordered(height: Int, width: Int): Picture {
+        val (top, left) = (height - this.height) / 2 to (width - this.width) / 2
+        val whole = ByteArray(3 * height * width) { BORDER }
+        for (y in 0 until this.height) rgb.copyInto(whole, 3 * (width * (top + y) + left), 3 * this.width * y, 3 * this.width * (y + 1))
+        return Picture(height, width, whole)
+    }
+
     /** `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width]. */
     fun tensor(low: Double, high: Double): FloatTensor {
         val scale = FloatArray(256) { (low + (high - low) * it / 255.0).toFloat() }
@@ -50,6 +75,12 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     }
 
     companion object {
+        /** Grey of a letterbox's borders. */
+        private const val BORDER: Byte = 114
+
+        /** An edge in the proportion of two others, rounded half up, at least one pixel. */
+        private fun share(edge: Int, part: Int, of: Int): Int = max(1, ((2L * edge * part + of) / (2L * of)).toInt())
+
         /** Composite pixels on white. `argb` has the format of `android.graphics.Bitmap.getPixels`: not premultiplied. */
         fun onWhite(height: Int, width: Int, argb: IntArray): Picture {
             val rgb = ByteArray(3 * height * width)

@@ -15,11 +15,11 @@ interface Runner : AutoCloseable {
     fun run(inputs: Map<String, Tensor>): Map<String, Tensor>
 }
 
-/** The model's inputs for one picture and query; the picture is resized to the model's size. */
+/** The model's inputs for one picture and query; the picture gets the model's size as its input says. */
 fun Model.inputs(picture: Picture, query: FloatArray): Map<String, Tensor> = manifest.inputs.associate { input ->
     val shape = manifest.shape(input, mapOf("batch" to 1))
     input.name to when (input.kind) {
-        "image" -> picture.resized(shape[2], shape[3]).tensor(input.low, input.high)
+        "image" -> picture.fitted(shape[2], shape[3], input.fit).tensor(input.low, input.high)
         "query" -> FloatTensor(shape, query)
         else -> throw EdgekitException("the input '${input.name}' is neither an image nor a query: use Runner.run")
     }

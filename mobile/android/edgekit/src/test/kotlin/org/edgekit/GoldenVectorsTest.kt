@@ -42,7 +42,7 @@ class GoldenVectorsTest {
                 fun byte(c: Int) = rgba.get(4 * i + c).toInt() and 255
                 byte(3) shl 24 or (byte(0) shl 16) or (byte(1) shl 8) or byte(2)
             }
-            val scaled = Picture.onWhite(h, w, argb).resized(height, width)
+            val scaled = Picture.onWhite(h, w, argb).fitted(height, width, case.fit)
             val wanted = Files.bytes(file.binary, case.rgb, 1).let { b -> ByteArray(b.remaining()).also(b::get) }
             for (i in wanted.indices) {
                 assertTrue(abs((wanted[i].toInt() and 255) - (scaled.rgb[i].toInt() and 255)) <= 1, "${case.name} at $i")
@@ -73,6 +73,7 @@ class GoldenVectorsTest {
             val size: List<Int>,
             val low: Double,
             val high: Double,
+            val fit: String,
             val rgb: ArrayPart,
             val tensor: ArrayPart,
         )

@@ -1,0 +1,62 @@
+"""INT8 answers that are centred on zero, and embeddings with channels that no input moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from edgekit.judge.metrics import compare
+from edgekit.judge.spread import spreads
+from edgekit.judge.tolerance import FP32, INT8, Tolerance
+from edgekit.judge.verdict import Verdict, judge
+from edgekit.model.spec import Array, Output
+
+ROWS, WIDTH = 60, 16
+DRAW = np.random.default_rng(5)
+CENTRED = DRAW.normal(size=(ROWS, WIDTH))
+NOISE = DRAW.normal(size=(ROWS, WIDTH))
+EMBEDDING = np.abs(CENTRED) * (np.arange(WIDTH) > 3)
+
+
+def on(output: Output, right: Array, wrong: Array, tolerance: Tolerance = INT8) -> Verdict:
+    said, made = ({output.name: values.astype(np.float32)} for values in (right, wrong))
+    scales = spreads((output,), [said], {})
+    found = compare((output,), said, made, [f"row {n}" for n in range(ROWS)], scales=scales)
+    return judge(tolerance, {output.name: 0.0}, evaluation=[found])
+
+
+def test_the_same_noise_is_allowed_with_a_mean_and_without_one() -> None:
+    for mean in (0.0, 5.0):
+        noisy = on(Output("y"), CENTRED + mean, CENTRED + mean + 0.18 * NOISE)
+        assert noisy.status == "verified", noisy.reasons
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda y: y + 0.4 * NOISE,
+        lambda y: -y,
+        lambda y: y[::-1],
+        lambda y: y[:, ::-1],
+        lambda y: 0 * y,
+        lambda y: np.roll(y, 1, axis=1),
+        lambda y: np.where(np.arange(ROWS)[:, None] == 4, -y, y),
+        lambda y: np.where(np.arange(WIDTH) == 4, -y, y),
+        lambda y: np.where(np.arange(WIDTH) < 8, 0, y),
+    ],
+)
+def test_what_is_wrong_is_rejected_without_a_mean_too(wrong: Callable[[Array], Array]) -> None:
+    assert on(Output("y"), CENTRED, wrong(CENTRED)).status == "rejected"
+
+
+@pytest.mark.parametrize(("tolerance", "small"), [(INT8, 0.01), (FP32, 1e-5)])
+def test_a_channel_of_an_embedding_that_no_input_moves_has_the_scale_of_the_others(
+    tolerance: Tolerance, small: float
+) -> None:
+    embedding = Output("embedding", role="embedding")
+    dead = np.arange(WIDTH) == 2
+    assert on(embedding, EMBEDDING, EMBEDDING + small * dead, tolerance).status == "verified"
+    assert on(embedding, EMBEDDING, EMBEDDING + 1.0 * dead, tolerance).status == "rejected"
+    assert on(Output("y"), EMBEDDING, EMBEDDING + small * dead, tolerance).status == "rejected"  # units of its own
