@@ -11,6 +11,7 @@ edgekit.load(build["onnx"].path).run({"x": x.numpy()})
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,21 +147,8 @@ def quantize(
     """
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
     there = _texts(places)
-
-    def ranked(rank: int) -> Build:
-        given: dict[str, dict[str, object]] = {INT8: {**chosen, **({"rank": rank} if rank else {})}}
-        return export(
-            model,
-            example=example,
-            targets=(INT8,),
-            output=output,
-            options=given,
-            fresh=fresh and not rank,
-            places=there,
-            progress=progress,
-        )
-
-    return first_that_holds(ranked, INT8, there)
+    ranked = partial(export, model, example=example, targets=(INT8,), output=output, places=there, progress=progress)
+    return first_that_holds(ranked, INT8, chosen, there, fresh)
 
 
 def verify(
