@@ -25,7 +25,7 @@ def total(cells: Sequence[Cell]) -> str:
     counts = Counter(one.word for one in cells)
     share = counts[VERIFIED] / max(len(cells), 1)
     told = ", ".join(f"{counts[word]} {word}" for word in WORD_ORDER if counts[word] or word in (TRACEBACK, FALSE))
-    return f"{len(cells)} cells: {told}; {share:.0%} verified"
+    return f"{len(cells)} cells: {told}; {share:.1%} verified"
 
 
 def written(cells: Sequence[Cell]) -> str:
