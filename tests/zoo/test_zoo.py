@@ -58,7 +58,7 @@ def test_a_wrong_answer_is_a_false_verdict() -> None:
 
 def test_the_table_names_every_cell_that_is_not_verified() -> None:
     cells = [Cell("vit", "onnx", VERIFIED, ratio=0.5), Cell("vit", "coreml", REFUSED, "it has no operator 'a|b'")]
-    assert total(cells) == "2 cells: 1 verified, 1 refused, 0 traceback, 0 false verdict; 50% verified"
+    assert total(cells) == "2 cells: 1 verified, 1 refused, 0 traceback, 0 false verdict; 50.0% verified"
     text = written(cells)
     assert "| vit | yes | refused |" in text
     assert "| vit | `coreml` | refused | it has no operator 'a\\|b' |" in text
