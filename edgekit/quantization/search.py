@@ -64,6 +64,13 @@ class Found:
     best: Trial
 
 
+def divided(samples: Samples, depth: Depth) -> tuple[Samples, Samples]:
+    """The samples that make the ranges, and those that are held back to judge: a third of few."""
+    count = len(samples.names)
+    held = min(HELD_BACK[depth], count // 3)
+    return samples.part(0, min(SHOWN[depth], count - held)), samples.part(count - held, count)
+
+
 def search(
     spec: ModelSpec,
     graph: onnx.ModelProto,
@@ -126,20 +133,18 @@ class _Search:
     expected: int = 1
 
     def __post_init__(self) -> None:
-        held = min(HELD_BACK[self.depth], len(self.samples.names) // 3)
-        shown = min(SHOWN[self.depth], len(self.samples.names) - held)
+        shown, held_back = divided(self.samples, self.depth)
         self.parts = groups(self.graph)
-        self.tell(0.0, f"looking at activations on {shown} samples")
+        self.tell(0.0, f"looking at activations on {len(shown.names)} samples")
         self.observed = observers.observe(
             self.graph,
             qdq.activations(self.graph),
-            self.samples.part(0, shown),
+            shown,
             self.methods,
-            lambda done: self.tell(0.2 * done, f"looking at activations on {shown} samples"),
+            lambda done: self.tell(0.2 * done, f"looking at activations on {len(shown.names)} samples"),
         )
         self.work = multiplications(self.graph, nodes_of(self.parts, ()), self.observed)
-        count = len(self.samples.names)
-        held_back, asked = self.samples.part(count - held, count), beside(self.spec, self.samples, self.dynamic)
+        asked = beside(self.spec, self.samples, self.dynamic)
         self.evaluator = Evaluator(self.spec, self.truth, held_back, self.place, asked)
         self.tried = TrialLog(self.folder, self._context())
 

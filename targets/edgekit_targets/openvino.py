@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.errors import ExportError
 from edgekit.model.source import load_model
 from edgekit.runtime import openvino as runtime
 from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit_targets._openvino import ENTRY, read_model, save_model
 
-ENTRY = "model.xml"
 WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")
 
 
@@ -23,19 +22,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     Raises:
         ExportError: If OpenVINO cannot read the graph.
     """
-    import openvino
-
     spec = load_model(job.model)
     job.progress(0.2, "converting to OpenVINO IR")
-    try:
-        model = openvino.Core().read_model(job.entry)  # `convert_model` starts processes that report its use
-    except Exception as error:
-        raise ExportError(f"OpenVINO cannot convert '{spec.name}': {runtime.reason(error)}") from error
-    for key, value in spec.facts.items():
-        model.set_rt_info(value, ["edgekit", key])
+    model = read_model(job.entry, spec.name)
     half = job.get(WEIGHTS) == "fp16"
     job.progress(0.8, "writing the files")
-    openvino.save_model(model, out / ENTRY, compress_to_fp16=half)
+    save_model(model, out / ENTRY, spec.facts, half)
     return Exported(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic)
 
 

@@ -27,11 +27,11 @@ from edgekit.quantization.beside import beside
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import STRICTER, Evaluator, Quality, stricter
 from edgekit.quantization.retreat import retreat
-from edgekit.quantization.search import HELD_BACK, NEEDED, SHOWN
+from edgekit.quantization.search import NEEDED, divided
 from edgekit.runtime import openvino as runtime
 from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit_targets._openvino import ENTRY, read_model, save_model
 
-ENTRY = "model.xml"
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
 UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")  # what may stand between a constant and its layer
 SILENT = "NNCF_CI"
@@ -58,15 +58,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(CALIBRATION), NEEDED["quick"])
-    held = min(HELD_BACK["quick"], len(samples.names) // 3)
-    shown = samples.part(0, min(SHOWN["quick"], len(samples.names) - held))
+    shown, held_back = divided(samples, "quick")
     reduced = job.get(REDUCE_RANGE)
     job.progress(0.1, "rounding the weights")
     ready = conditioning.condition(graph, samples, reduce_range=reduced)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         place = Path(scratch)
         save.save_graph(ready.graph, place / "model.onnx")
-        model = _read(place / "model.onnx", spec.name)
+        model = read_model(place / "model.onnx", spec.name)
         parts = {group: names for group, names in _groups(model).items() if group not in ready.floats}
         if not parts:
             raise ExportError(
@@ -75,11 +74,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             )
         job.progress(0.2, f"looking at activations on {len(shown.names)} samples")
         quantized = _quantized(model, shown, {name for names in parts.values() for name in names}, reduced, spec.name)
-        held_back, asked = samples.part(-held, None), beside(spec, samples, job.dynamic, between(spec.axes))
+        asked = beside(spec, samples, job.dynamic, between(spec.axes))
         evaluator = Evaluator(spec, graph, held_back, place, asked, tolerance=ROOM)
 
         def opened(floats: tuple[str, ...]) -> Runtime:
-            _save(_without(quantized, parts, floats), place / ENTRY, spec.facts)
+            save_model(_without(quantized, parts, floats), place / ENTRY, spec.facts)
             return runtime.OpenvinoRuntime(place / ENTRY)
 
         def judged(floats: tuple[str, ...]) -> Quality:
@@ -91,7 +90,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         chosen = retreat(parts, judged, snr, lambda done, text: job.progress(0.3 + 0.6 * done, text))
     kept = (f"in fp32, weights too: {', '.join(ready.floats)}",) if ready.floats else ()
     job.progress(0.95, "writing the files")
-    _save(_without(quantized, parts, chosen.floats), out / ENTRY, spec.facts)
+    save_model(_without(quantized, parts, chosen.floats), out / ENTRY, spec.facts)
     return Exported(
         precision="int8",
         entry=ENTRY,
@@ -99,15 +98,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         notes=(*kept, *chosen.notes),
         failures=chosen.failures,
     )
-
-
-def _read(path: Path, name: str) -> Any:
-    import openvino
-
-    try:
-        return openvino.Core().read_model(path)
-    except Exception as error:
-        raise ExportError(f"OpenVINO cannot convert '{name}': {runtime.reason(error)}") from error
 
 
 def _groups(model: Any) -> dict[str, list[str]]:
@@ -160,14 +150,6 @@ def _without(quantized: Any, parts: Mapping[str, list[str]], floats: tuple[str, 
             if given.get_type_name() == ROUNDING:
                 operation.input(0).replace_source_output(given.input_value(0))
     return model
-
-
-def _save(model: Any, path: Path, facts: Mapping[str, str]) -> None:
-    import openvino
-
-    for key, value in facts.items():
-        model.set_rt_info(value, ["edgekit", key])
-    openvino.save_model(model, path, compress_to_fp16=False)
 
 
 @contextlib.contextmanager
