@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
+from edgekit.onnxgraph.exact_rules import exact
 
 if TYPE_CHECKING:
     import onnx
@@ -33,7 +34,8 @@ def adopted(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str
     model = ir.from_proto(_recent(graph))
     passes.LiftConstantsToInitializersPass(lift_all_constants=True)(model)
     passes.RemoveInitializersFromInputsPass()(model)
-    model = rewriter.rewrite(model)
+    with exact():
+        model = rewriter.rewrite(model)
     passes.RemoveUnusedNodesPass()(model)
     made: onnx.ModelProto = ir.to_proto(model)
     _name_nodes(made, made_by)

@@ -25,6 +25,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.prelu.default: prelu,
         aten.where.ScalarOther: _where,
         aten.max_pool2d.default: _max_pool,
+        aten.zeros.default: _zeros,
     }
 
 
@@ -100,3 +101,10 @@ def _max_pool(
         x, kernel_size, stride or kernel_size, padding, dilation, ceil_mode
     )
     return made[0]
+
+
+def _zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:
+    """Coremltools makes floats of zeros of any type; of a full tensor it reads the type."""
+    import torch
+
+    return torch.full(size, 0, dtype=dtype or torch.get_default_dtype())

@@ -19,7 +19,7 @@ from edgekit_targets import _coreml
 pytest.importorskip("coremltools", reason="no coremltools: pip install 'edgekit[coreml]'")
 
 
-NAMES = ("lstm", "gru", "both", "either", "difference", "prelu", "where", "pooled", "larger")
+NAMES = ("lstm", "gru", "both", "either", "difference", "prelu", "where", "pooled", "larger", "placed")
 
 
 class Uncommon(nn.Module):
@@ -34,6 +34,8 @@ class Uncommon(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         picture = x.reshape(1, 1, 4, 4)
         wide, low = x > 0.2, x < 0.8
+        places = torch.zeros((2, 3), dtype=torch.int64)  # as BEiT's index of relative positions
+        places[1, 0:] = 5
         return (
             self.lstm(x)[0],
             self.gru(x)[0],
@@ -44,6 +46,7 @@ class Uncommon(nn.Module):
             torch.where(x > 0.5, x, -1.0),
             functional.max_pool2d(picture, 2),
             functional.interpolate(picture, size=(6, 6), mode="bicubic"),
+            x.flatten()[places.view(-1)],
         )
 
 

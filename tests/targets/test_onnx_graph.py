@@ -129,3 +129,19 @@ def test_inner_tensors_make_way_for_the_names_of_inputs_and_outputs(given: str, 
     with torch.no_grad():
         right = net(torch.from_numpy(x[given])).numpy()
     np.testing.assert_allclose(OrtRuntime(tmp_path / "model.onnx").run(x)[made], right, atol=1e-5)
+
+
+class Edges(nn.Module):
+    """The length of a gradient, as arr-coc-0.1 has it: the epsilon keeps the root's slope finite."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / torch.sqrt(x * x + 1e-8)
+
+
+def test_an_epsilon_of_1e_8_stays_in_the_graph(tmp_path: Path) -> None:
+    spec = checked(ModelSpec("toy", Edges(), (Input("x", ("batch", 4)),), (Output("y"),), {"batch": Axis(1, 1, 3)}))
+    graph = target._translate(spec, capture(spec), 20)
+    (tmp_path / "model.onnx").write_bytes(graph.SerializeToString())
+    x = np.array([[0, 1e-4, 1e-3, 1]], np.float32)
+    answered = OrtRuntime(tmp_path / "model.onnx").run({"x": x})["y"]
+    np.testing.assert_allclose(answered, x / np.sqrt(x * x + 1e-8), rtol=1e-5)

@@ -277,6 +277,40 @@ def test_a_captured_program_is_refused_since_its_code_is_not_here() -> None:
         compiled(replace(spec, module=captured), torch_mobile._folded)
 
 
+class Cancels(nn.Module):
+    """Takes away what it added, and with it three digits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + 1000.0) - 1000.0
+
+
+class Gain(nn.Module):
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.gain = gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gain
+
+
+def answers_as(kind: type[nn.Module], gain: float) -> None:
+    """Compile a module to a program that says its input times a number."""
+    compiled(made(kind), lambda _: torch.jit.script(Gain(gain).eval()))
+
+
+def test_a_modules_own_rounding_is_no_other_answer() -> None:
+    answers_as(Cancels, 1.0)
+    answers_as(Exact, 1.0)
+    for kind, gain in ((Cancels, 1.0003), (Exact, 1.00003)):
+        with pytest.raises(CaptureError, match="the program answers differently"):
+            answers_as(kind, gain)
+
+
+class Exact(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 1.0
+
+
 def made(kind: type[nn.Module]) -> ModelSpec:
     module = kind()
     if kind is not DropoutInTraining:

@@ -23,6 +23,8 @@ KINDS = 5
 TINTS = np.array([(1, 0.3, 0.3), (0.3, 1, 0.3), (0.3, 0.3, 1), (1, 1, 0.3), (0.8, 0.8, 0.8)])
 FITTED, CLEAR, RIDGE = 250, 6.0, 2e-2
 """Samples that heads are fitted on; by how much the right class is to lead; share of the features' mean square."""
+OPEN = 1.5
+"""Bias of a batch norm, in its own deviations: see `seeded`."""
 QUIET = 0.05
 """Share of a layer's mean variance that a channel is given at the least."""
 Samples = Callable[[int, int], dict[str, Array]]
@@ -124,25 +126,36 @@ def of(samples: Samples, count: int) -> Evaluation:
 def seeded(module: nn.Module, seed: int, samples: Samples) -> nn.Module:
     """Weights as of a trained network: activations keep their size, batch norms know their inputs' statistics, and a
     layer with a class for each kind of sample tells them apart. Without that the likeliest class is left to rounding.
+
+    Random convolutions, batch norms and activations multiply a small change by 1.2 a layer (Yang et al., A Mean Field
+    Theory of Batch Normalization, 2019): a batch norm takes out what its inputs have in common, and an activation at
+    zero takes out half of what is left. In MobileNetV2 with its 52 convolutions a change of 1e-4 of the pixels became
+    0.19 of the answer; in trained networks (`shipped`) it becomes at most 0.0011. So where there are batch norms, their
+    biases let most values through the activation, and the kernels of a convolution are orthogonal.
     """
     generator = torch.Generator().manual_seed(seed)
 
     def normal(like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=generator)
 
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     with torch.no_grad():
         for name, tensor in module.named_parameters():
-            if tensor.dim() > 1:
+            if tensor.dim() > 2 and norms:
+                kernels = nn.init.orthogonal_(torch.empty(tensor.shape).flatten(1), generator=generator)
+                tensor.copy_((GAIN * nn.functional.normalize(kernels)).reshape(tensor.shape))
+            elif tensor.dim() > 1:
                 embeds = "embed" in name or "token" in name
                 tensor.copy_(normal(tensor) * (0.5 if embeds else GAIN / float(tensor[0].numel()) ** 0.5))
             else:  # what scales stays near one
                 tensor.copy_(0.1 * normal(tensor) + (1 if name.endswith(("weight", "lambda1")) else 0))
         module.eval()
-        norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         if norms:
             for norm in norms:
                 norm.train()
                 norm.momentum = None  # the mean of all batches
+                if norm.bias is not None:
+                    norm.bias.add_(OPEN)
             _asked(module, samples, 4 * ROWS)
             for norm in norms:  # a channel that hardly moves is not to be made of rounding alone
                 if norm.running_var is not None:

@@ -1,0 +1,46 @@
+"""What changes nothing is taken out; an epsilon is not, however small."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from edgekit.onnxgraph import foreign
+from edgekit.onnxgraph.exact_rules import exact
+from tests.onnxgraph.graphs import answers, model, operators, rounded
+
+CHANGES = {"Add": 1e-8, "Sub": 1e-12, "Mul": 1.000004, "Div": 0.999996}
+NOTHING = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
+
+
+def chain(numbers: dict[str, float]) -> onnx.ModelProto:
+    """One operator after the other, each with its number."""
+    at = ["x", *(f"after {name}" for name in numbers)]
+    nodes = [helper.make_node(name, [at[n], name], [at[n + 1]], name=name) for n, name in enumerate(numbers)]
+    nodes.append(helper.make_node("Sqrt", [at[-1]], ["y"], name="Sqrt"))
+    held = {name: np.float32(value) for name, value in numbers.items()}
+    return model(nodes, {"x": ("N", 4)}, {"y": ("N", 4)}, held)
+
+
+def test_an_epsilon_stays_and_what_changes_nothing_goes() -> None:
+    made = foreign.adopted(chain(CHANGES), ["x"], ["y"])
+    assert operators(made) == dict.fromkeys([*CHANGES, "Sqrt"], 1)
+    x = np.abs(rounded(2, 4))
+    x[0] = 0
+    assert np.array_equal(answers(made, x=x)["y"], answers(chain(CHANGES), x=x)["y"])
+    assert answers(made, x=x)["y"][0] == pytest.approx(1e-4, rel=1e-3)
+    assert operators(foreign.adopted(chain(NOTHING), ["x"], ["y"])) == {"Identity": 4, "Sqrt": 1}
+
+
+def test_the_rules_are_as_they_were_afterwards() -> None:
+    from onnxscript import rewriter
+
+    def left() -> set[str]:
+        return set(operators(rewriter.rewrite(chain(CHANGES))))
+
+    before = left()
+    with exact():
+        assert left() == {*CHANGES, "Sqrt"}
+    assert left() == before
