@@ -10,7 +10,7 @@ from edgekit.errors import CaptureError, ModelError
 from edgekit.model.graph import capture, named_outputs, to_tensors
 from edgekit.model.program import PROGRAM, load_program, program_matches, save_program
 from edgekit.model.shapes import grid
-from edgekit.model.spec import Axis, ModelSpec
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.testing import small_model
 from tests import models
 
@@ -78,6 +78,37 @@ def test_what_cannot_be_captured_is_refused_by_name_and_line(
         assert str(caught.value).endswith("fix the axis (minimum = maximum)")
     if text:
         assert line(function, text) in str(caught.value)
+
+
+class Positions(torch.nn.Module):
+    """Embeddings of 3 x 3 patches of 14 pixels, resized for other grids only, as DINOv2 has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.linspace(0, 1, 9).reshape(1, 1, 3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = torch.nn.functional.avg_pool2d(x, 14)
+        rows, columns = patches.shape[2], patches.shape[3]
+        if rows * columns == 9 and rows == columns:
+            return patches + self.table
+        resized = torch.nn.functional.interpolate(self.table, size=[rows, columns], mode="bicubic")
+        return patches + resized
+
+
+def test_a_size_of_the_range_that_takes_another_branch_is_told_with_the_way_out() -> None:
+    def of(side: Axis) -> ModelSpec:
+        axes = {"batch": Axis(1, 1, 2), "height": side, "width": side}
+        image = Input("x", ("batch", 1, "height", "width"))
+        return ModelSpec("dino", Positions().eval(), (image,), (Output("y"),), axes)
+
+    with pytest.raises(CaptureError, match="fails at .*'height': 42, 'width': 42.*Guard failed") as caught:
+        capture(of(Axis(42, 28, 70, 14)))
+    assert str(caught.value).endswith(
+        "its code takes another branch at this size: choose a range of the axis without it, or fix the axis "
+        "(minimum = maximum)"
+    )
+    assert capture(of(Axis(56, 56, 84, 14))).dynamic == ("batch", "height", "width")
 
 
 def test_training_mode_is_refused() -> None:

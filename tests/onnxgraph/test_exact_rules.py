@@ -20,7 +20,7 @@ def chain(numbers: dict[str, float]) -> onnx.ModelProto:
     at = ["x", *(f"after {name}" for name in numbers)]
     nodes = [helper.make_node(name, [at[n], name], [at[n + 1]], name=name) for n, name in enumerate(numbers)]
     nodes.append(helper.make_node("Sqrt", [at[-1]], ["y"], name="Sqrt"))
-    held = {name: np.float32(value) for name, value in numbers.items()}
+    held = {name: np.array(value, np.float32) for name, value in numbers.items()}
     return model(nodes, {"x": ("N", 4)}, {"y": ("N", 4)}, held)
 
 
