@@ -22,7 +22,6 @@ from edgekit.model.program import load_program
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
 from edgekit.onnxgraph.constant_names import module_path, name_constants
-from edgekit.onnxgraph.exact_rules import exact
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -83,7 +82,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     _lay_out(captured.exported)
-    with warnings.catch_warnings(), exact():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             translated = torch.onnx.export(
@@ -108,8 +107,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     split_qkv.split(translated.model)
     gemm.flatten(translated.model)
     if not captured.dynamic:
-        with exact():
-            onnxscript.optimizer.optimize(translated.model)  # what the passes compute of shapes is constant now
+        onnxscript.optimizer.optimize(translated.model)  # what the passes compute of shapes is constant now
     name_constants(translated.model)
     return translated.model_proto
 

@@ -102,7 +102,7 @@ def test_a_size_of_the_range_that_takes_another_branch_is_told_with_the_way_out(
         image = Input("x", ("batch", 1, "height", "width"))
         return ModelSpec("dino", Positions().eval(), (image,), (Output("y"),), axes)
 
-    with pytest.raises(CaptureError, match="fails at .*'height': 42, 'width': 42.*Guard failed") as caught:
+    with pytest.raises(CaptureError, match=r"fails at .*'height': 42, 'width': 42.*Guard failed") as caught:
         capture(of(Axis(42, 28, 70, 14)))
     assert str(caught.value).endswith(
         "its code takes another branch at this size: choose a range of the axis without it, or fix the axis "
