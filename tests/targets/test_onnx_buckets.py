@@ -178,10 +178,12 @@ def test_padding_is_held_to_what_the_model_answers_without(tmp_path: Path) -> No
     def turned(told: dict[str, Any]) -> None:
         told["outputs"]["patches"][1]["axes"] = ["width", "height"]
 
-    row = tampering.judged(
-        build[NAME].path.parent, NAME, lambda folder: changed_index(folder, turned), tmp_path / "turned"
-    )
+    def change(folder: Path) -> None:
+        changed_index(folder, turned)
+
+    row = tampering.judged(build[NAME].path.parent, NAME, change, tmp_path / "turned", trust_build=True)
     assert row.status == "rejected"
+    assert "'patches'" in row.sentences[0]
     around = padded(1, tmp_path / "around")[NAME]
     assert around.status == "rejected"
     assert "must be at most" in around.sentences[0]

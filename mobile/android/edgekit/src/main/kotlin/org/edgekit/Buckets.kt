@@ -13,7 +13,7 @@ data class Bucket(val file: String, val sizes: Map<String, Int>) {
 
 /** A dimension of an output: the product of axes, each divided by a step. */
 @Serializable
-data class Part(val axes: List<String>, val steps: List<Int>) {
+data class Factors(val axes: List<String>, val steps: List<Int>) {
     init {
         require(axes.size == steps.size && steps.all { it > 0 }) { "axes and steps of a dimension do not match" }
     }
@@ -32,7 +32,7 @@ class Buckets private constructor(
     /** "resize": give the picture at a bucket's size. "pad": give it as it is to `padded`, and the answers to `cut`. */
     val rule: String,
     private val inputs: Map<String, List<String?>>,
-    private val outputs: Map<String, List<Part?>>,
+    private val outputs: Map<String, List<Factors?>>,
     val buckets: List<Bucket>,
 ) {
     init {
