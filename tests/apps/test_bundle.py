@@ -17,7 +17,7 @@ from tests.apps import toy
 
 
 def platform(*targets: str) -> Platform:
-    return Platform(targets=targets, require_app=lambda app: None, files=lambda made, app: {})
+    return Platform(targets, targets, (), require_app=lambda app: None, files=lambda made, app: {})
 
 
 ANY = platform("executorch-int8", "executorch", "coreml", "onnx", "torch-mobile")
@@ -92,5 +92,5 @@ def test_what_was_not_verified_is_left_out_with_a_note_or_refused_by_name(own: P
 
 def test_a_build_without_any_artifact_of_the_kind_says_what_to_do(own: Path) -> None:
     shutil.rmtree(own / "coreml")
-    with pytest.raises(ArtifactError, match=r"it has none of coreml.*: run `edgekit export -t mobile`"):
+    with pytest.raises(ArtifactError, match=r"it has none of coreml.*: run `edgekit export -t coreml`"):
         bundle.plan(own, platform("coreml"), ())
