@@ -111,8 +111,10 @@ def description(name: str, target: Target) -> dict[str, Any]:
 
 
 def missing(target: Target) -> tuple[Need, ...]:
-    """The needs of a target that are not installed (looked up, not imported)."""
-    return tuple(need for need in target.needs if not _there(need))
+    """The needs of a target that are not installed (looked up, not imported); one an environment."""
+    absent = [need for need in target.needs if not _there(need)]
+    first = {need.environment: need for need in reversed(absent)}
+    return tuple(need for need in absent if not need.environment or first[need.environment] is need)
 
 
 def require(name: str, target: Target) -> None:

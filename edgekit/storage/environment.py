@@ -117,7 +117,8 @@ def _pip(made: Path, name: str, *asked: str) -> None:
     ended = subprocess.run([*pip, *asked], capture_output=True, text=True, check=False)
     if ended.returncode:
         lines = [line for line in ended.stderr.splitlines() if line.strip()] or [f"code {ended.returncode}"]
-        raise UsageError(f"the environment '{name}' could not be made: {lines[-1].strip()[:300]}")
+        first = next((line for line in lines if line.startswith("ERROR")), lines[-1]).strip()
+        raise UsageError(f"the environment '{name}' could not be made: {first[:300]}")
 
 
 def _site(made: Path) -> Path:

@@ -36,7 +36,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         asked = {"program": str(program), "out": str(out / called.ENTRY), **names}
         answer = called.called(called.CONVERT, asked, spec.name)
     called.describe(out / called.ENTRY, spec)
-    notes = ("all axes are fixed at their defaults", f"XNNPACK runs the graph in {answer['subgraphs']} parts")
+    notes = (*called.fixed_at(spec), f"XNNPACK runs the graph in {answer['subgraphs']} parts")
     return Exported(precision="fp32", entry=called.ENTRY, notes=notes)
 
 

@@ -40,7 +40,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         CalibrationError: If the recipe needs samples and there are none.
     """
     spec, recipe = load_model(job.model), job.get(RECIPE)
-    notes: tuple[str, ...] = ("all axes are fixed at their defaults",)
+    notes = called.fixed_at(spec)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         samples = Path(scratch) / "samples.npz"
         if recipe == "static":

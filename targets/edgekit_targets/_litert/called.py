@@ -51,6 +51,12 @@ def called(script: Path, asked: Mapping[str, object], name: str) -> dict[str, An
     return answer
 
 
+def fixed_at(spec: ModelSpec) -> tuple[str, ...]:
+    """What a manifest says of the axes."""
+    sizes = ", ".join(f"{name} {axis.default}" for name, axis in spec.axes.items())
+    return (f"all axes are fixed: {sizes}",) if sizes else ()
+
+
 def describe(path: Path, spec: ModelSpec) -> None:
     """Put what there is to know of the model behind the file, as a ZIP archive: LiteRT's way for what belongs to one.
 
