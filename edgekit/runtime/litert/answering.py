@@ -29,6 +29,7 @@ def main() -> None:
         from ai_edge_litert.interpreter import Interpreter
 
         interpreter = Interpreter(model_path=sys.argv[1], num_threads=int(sys.argv[2]))
+        interpreter.allocate_tensors()  # until then XNNPACK has taken nothing
         runner = interpreter.get_signature_runner()
         ran = [str(one["op_name"]) for one in interpreter._get_ops_details()]
         facts = {"version": version("ai-edge-litert"), "subgraphs": ran.count(DELEGATE)}
