@@ -49,7 +49,7 @@ class LitertContract(TargetContract):
 
         row = tampering.judged(builds / "small", self.name, change, tmp_path / "small")
         assert row.status == "rejected"
-        assert row.sentences[0].startswith("litert-cpu: 'relevance'")
+        assert row.sentences[0].startswith("litert-cpu: found@8 drop is")
 
     @pytest.mark.parametrize("damage", [cut, torn, text])
     def test_a_damaged_file_is_a_sentence(self, damage: Callable[[Path], None], builds: Path, tmp_path: Path) -> None:
