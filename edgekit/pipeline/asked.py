@@ -24,8 +24,8 @@ def command_of(
         model: As a user gave it.
         targets: Names and groups.
         options: Options by target and name.
-        flags: Values by the command's long options; None, "" and False are left out, True stands without a value, and of
-            a tuple each value has the option before it.
+        flags: Values by the command's long options; None, "" and False are left out, True stands without a value, and
+            each value of a tuple has the option before it.
     """
     if not isinstance(model, str | Path):
         return ""
@@ -71,7 +71,8 @@ def _asked(outcome: TargetOutcome, before: AskedTarget | None) -> AskedTarget:
 def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
     """The bundle that an artifact was made for and that does without it; empty where it was asked for, or is in it.
 
-    The build's record is not hashed. So the bundle must be there, must be one that may lack this artifact, and must lack it.
+    The build's record is not hashed. So the bundle must be there, must be one that may lack this artifact, and must
+    lack it.
     """
     known = read_run(root).targets.get(name)
     bundle = known.part_of if known is not None else ""

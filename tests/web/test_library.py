@@ -133,7 +133,10 @@ def test_wrong_inputs_are_named(library: Page) -> None:
 BATCH = """async (dtype) => { const { load } = await import(new URL("edgekit.js", location.href).href);
   const RealWorker = Worker; const asked = [];
   globalThis.Worker = class extends RealWorker {
-    postMessage(message, ...more) { if (message.op === "run") asked.push(message.questions.length); super.postMessage(message, ...more); }
+    postMessage(message, ...more) {
+      if (message.op === "run") asked.push(message.questions.length);
+      super.postMessage(message, ...more);
+    }
   };
   globalThis.runner = await load("./", { device: "wasm", dtype });
   globalThis.Worker = RealWorker;
@@ -141,7 +144,8 @@ BATCH = """async (dtype) => { const { load } = await import(new URL("edgekit.js"
   const pixels = (seed) => ({ data: random(seed), height: 96, width: 96 });
   const small = { height: 96, width: 96 };
   const inputs = [
-    ...[1, 2, 3, 4, 5, 6, 7, 8, 9].map((seed) => ({ image: pixels(seed), query: seed % 2 ? "red" : "blue ring", size: small })),
+    ...[1, 2, 3, 4, 5, 6, 7, 8, 9].map((seed) =>
+      ({ image: pixels(seed), query: seed % 2 ? "red" : "blue ring", size: small })),
     { image: "samples/001.png", query: "red" }, { image: new ImageData(96, 96), query: "blue" },
     { image: { data: new Float32Array(3 * 96 * 112).fill(0.3), height: 96, width: 112 }, query: "red" },
   ];

@@ -4,6 +4,7 @@
  * Requests are handled in order, one after the other, except that the model is fetched while the runtime starts.
  */
 import { type OnBytes, fetchModel, fetchResponse } from "./download.js";
+import { environment } from "./environment.js";
 import { BackendError, UsageError } from "./errors.js";
 import { type CaseReport, evaluateCase, parseGolden } from "./golden.js";
 import type { Tensor } from "./manifest.js";
@@ -173,7 +174,7 @@ export class Backend {
 
   /** Run the golden vectors through the same steps as any image. */
   private async selfTest(request: SelfTestRequest): Promise<Responses["selfTest"]> {
-    const drawn = typeof ImageData !== "undefined"; // not in Node, which takes pixels as they are
+    const drawn = environment().draws; // Node and Deno take pixels as they are
     if (drawn) checkCanvasReadback();
     const cases: CaseReport[] = [];
     for (const golden of parseGolden(request.json, request.binary, request.url)) {

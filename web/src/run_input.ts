@@ -1,4 +1,5 @@
 /** RunInput: what `run` takes, as the backend gets it, and which of a list may be one batch. */
+import { environment } from "./environment.js";
 import { ShapeError, UsageError } from "./errors.js";
 import { type Size, checkedSize } from "./input_size.js";
 import { type Manifest, type Variant, sizeOf } from "./manifest.js";
@@ -40,7 +41,7 @@ export async function prepare(
   }
   const { vector, known } = encodeQuery(input.query, manifest, encoder);
   const source = isAddress(input.image) ? await fetchPicture(input.image, signal) : input.image;
-  const native = isTensor(source) || (typeof ImageData === "undefined" && isPixels(source));
+  const native = isTensor(source) || (!environment().draws && isPixels(source));
   const { height, width } = checkedSize(manifest, native ? source : input.size);
   return { image: await toTransferable(source), vector, known, height, width };
 }
