@@ -108,6 +108,8 @@ class Exported:
         precision: Of the weights and of most of the arithmetic.
         entry: The file or folder (for packages) that a runtime opens, relative to the artifact.
         dynamic: Names of the axes that stay dynamic; the grid proves them, the rest are fixed at their defaults.
+        sizes: The only sizes of the axes beside the batch that it takes together, where these are not all, or not the
+            defaults; of `edgekit.model.shapes.fixed_sizes`, at which the reference has answers. Empty: all.
         notes: Facts a user should know, one sentence each; they go into the manifest and the report.
         failures: Checks of the exporter's own that the result did not pass, one sentence each: with one of these an
             artifact is rejected wherever it runs, whatever it answers there.
@@ -118,6 +120,7 @@ class Exported:
     precision: Precision
     entry: str
     dynamic: tuple[str, ...] = ()
+    sizes: tuple[Mapping[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
@@ -211,6 +214,8 @@ class Target:
         places: Where it is run and judged.
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
+        by_name: Whether it is left out where the user names no target.
+        takes_fixed: Whether it can be made of an artifact that is fixed at sizes other than the defaults.
         takes_onnx: Whether it can be made of a model that is an ONNX file, for which there is no program.
         optional_sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
         parts: Of a bundle: what is made with it although nobody named it, in view of its options: groups of targets
@@ -231,6 +236,8 @@ class Target:
     load: Load
     places: tuple[Place, ...]
     source: str = "model"
+    by_name: bool = False
+    takes_fixed: bool = False
     takes_onnx: bool = False
     optional_sources: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, OptionValue]], tuple[tuple[str, ...], ...]] = no_parts

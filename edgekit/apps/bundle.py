@@ -9,6 +9,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
 from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.model.folder import read_config, recorded_weights
+from edgekit.model.shapes import size_text
 from edgekit.model.source import load_builds_model
 from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.pipeline.signature import Signed, require_signed
@@ -107,6 +108,8 @@ def _chosen(
 
 def _refusal(manifest: Manifest) -> str:
     """Why an artifact may not enter an app; empty where it may: no place rejected it, and one at least verified it."""
+    if manifest.sizes:
+        return f"takes {size_text(manifest.sizes[0])}, and a device checks itself with pictures of the default size"
     for verdict in manifest.verdicts:
         if verdict.status == "rejected":
             return f"was rejected in '{verdict.place}'" + (f" ({verdict.reason})" if verdict.reason else "")

@@ -43,6 +43,8 @@ EXPORTS_WITH = {
     "edgekit.onnxgraph.gemm": {"onnx"},
     "edgekit.onnxgraph.qdq": {"onnx-int8-static", "onnx-int8-dynamic", "openvino-int8"},
     "edgekit.onnxgraph.dynamic": {"onnx-int8-dynamic"},
+    "edgekit.onnxgraph.fixed_sizes": {"onnx-buckets"},
+    "edgekit.quantization.retreat": {"onnx-int8-static", "openvino-int8"},
     "edgekit.reference.golden": {"web"},
     "edgekit.reference.store": {"web"},
     "edgekit.serving.static": {"web"},
@@ -160,7 +162,8 @@ def test_an_edit_of_these_judges_nothing_again(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("module", "judged"),
     [
-        ("edgekit.runtime.ort", {"onnx", "onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"}),
+        ("edgekit.runtime.ort", {"onnx", "onnx-buckets", "onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"}),
+        ("edgekit.runtime.buckets", {"onnx-buckets"}),
         ("edgekit.runtime.browser", {"web"}),
         ("edgekit.runtime.executorch", {"executorch", "executorch-int8"}),
         ("edgekit.runtime.torchscript", {"torchscript", "torch-mobile"}),

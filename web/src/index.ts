@@ -2,6 +2,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** @edgekit/web: runs a bundle of `edgekit export -t web` in the browser, in a worker, after a self-test on the user's device. */
 export { type BenchOptions, type BenchReport, bench } from "./bench.js";
+export { type Bucket, Buckets, type Part } from "./buckets.js";
 export { Bundle } from "./bundle.js";
 export { clearCache, isCached, preload } from "./cache.js";
 export { type Capabilities, capabilities } from "./device.js";
