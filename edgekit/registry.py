@@ -6,7 +6,6 @@ names imports nothing; `find` imports one module. A broken plug-in breaks only i
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from importlib import metadata, util
 from typing import Any
 
 from edgekit.artifact.option import OptionValue
-from edgekit.errors import DependencyError, UsageError
+from edgekit.errors import DependencyError, UsageError, did_you_mean
 from edgekit.storage import environment
 from edgekit.target import Need, Target
 
@@ -264,8 +263,8 @@ def _there(need: Need) -> bool:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean '{near[0]}'? " if near else ""
+    meant = did_you_mean(name, known)
+    return f"{meant} " if meant else ""
 
 
 def infos() -> dict[str, TargetInfo]:
