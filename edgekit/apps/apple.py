@@ -122,7 +122,7 @@ def platform(deployment_target: int) -> Platform:
         )
     has_core_ai = deployment_target >= CORE_AI_BEGINS
     return Platform(
-        targets=CORE_AI + CORE_ML,
+        targets=CORE_AI + CORE_ML if has_core_ai else CORE_ML + CORE_AI,
         chosen=CORE_AI if has_core_ai else CORE_ML,
         required=() if has_core_ai else CORE_ML,
         require_app=_require_app,

@@ -238,7 +238,7 @@ def test_a_folder_that_is_no_app_is_refused(platform: str, sentence: str, build:
     [
         (None, (), ["coreml"]),
         (17, (), ["coreml"]),
-        (26, ("coreml", "coreai"), ["coreai", "coreml"]),
+        (26, ("coreml", "coreai"), ["coreml", "coreai"]),
         (27, (), ["coreai"]),
         (28, ("coreml",), ["coreml"]),
     ],

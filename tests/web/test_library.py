@@ -74,7 +74,7 @@ def test_auto_takes_int8_on_wasm(library: Page) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        ({"device": "gpu"}, "USAGE", 'unknown device "gpu": possible values are "auto", "webgpu", "wasm"'),
+        ({"device": "gpu"}, "USAGE", 'unknown device "gpu": possible values are "auto", "webgpu", "webnn", "wasm"'),
         ({"dtype": "int8"}, "USAGE", 'unknown dtype "int8": possible values are "auto", "fp32", "fp16", "q8"'),
         ({"devcie": "wasm"}, "USAGE", 'unknown option "devcie"'),
         ({"timeout": "60s"}, "USAGE", "timeout must be a positive number of milliseconds, not 60s"),

@@ -28,6 +28,7 @@ export class RunnerSlot {
   private latest: InferenceRequest | undefined;
   private waiting: InferenceRequest | undefined;
   private busy = false;
+  private onidle: (() => void)[] = [];
 
   constructor(
     private readonly bundle: Promise<Bundle>,
@@ -75,6 +76,14 @@ export class RunnerSlot {
     this.runNext();
   }
 
+  /** Settles when no request runs or waits for the runner. */
+  idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.onidle.push(resolve);
+      this.tellIdle();
+    });
+  }
+
   /** Drop the requests. */
   clearRequests(): void {
     this.waiting = this.latest = undefined;
@@ -95,7 +104,13 @@ export class RunnerSlot {
     void this.execute(request, runner).finally(() => {
       this.busy = false;
       this.runNext();
+      this.tellIdle();
     });
+  }
+
+  private tellIdle(): void {
+    if (this.busy || (this.waiting && this.runner)) return;
+    for (const resolve of this.onidle.splice(0)) resolve();
   }
 
   private async execute(request: InferenceRequest, runner: Runner): Promise<void> {

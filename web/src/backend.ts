@@ -86,7 +86,7 @@ export class Backend {
         const opened = this.model;
         this.model = undefined;
         if (!opened) throw new BackendError("the model has not been fetched");
-        await this.startedSession().open(opened);
+        await this.startedSession().open(opened, request.inputs);
         return null;
       }
       case "run":

@@ -46,8 +46,8 @@ export interface ActiveBackend {
   readonly timings: LoadTimings;
 }
 
-/** The limit of a score's error for fp32 on WebGPU: drivers change the order of summation. */
-const WEBGPU_MAX_ABS = 1e-3;
+/** The limit of a score's error for fp32 on WebGPU and WebNN: drivers change the order of summation. */
+const DRIVER_MAX_ABS = 1e-3;
 
 /** A worker whose runtime is starting. */
 export class StartingWorker {
@@ -82,8 +82,8 @@ export class StartingWorker {
 /** Start the runtime that the first candidate will need. */
 export function startFirstWorker(options: ResolvedOptions): StartingWorker {
   const device = firstDevice(options.device, options.capabilities);
-  const build = device === "webgpu" ? "jspi" : "wasm";
-  return new StartingWorker({ device, build, threads: device === "webgpu" ? 1 : threadCount(options.capabilities) }, options);
+  const build = device === "wasm" ? "wasm" : "jspi";
+  return new StartingWorker({ device, build, threads: device === "wasm" ? threadCount(options.capabilities) : 1 }, options);
 }
 
 /**
@@ -233,7 +233,7 @@ export async function runSelfTest(
 ): Promise<SelfTestReport> {
   const [json, binary] = await files;
   const allowed = bundle.variant(dtype)?.max_abs ?? 0;
-  const limit = device === "webgpu" ? Math.max(allowed, WEBGPU_MAX_ABS) : allowed;
+  const limit = device === "webgpu" || device === "webnn" ? Math.max(allowed, DRIVER_MAX_ABS) : allowed;
   const report = await client.request(
     { op: "selfTest", json, binary, limit, url: bundle.urlOf(bundle.manifest.golden) },
     { limit: options.timeout, what: `the self-test of ${dtype} on ${device}`, signal: options.signal },

@@ -60,7 +60,7 @@ export async function resolveOptions(url: string | URL, options: LoadOptions): P
   return {
     device,
     dtype,
-    capabilities: await capabilities(device !== "wasm"),
+    capabilities: await capabilities(device === "auto" || device === "webgpu", device === "webnn"),
     runtime: runtime.endsWith("/") ? runtime : `${runtime}/`,
     selfTest: options.selfTest ?? true,
     timeout,

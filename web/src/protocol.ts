@@ -12,8 +12,8 @@ import type { TransferableImage } from "./preprocessing.js";
 
 /** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too, "asyncify" for browsers without JSPI. */
 export type Build = "wasm" | "jspi" | "asyncify";
-/** "cpu" is that of onnxruntime-node. */
-export type Device = "webgpu" | "wasm" | "cpu";
+/** "cpu" is that of onnxruntime-node; on "webnn", what the browser's WebNN lacks runs on WASM. */
+export type Device = "webgpu" | "webnn" | "wasm" | "cpu";
 
 export interface StartRequest {
   readonly op: "start";
