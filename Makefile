@@ -19,11 +19,11 @@ setup-test: $(VENV)/.test $(if $(NPM),$(PAGE)) $(if $(JVM),$(KOTLIN) $(JARS)) $(
 $(VENV)/.export: pyproject.toml
 	$(PYTHON) -c '$(NEW_ENOUGH)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[cpu]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,coreml,coreai,executorch,openvino,web,sign,test,docs,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,coreml,coreai,executorch,openvino,web,sign,test,docs,dev]'
 	touch $@
 
 # What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.

@@ -34,6 +34,7 @@ from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.option import Option, OptionValue
 from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
+from edgekit.storage import environment
 
 __all__ = [
     "FP16",
@@ -108,6 +109,8 @@ class Exported:
         precision: Of the weights and of most of the arithmetic.
         entry: The file or folder (for packages) that a runtime opens, relative to the artifact.
         dynamic: Names of the axes that stay dynamic; the grid proves them, the rest are fixed at their defaults.
+        sizes: The only sizes of the axes beside the batch that it takes together, where these are not all, or not the
+            defaults; of `edgekit.model.shapes.fixed_sizes`, at which the reference has answers. Empty: all.
         notes: Facts a user should know, one sentence each; they go into the manifest and the report.
         failures: Checks of the exporter's own that the result did not pass, one sentence each: with one of these an
             artifact is rejected wherever it runs, whatever it answers there.
@@ -118,6 +121,7 @@ class Exported:
     precision: Precision
     entry: str
     dynamic: tuple[str, ...] = ()
+    sizes: tuple[Mapping[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
@@ -188,15 +192,20 @@ class Need:
         module: Its import name.
         extra: The extra of edgekit that installs it, for built-in targets.
         hint: The command that installs it, for all others.
+        environment: The environment that has it, where it clashes with edgekit's own libraries; `edgekit env add` makes
+            that, and the target calls its interpreter (`edgekit.storage.environment`).
     """
 
     module: str
     extra: str = ""
     hint: str = ""
+    environment: str = ""
 
     @property
     def install(self) -> str:
         """The command that installs it."""
+        if self.environment:
+            return environment.command(self.environment)
         return self.hint or f"pip install 'edgekit[{self.extra}]'"
 
 
@@ -211,6 +220,8 @@ class Target:
         places: Where it is run and judged.
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
+        by_name: Whether it is left out where the user names no target.
+        takes_fixed: Whether it can be made of an artifact that is fixed at sizes other than the defaults.
         takes_onnx: Whether it can be made of a model that is an ONNX file, for which there is no program.
         optional_sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
         parts: Of a bundle: what is made with it although nobody named it, in view of its options: groups of targets
@@ -231,6 +242,8 @@ class Target:
     load: Load
     places: tuple[Place, ...]
     source: str = "model"
+    by_name: bool = False
+    takes_fixed: bool = False
     takes_onnx: bool = False
     optional_sources: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, OptionValue]], tuple[tuple[str, ...], ...]] = no_parts

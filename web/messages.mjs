@@ -10,7 +10,7 @@ import ts from "typescript";
 /** A phrase, or one capitalised word. */
 const TEXT = /[A-Za-z]\S* |[A-Za-z]{2}.* | [A-Za-z%]|^[A-Z][a-z]{3,}$/;
 /** Not for people: selectors, media queries, colours, prefixes of cache names, and names of keys, headers and errors. */
-const INTERNAL = /^[#.(]|^rgb\(|^edgekit-page|^Arrow|^(Enter|Escape|Home|Suspending)$|^\w+Error$/;
+const INTERNAL = /^[#.(]|^rgb\(|^edgekit-page|^M0 |^translate\(|^Arrow|^(Enter|Escape|Home|Suspending)$|^\w+Error$/;
 const ATTRIBUTES = ["aria-label", "aria-roledescription", "alt", "title", "placeholder", "content"];
 
 const show = (expression) => `{${expression.getText().replace(/\s+/g, " ")}}`;

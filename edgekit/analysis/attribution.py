@@ -28,6 +28,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import recorded_weights
 from edgekit.model.spec import Array
+from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import write_text
 
@@ -105,7 +106,8 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
 
     right, other = onnx.load(source / ENTRY), onnx.load(folder / ENTRY)
     build = folder.resolve().parent
-    batch = reference_of(build / "reference", recorded_weights(build / "model")).batches[0]
+    recorded = reference_of(build / "reference", recorded_weights(build / "model"))
+    batch = applicable_batches(recorded.batches, made)[0]
     rows = [row for row, _ in zip(batch.rows(), range(images), strict=False)]
     return Attribution(made.target, len(rows), attribute(right, other, rows))
 

@@ -14,7 +14,6 @@ nothing and `check` can tell whether an app is stale.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from edgekit.apps import android, apple, sync
@@ -24,9 +23,9 @@ from edgekit.apps.sync import Outcome
 from edgekit.errors import UsageError
 from edgekit.storage.host_errors import as_sentences
 
-__all__ = ["PLATFORMS", "Outcome", "check", "write"]
+__all__ = ["PLATFORMS", "Outcome", "check_assets", "write_assets"]
 
-PLATFORMS: Mapping[str, Platform] = {"android": android.PLATFORM, "ios": apple.PLATFORM}
+PLATFORMS = ("android", "ios")
 
 
 @as_sentences()
@@ -37,6 +36,7 @@ def write_assets(
     targets: tuple[str, ...] = (),
     trust_build: bool = False,
     key: Path | None = None,
+    deployment_target: int | None = None,
 ) -> Outcome:
     """Write a build's verified artifacts into an app.
 
@@ -47,12 +47,14 @@ def write_assets(
         targets: Which artifacts; empty means all verified ones that the platform's library can run.
         trust_build: Whether code that the build names or brings may run.
         key: Public key of whoever must have signed the build; None asks for no signature.
+        deployment_target: Oldest version of iOS that the app runs on; None is what the Swift package needs.
 
     Raises:
-        UsageError: An unknown platform, a folder that is no app, or a file in the way that edgekit did not write.
+        UsageError: An unknown platform, a folder that is no app, artifacts that its oldest system does not run, or a
+            file in the way that edgekit did not write.
         ArtifactError: An artifact that is missing, damaged, rejected or was never judged.
     """
-    name, files, notes = _planned(platform, build, app, targets, trust_build, key)
+    name, files, notes = _planned(_kind(platform, deployment_target), build, app, targets, trust_build, key)
     return sync.sync(app, name, files, notes)
 
 
@@ -64,6 +66,7 @@ def check_assets(
     targets: tuple[str, ...] = (),
     trust_build: bool = False,
     key: Path | None = None,
+    deployment_target: int | None = None,
 ) -> tuple[str, ...]:
     """What `write` would change, one sentence a file; empty where the app is up to date.
 
@@ -71,16 +74,23 @@ def check_assets(
         UsageError: As for `write`.
         ArtifactError: Likewise.
     """
-    name, files, _ = _planned(platform, build, app, targets, trust_build, key)
+    name, files, _ = _planned(_kind(platform, deployment_target), build, app, targets, trust_build, key)
     return sync.differences(app, name, files)
 
 
 def _planned(
-    platform: str, build: Path, app: Path, targets: tuple[str, ...], trust_build: bool, key: Path | None
+    kind: Platform, build: Path, app: Path, targets: tuple[str, ...], trust_build: bool, key: Path | None
 ) -> tuple[str, dict[str, Content], tuple[str, ...]]:
-    if platform not in PLATFORMS:
-        raise UsageError(f"no platform '{platform}': possible are {', '.join(PLATFORMS)}")
-    kind = PLATFORMS[platform]
     kind.require_app(app)
     bundle = plan(build, kind, targets, trust_build, key)
     return bundle.name, kind.files(bundle, app), bundle.notes
+
+
+def _kind(platform: str, deployment_target: int | None) -> Platform:
+    if platform not in PLATFORMS:
+        raise UsageError(f"no platform '{platform}': possible are {', '.join(PLATFORMS)}")
+    if platform == "ios":
+        return apple.platform(apple.OLDEST if deployment_target is None else deployment_target)
+    if deployment_target is not None:
+        raise UsageError("a deployment target is a version of iOS: leave --deployment-target out for android")
+    return android.PLATFORM

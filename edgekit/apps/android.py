@@ -119,8 +119,12 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("$", "\\$")
 
 
+TARGETS = ("executorch-int8", "executorch", "onnx-int8-dynamic", "onnx-int8-static", "onnx", "torch-mobile")
+
 PLATFORM = Platform(
-    targets=("executorch-int8", "executorch", "onnx-int8-dynamic", "onnx-int8-static", "onnx", "torch-mobile"),
+    targets=TARGETS,
+    chosen=TARGETS,
+    required=(),
     require_app=_require_app,
     files=_files,
 )

@@ -20,6 +20,12 @@ from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError
 
 FOLDER = "Edgekit"
+CORE_AI = ("coreai", "coreai-int8")
+CORE_ML = ("coreml", "coreml-int8")
+CORE_AI_BEGINS = 27
+"""Version of iOS, after https://developer.apple.com/documentation/coreai"""
+OLDEST = 17
+"""Version of iOS that the Swift package needs (mobile/apple/Package.swift)."""
 
 
 def _require_app(app: Path) -> None:
@@ -102,4 +108,23 @@ def _text(text: str) -> str:
     return re.sub(r"\\u([0-9a-f]{4})", r"\\u{\1}", json.dumps(text, ensure_ascii=False))
 
 
-PLATFORM = Platform(targets=("coreml", "coreml-int8"), require_app=_require_app, files=_files)
+def platform(deployment_target: int) -> Platform:
+    """The kind of app that runs from a version of iOS on: with Core AI where each of its systems has it, else Core ML.
+
+    An app for older systems may hold both, where both are asked for: its code then chooses with `#available`.
+
+    Raises:
+        UsageError: A version that is older than the Swift package's.
+    """
+    if deployment_target < OLDEST:
+        raise UsageError(
+            f"the deployment target '{deployment_target}' is too old: the Swift package needs iOS {OLDEST} or later"
+        )
+    has_core_ai = deployment_target >= CORE_AI_BEGINS
+    return Platform(
+        targets=CORE_AI + CORE_ML if has_core_ai else CORE_ML + CORE_AI,
+        chosen=CORE_AI if has_core_ai else CORE_ML,
+        required=() if has_core_ai else CORE_ML,
+        require_app=_require_app,
+        files=_files,
+    )

@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 from edgekit.apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
-from edgekit.errors import ArtifactError, ExportError
+from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.model.folder import read_config, recorded_weights
+from edgekit.model.shapes import size_text
 from edgekit.model.source import load_builds_model
 from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.pipeline.signature import Signed, require_signed
@@ -77,7 +78,13 @@ def _chosen(
         raise ArtifactError(f"no app here runs '{unknown[0]}': possible are {', '.join(platform.targets)}")
     found: list[tuple[Manifest, Path]] = []
     notes: list[str] = []
-    for target in (t for t in platform.targets if t in targets or not targets):
+    if platform.required and targets and not set(targets) & set(platform.required):
+        older = " or ".join(platform.required)
+        raise UsageError(
+            f"'{targets[0]}' alone does not run on the oldest system of such an app: add {older}, "
+            "or name a higher --deployment-target"
+        )
+    for target in (t for t in platform.targets if t in (targets or platform.chosen)):
         folder = build / target
         if not targets and not (folder / MANIFEST).is_file():
             continue
@@ -92,15 +99,17 @@ def _chosen(
         else:
             found.append((manifest, folder))
     if not found:
-        why = "; ".join(notes) or f"it has none of {', '.join(platform.targets)}"
+        why = "; ".join(notes) or f"it has none of {', '.join(platform.chosen)}"
         raise ArtifactError(
-            f"'{build}' has no verified artifact for such an app ({why}): run `edgekit export -t mobile`"
+            f"'{build}' has no verified artifact for such an app ({why}): run `edgekit export -t {platform.chosen[0]}`"
         )
     return found, tuple(notes)
 
 
 def _refusal(manifest: Manifest) -> str:
     """Why an artifact may not enter an app; empty where it may: no place rejected it, and one at least verified it."""
+    if manifest.sizes:
+        return f"takes {size_text(manifest.sizes[0])}, and a device checks itself with pictures of the default size"
     for verdict in manifest.verdicts:
         if verdict.status == "rejected":
             return f"was rejected in '{verdict.place}'" + (f" ({verdict.reason})" if verdict.reason else "")

@@ -60,11 +60,15 @@ class Platform:
 
     Attributes:
         targets: What its library runs, the best choice first.
+        chosen: Those that it takes where none is asked for.
+        required: Of these it needs one at least, since older systems run no other; empty where any will do.
         require_app: Raises UsageError where a folder is no such app.
         files: A bundle's files by path in the app.
     """
 
     targets: tuple[str, ...]
+    chosen: tuple[str, ...]
+    required: tuple[str, ...]
     require_app: Callable[[Path], None]
     files: Callable[[Bundle, Path], dict[str, Content]]
 

@@ -7,6 +7,7 @@ what was measured (`results`).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -142,6 +143,7 @@ class Manifest(_Record):
         inputs: In the order of the module's forward.
         outputs: Likewise.
         axes: Dimensions that vary, or could have.
+        sizes: The only sizes of the axes beside the batch that it takes together; empty where all within `axes` are.
         notes: Facts a user should know.
         failures: What the exporter itself found wrong; such an artifact is rejected.
         tools: Versions of the libraries that made it.
@@ -167,6 +169,7 @@ class Manifest(_Record):
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
     axes: dict[str, AxisInfo] = {}
+    sizes: tuple[dict[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     tools: dict[str, str] = {}
@@ -188,6 +191,11 @@ class Manifest(_Record):
     def rejected(self) -> bool:
         """Whether any place rejected it; such an artifact enters no bundle and no app."""
         return any(v.status == "rejected" for v in self.verdicts)
+
+    def takes(self, sizes: Mapping[str, int]) -> bool:
+        """Whether these sizes of axes, as far as they are given, are among those that it takes together."""
+        given = [one for one in self.sizes if all(one.get(name, size) == size for name, size in sizes.items())]
+        return not self.sizes or bool(given)
 
     def named(self, path: str) -> File | None:
         """What it says of a file; None where it does not name it."""

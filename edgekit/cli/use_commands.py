@@ -109,6 +109,7 @@ def _reachable(url: str) -> tuple[str, ...]:
 @app.command(
     epilog="Examples:\n\n`edgekit assets android build/arr-coc-tiny --into mobile/android/sample`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`\n\n"
+    "`edgekit assets ios build/arr-coc-tiny --into MyApp --deployment-target 27`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --key release.pub --require-signature`"
 )
 def assets(
@@ -119,6 +120,12 @@ def assets(
         list[str] | None,
         typer.Option("-t", "--target", help="Which artifacts; default: all that fit.", autocompletion=target_names),
     ] = None,
+    deployment_target: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="VERSION", help="Oldest iOS that the app runs on; default: 17. From 27 on it gets Core AI."
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 3 if the app is stale.")] = False,
     trust_build: TrustBuild = False,
     key: Key = None,
@@ -128,7 +135,8 @@ def assets(
     """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
     from edgekit import apps
 
-    asked = (platform, build, into, tuple(target or ()), trust_build, required(key, require_signature))
+    key = required(key, require_signature)
+    asked = (platform, build, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:
         stale = apps.check_assets(*asked)
         print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")

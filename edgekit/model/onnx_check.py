@@ -3,7 +3,7 @@
 onnx's checker lets a file of 72 bytes ask for 4 TiB, and ONNX Runtime opens whatever path its external data name. So
 the file's Protocol Buffers are walked here, without making anything of them: each message lies inside its parent,
 nothing is nested deeper or more numerous than models are, each tensor holds the bytes that its shape asks for, and none
-lies in another file. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+lies in another file, but for the one beside it that the caller names. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 
 What a graph makes while it runs (a ConstantOfShape of any size) is bounded by a worker's limits, not here.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import mmap
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -56,11 +56,17 @@ _DIMS, _TYPE, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
 _TYPED = {4, 5, 6, 7, 10, 11}
 """Fields of a tensor that hold its values one by one."""
 
+_PLACE = (b"location", b"offset", b"length")
+
 Data = bytes | mmap.mmap
 
 
-def check_onnx(path: Path) -> None:
+def check_onnx(path: Path, beside: str = "") -> None:
     """Look through an ONNX file.
+
+    Args:
+        path: The file.
+        beside: Name of the one file in its folder in which tensors may lie.
 
     Raises:
         ModelError: If it is no plain file, is damaged, is too large, too deep, or asks for memory or files that it does
@@ -71,16 +77,16 @@ def check_onnx(path: Path) -> None:
         if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= LARGEST:
             _refuse(f"is no plain file of 1 to {LARGEST} bytes")
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            check_bytes(data)
+            check_bytes(data, beside, _size(path.parent / beside) if beside else 0)
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read ({error.strerror}): check its name and its rights") from error
     except _RefusalError as refused:
         raise ModelError(f"'{path}' is no ONNX file that can be opened: it {refused}; export it again") from refused
 
 
-def check_bytes(data: Data) -> None:
-    """As `check_onnx`, of what a file holds; raises ValueError with what is wrong."""
-    walk = _Walk(data)
+def check_bytes(data: Data, beside: str = "", room: int = 0) -> None:
+    """As `check_onnx`, of what a file holds; `room`: bytes of the file beside. Raises ValueError with what is wrong."""
+    walk = _Walk(data, beside.encode(), room)
     walk.message("model", 0, len(data), 0)
     if not walk.nodes:
         _refuse("has no nodes")
@@ -90,9 +96,16 @@ class _RefusalError(ValueError):
     """What is wrong with a file."""
 
 
+def _size(path: Path) -> int:
+    found = path.lstat()
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
 @dataclass
 class _Walk:
     data: Data
+    beside: bytes = b""
+    room: int = 0
     fields: int = 0
     nodes: int = 0
 
@@ -116,6 +129,7 @@ class _Walk:
         dims: list[int] = []
         kind = raw = typed = texts = 0
         has_raw, name = False, ""
+        entries: dict[bytes, bytes] = {}
         for number, wire, first, last in self.split(start, end):
             if number == _DIMS:
                 dims += self.numbers(wire, first, last)
@@ -127,16 +141,36 @@ class _Walk:
                 has_raw, raw = True, last - first
             elif number in _TYPED:
                 typed, texts = typed + last - first, texts + 1
-            elif number == _EXTERNAL or (number == _LOCATION and any(self.numbers(wire, first, last))):
-                _refuse(f"keeps the tensor '{name}' in another file: save it as one, with onnx.save(onnx.load(path))")
+            elif number in (_EXTERNAL, _LOCATION):
+                self.elsewhere(number, wire, first, last, name, entries)
         count = prod(dims) if all(0 <= size < 1 << 40 for size in dims) and len(dims) <= 64 else -1
         if count < 0:
             _refuse(f"has the tensor '{name}' of an impossible shape")
         if kind not in _BITS and kind != _STRING:
             _refuse(f"has the tensor '{name}' of the unknown type {kind}")
         needed = (count * _BITS.get(kind, 0) + 7) // 8
-        if (has_raw and raw != needed) or (not has_raw and count > (texts if kind == _STRING else typed)):
+        if entries:
+            self.outside(name, needed, entries)
+        elif (has_raw and raw != needed) or (not has_raw and count > (texts if kind == _STRING else typed)):
             _refuse(f"has the tensor '{name}' whose shape asks for {count} values, which are not there")
+
+    def elsewhere(self, number: int, wire: int, start: int, end: int, name: str, entries: dict[bytes, bytes]) -> None:
+        """One entry of where a tensor lies, or that it lies elsewhere at all; `entries` gathers keys and values."""
+        if not self.beside and (number == _EXTERNAL or any(self.numbers(wire, start, end))):
+            _refuse(f"keeps the tensor '{name}' in another file: save it as one, with onnx.save(onnx.load(path))")
+        if number == _EXTERNAL:
+            found = {number: bytes(self.data[first:last]) for number, _, first, last in self.split(start, end)}
+            if found.get(1) in (None, *entries) or found.get(1) not in _PLACE:
+                _refuse(f"says twice, or in other words than ONNX's, where the tensor '{name}' lies")
+            entries[found.get(1, b"")] = found.get(2, b"")
+
+    def outside(self, name: str, needed: int, entries: Mapping[bytes, bytes]) -> None:
+        """A tensor that lies in the file beside: in that file, in all its length."""
+        offset, length = (entries.get(key, b"0") for key in (b"offset", b"length"))
+        numbers = offset.isdigit() and length.isdigit() and len(offset) < 16 and len(length) < 16
+        inside = numbers and int(length) == needed and int(offset) + needed <= self.room
+        if entries.get(b"location") != self.beside or not inside:
+            _refuse(f"has the tensor '{name}' in another file, which does not hold it")
 
     def numbers(self, wire: int, first: int, last: int) -> list[int]:
         """Integers of a field: one, or several that are packed."""

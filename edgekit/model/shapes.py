@@ -50,6 +50,23 @@ def _mixed(sizes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(straight + shifted))
 
 
+def fixed_sizes(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
+    """Sizes of the axes beside the batch that the grid asks at the batch's default, that of the defaults first.
+
+    An artifact may be fixed at one of these, since the reference holds answers there. Empty where there is no such
+    axis.
+    """
+    usual = axes["batch"].default if "batch" in axes else None
+    shapes = [{name: size for name, size in shape.items() if name != "batch"} for shape in grid(axes)
+              if shape.get("batch") == usual]  # fmt: skip
+    return tuple(dict(row) for row in dict.fromkeys(tuple(shape.items()) for shape in shapes) if row)
+
+
+def size_text(sizes: Mapping[str, int]) -> str:
+    """Sizes as an option names them: height 320 and width 256 are "320x256"."""
+    return "x".join(str(size) for size in sizes.values())
+
+
 def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
     """Sizes to capture with: 1 is special to torch.export, and equal sizes could be taken for one symbol."""
     return {name: _example(axis, position) for position, (name, axis) in enumerate(axes.items())}

@@ -56,7 +56,7 @@ def judged(
     tolerance = place.tolerance_of(made.precision)
     limit = score_tolerance(tolerance, max(scored, default=0.0))
     images = sample_of(made, place)
-    batches = applicable_batches(recorded.batches, made.axes, images)
+    batches = applicable_batches(recorded.batches, made, images)
     known = [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
     scales = spreads(spec.outputs, known, {})
     if noisy := too_noisy(tolerance, spec.outputs, recorded.noise, scales):
@@ -89,7 +89,10 @@ def judged(
     if made.failures:
         own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in made.failures)
         passed = replace(passed, status="rejected", reasons=(*own, *passed.reasons))
-    return replace(passed, notes=(*notes, *passed.notes))
+    # Where the reference has one, of another size, the evidence says so.
+    own_set = any(batch.name == EVALUATION for batch in recorded.batches)
+    said = [note for note in passed.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
+    return replace(passed, notes=(*notes, *said))
 
 
 def _again(
@@ -115,7 +118,7 @@ def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Referen
         return images, sum(bool(b.sizes) for b in batches)
 
     images, shapes = count(judged_batches)
-    all_images, all_shapes = count(applicable_batches(recorded.batches, made.axes))
+    all_images, all_shapes = count(applicable_batches(recorded.batches, made))
     counts = {"images": images, "all_images": all_images, "shapes": shapes, "all_shapes": all_shapes}
     return fact(Code.SAMPLED, target=made.target, **counts)
 

@@ -16,7 +16,7 @@ from edgekit.target import Place
 def evidence_of(recorded: Reference, made: Manifest, place: Place, measured: Measured) -> Evidence:
     """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
     images = sample_of(made, place)
-    asked = [b for b in applicable_batches(recorded.batches, made.axes, images) if b.name not in measured.failures]
+    asked = [b for b in applicable_batches(recorded.batches, made, images) if b.name not in measured.failures]
     inputs: Counter[str] = Counter()
     answered: Counter[str] = Counter()
     for batch in asked:
@@ -42,12 +42,15 @@ def _kind(batch: Batch) -> str:
 def _not_asked(
     recorded: Reference, made: Manifest, asked: list[Batch], images: int | None, measured: Measured
 ) -> list[str]:
-    whole = applicable_batches(recorded.batches, made.axes)
+    whole = applicable_batches(recorded.batches, made)
     left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in asked)
     found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
     fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
     found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
-    found += [] if any(b.name == PHOTOGRAPHS for b in whole) else ["photographs: it takes no pictures"]
+    lost = [b.name for b in recorded.batches if not b.sizes and b.name not in {taken.name for taken in whole}]
+    found += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
+    pictured = any(b.name == PHOTOGRAPHS for b in recorded.batches)
+    found += [] if pictured else ["photographs: it takes no pictures"]
     unanswered = sum(len(rows) for rows in recorded.info.raw.get("unanswered", {}).values())
     found += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
     found += [] if measured.timed_answers else ["answers of timed runs"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from edgekit import registry
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
@@ -15,6 +17,7 @@ from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.judge.rows import shape_of
 from edgekit.model.folder import model_digest
 from edgekit.model.graph import capture
+from edgekit.model.shapes import size_text
 from edgekit.pipeline import process, worker
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.storage.code import ReachedCode, code_of, distributions_of, joined
@@ -35,6 +38,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         without: Targets whose artifacts do not go in: they were rejected in the artifact itself. It is made anew.
     """
     target, folder = context.targets[name], context.folder(name)
+    _refuse_sizes(context, name, target)
     artifacts = {n: context.folder(n) for n in target.optional_sources if _good(context.folder(n))}
     source = _source(context, target.source)
     code = _code(target)
@@ -90,6 +94,21 @@ def _opened(context: RunContext, source: str) -> dict[str, object]:
     return {"entry": str(folder / made.entry), "dynamic": [n for n, axis in made.axes.items() if axis.dynamic]}
 
 
+def _sizes(context: RunContext, source: str) -> tuple[Mapping[str, int], ...]:
+    """The only sizes that the source takes, where these are not all."""
+    return read_artifact(context.root / source).sizes if source in context.targets else ()
+
+
+def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
+    """A target whose source is fixed at another size than the reference's real inputs have says whether it can be."""
+    if target.takes_fixed or not (sizes := _sizes(context, target.source)):
+        return
+    raise UsageError(
+        f"'{name}' cannot be made of '{target.source}' at {size_text(sizes[0])}: export it in a build where "
+        f"'{target.source}' keeps its sizes open, or leave it out"
+    )
+
+
 def _recorded(options: Mapping[str, OptionValue]) -> dict[str, str]:
     """Options as the manifest holds them: of a folder the digest of what is in it, since its path may be anyone's.
 
@@ -112,6 +131,7 @@ def _exported(answer: Mapping[str, Any]) -> Exported:
         precision=answer["precision"],
         entry=answer["entry"],
         dynamic=tuple(answer["dynamic"]),
+        sizes=tuple(dict(sizes) for sizes in answer["sizes"]),
         notes=tuple(answer["notes"]),
         failures=tuple(answer["failures"]),
         variants=tuple(Variant(**variant) for variant in answer["variants"]),
@@ -131,6 +151,8 @@ def _manifest(
 ) -> Manifest:
     spec = context.spec
     answers, rows = context.recorded.batches[0].outputs, context.recorded.info.row_axes
+    sizes = exported.sizes or _sizes(context, source.name)
+    fixed = sizes[0] if len(sizes) == 1 else {}
     return Manifest(
         name=spec.name,
         target=name,
@@ -142,7 +164,11 @@ def _manifest(
         options=dict(options),
         inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
         outputs=tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
-        axes={n: AxisInfo.of_axis(a, n in exported.dynamic) for n, a in spec.axes.items()},
+        axes={
+            n: AxisInfo.of_axis(replace(a, default=fixed.get(n, a.default)), n in exported.dynamic)
+            for n, a in spec.axes.items()
+        },
+        sizes=tuple(dict(one) for one in sizes),
         notes=(*exported.notes, *spec.notes),
         failures=exported.failures,
         tools=dict(tools),
@@ -180,4 +206,4 @@ def _tools(target: Target, code: ReachedCode) -> dict[str, str]:
     """Versions of what makes the artifact: edgekit, torch, and the libraries that the export imports or needs."""
     needed = (name for need in target.needs for name in distributions_of(need.module))
     named = {name: metadata.version(name).partition("+")[0] for name in ("edgekit", "torch", *needed)}
-    return dict(sorted((named | dict(code.libraries)).items()))
+    return dict(sorted((named | dict(code.libraries) | registry.versions_elsewhere(target)).items()))

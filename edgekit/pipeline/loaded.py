@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,8 +13,10 @@ from edgekit import registry
 from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
+from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
 from edgekit.reference.pictures import in_size
+from edgekit.runtime import buckets
 from edgekit.runtime.protocol import Runtime
 from edgekit.storage.host_errors import as_sentences
 
@@ -61,6 +63,10 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     given = {tensor.name: _prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
     for tensor in manifest.inputs:
         _check_array(manifest, tensor, given[tensor.name], sizes)
+    if not manifest.takes(sizes):
+        known = ", ".join(size_text(each) for each in manifest.sizes)
+        taken = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
+        raise UsageError(f"the inputs are of the size {taken}: '{manifest.name}' takes {known} here")
     return given
 
 
@@ -69,10 +75,19 @@ def _prepared(manifest: Manifest, tensor: TensorInfo, given: Array) -> Array:
     bytes_of_picture = isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape[2:] == (COLOURS,)
     if tensor.kind != "image" or not bytes_of_picture or given.ndim != 3 or not given.size:
         return given
-    height, width = (manifest.axes[d].default if isinstance(d, str) else d for d in tensor.shape[2:])
+    height, width = _size(manifest, tensor.shape[2:], given.shape[:2])
     pixels = in_size(given, height, width, tensor.fit).transpose(2, 0, 1)[None]
     scaled = tensor.low + (tensor.high - tensor.low) * pixels.astype(np.float64) / 255
     return np.ascontiguousarray(scaled, tensor.dtype)
+
+
+def _size(manifest: Manifest, declared: Sequence[int | str], picture: tuple[int, ...]) -> tuple[int, ...]:
+    """The size that a picture gets: of several that an artifact takes that which suits it, else the default one."""
+    names = [d for d in declared if isinstance(d, str)]
+    usual = {name: manifest.axes[name].default for name in names}
+    if len(manifest.sizes) > 1 and len(names) == len(declared):
+        usual = dict(buckets.chosen(manifest.sizes, dict(zip(names, picture, strict=True))))
+    return tuple(usual[d] if isinstance(d, str) else d for d in declared)
 
 
 def _check_array(manifest: Manifest, tensor: TensorInfo, given: object, sizes: dict[str, int]) -> None:

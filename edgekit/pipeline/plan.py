@@ -59,4 +59,4 @@ def made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
 
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
     left_out = asked.not_installed(targets)
-    return tuple(name for name in targets if name not in left_out)
+    return tuple(name for name in targets if name not in left_out and not targets[name].by_name)

@@ -27,7 +27,7 @@ from edgekit.pipeline import process
 from edgekit.pipeline.repeats import Repeats
 from edgekit.pipeline.start_up import start_up
 from edgekit.reference.batches import EVALUATION, Batch, applicable_batches
-from edgekit.reference.store import Reference, read_reference
+from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.target import Job
@@ -135,7 +135,7 @@ def run_artifact(
         answers: dict[str, Array] = {}
         failures: dict[str, str] = {}
         axes = recorded.info.row_axes
-        batches = applicable_batches(recorded.batches, manifest.axes, images)
+        batches = applicable_batches(recorded.batches, manifest, images)
         for number, batch in enumerate(batches):
             progress(0.8 * number / len(batches), f"running {batch.name} in {runtime.device}")
             try:
@@ -150,10 +150,10 @@ def run_artifact(
         if where.timed and not found.failures:
             progress(0.8, "measuring latency")
             eager = functools.partial(load_model, Path(model_folder), trust_build)
-            found = _timed(runtime, recorded, baseline, place, eager, second)
+            found = _timed(runtime, batches, baseline, place, eager, second)
             if not isinstance(runtime, SelfTimed) and timed_seconds() >= SHORT:
                 progress(0.95, "starting it in a fresh process")
-                found = found.model_copy(update={"start_up": _start_up(target, folder, place, recorded, Path(out))})
+                found = found.model_copy(update={"start_up": _start_up(target, folder, place, batches, Path(out))})
         _save({**answers, **second.answers}, Path(out) / ANSWERS)
         counts = {"repeated": second.repeated, "timed_answers": second.timed, "again": second.rows}
         return found.model_copy(update=counts).model_dump(mode="json")
@@ -171,13 +171,13 @@ def _save(answers: Mapping[str, Array], path: Path) -> None:
     path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in answers.items()}))
 
 
-def _one_image(recorded: Reference) -> dict[str, Array]:
-    return next(next((b for b in recorded.batches if b.name == EVALUATION), recorded.batches[0]).rows())
+def _one_image(batches: Sequence[Batch]) -> dict[str, Array]:
+    return next(next((b for b in batches if b.name == EVALUATION), batches[0]).rows())
 
 
-def _start_up(target: str, folder: str, place: str, recorded: Reference, out: Path) -> StartUp:
+def _start_up(target: str, folder: str, place: str, batches: Sequence[Batch], out: Path) -> StartUp:
     row = out / "row.safetensors"
-    _save(_one_image(recorded), row)
+    _save(_one_image(batches), row)
     arguments = {"target": target, "folder": folder, "place": place, "row": str(row)}
     return StartUp.model_validate(process.call(start_up, arguments))
 
@@ -189,7 +189,7 @@ def timed_seconds() -> float:
 
 def _timed(
     runtime: Runtime,
-    recorded: Reference,
+    batches: Sequence[Batch],
     baseline: tuple[str, str] | None,
     place: str,
     model: Callable[[], ModelSpec],
@@ -197,7 +197,7 @@ def _timed(
 ) -> Measured:
     """Time a runtime against its baselines, or let it time itself where a clock here would time the way there too."""
     if isinstance(runtime, SelfTimed):
-        own = runtime.clock(_one_image(recorded), timed_seconds())
+        own = runtime.clock(_one_image(batches), timed_seconds())
         timed = (
             {CANDIDATE: Timing.model_validate(Latency(runtime.device, own.milliseconds).as_record())}
             if own.milliseconds
@@ -212,7 +212,7 @@ def _timed(
         runtimes[name] = source.load(Path(folder), source.place(place))
     runtimes[PYTORCH] = EagerRuntime(model())
     load = _load()
-    times = latency.measure(runtimes, _one_image(recorded), seconds=timed_seconds(), answered=second.timed_answer)
+    times = latency.measure(runtimes, _one_image(batches), seconds=timed_seconds(), answered=second.timed_answer)
     for name, other in runtimes.items():
         if name != CANDIDATE:
             other.close()

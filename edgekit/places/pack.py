@@ -58,10 +58,10 @@ def write_pack(
         UsageError: If the artifacts take inputs of different sizes.
     """
     manifests = {target: read_artifact(path) for target, path in artifacts.items()}
-    axes = {repr(made.axes) for made in manifests.values()}
+    axes = {repr((made.axes, made.sizes)) for made in manifests.values()}
     if len(axes) > 1:
         raise UsageError("the artifacts take inputs of different sizes: pack them one by one with -t")
-    batches = applicable_batches(recorded.batches, next(iter(manifests.values())).axes, images)
+    batches = applicable_batches(recorded.batches, next(iter(manifests.values())), images)
     (folder / "questions").mkdir(parents=True)
     for batch in batches:
         np.savez(folder / "questions" / f"{batch.name}.npz", **batch.inputs)  # type: ignore[arg-type]  # names

@@ -6,10 +6,13 @@ is, and the most sensitive go back to float one by one until the gate holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from edgekit.quantization.evaluator import STRICTER, Quality
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,22 @@ class Kept:
         return (f"no choice holds the gate's limits on samples held back from calibration: {self.quality.broken[0]}",)
 
 
+def given_back(order: Sequence[str], judged: Callable[[tuple[str, ...]], T], passed: Callable[[T], bool]) -> list[T]:
+    """What was judged with the first of some groups in float, one more each time, until one passes; never with all.
+
+    Args:
+        order: The groups, the most sensitive first.
+        judged: Makes a candidate with these groups in float, and says how good it is.
+        passed: Whether that is enough.
+    """
+    rows: list[T] = []
+    for count in range(1, len(order)):
+        rows.append(judged(tuple(order[:count])))
+        if passed(rows[-1]):
+            break
+    return rows
+
+
 def retreat(
     parts: Collection[str],
     judged: Callable[[tuple[str, ...]], Quality],
@@ -69,11 +88,12 @@ def retreat(
             tell(0.1 + 0.4 * number / len(parts), f"only {part} in INT8")
             alone[part] = snr(tuple(sorted(other for other in parts if other != part)))
         order = sorted(alone, key=alone.__getitem__)
-    for count in range(1, len(order)):
-        tell(0.5 + 0.5 * count / len(order), f"in float: {', '.join(sorted(order[:count]))}")
-        floats = tuple(sorted(order[:count]))
-        found[floats] = judged(floats)
-        if found[floats].passed:
-            break
+
+    def tried(floats: tuple[str, ...]) -> Quality:
+        tell(0.5 + 0.5 * len(floats) / len(order), f"in float: {', '.join(sorted(floats))}")
+        found[tuple(sorted(floats))] = quality = judged(tuple(sorted(floats)))
+        return quality
+
+    given_back(order, tried, lambda quality: quality.passed)
     best = max(found, key=lambda floats: (found[floats].passed, found[floats].snr_db))
     return Kept(best, found[best], len(found))

@@ -27,6 +27,7 @@ from edgekit.quantization import observers
 from edgekit.quantization.beside import beside
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Evaluator
+from edgekit.quantization.retreat import given_back
 from edgekit.quantization.trials import Trial, TrialLog, display_name, write_table
 from edgekit.storage.code import code_of
 from edgekit.storage.files import digest_text
@@ -188,12 +189,11 @@ class _Search:
 
     def _retreat(self, way: QuantConfig, order: list[str]) -> list[Trial]:
         """Give the most sensitive groups back to float until the gate holds; one of them where it held before."""
-        rows: list[Trial] = []
-        for count in range(1, len(order)):
-            rows.append(self._judged(way.keeping(*self.floats, *order[:count])))
-            if rows[-1].quality.passed:
-                break
-        return rows
+
+        def judged(floats: tuple[str, ...]) -> Trial:
+            return self._judged(way.keeping(*self.floats, *floats))
+
+        return given_back(order, judged, lambda row: row.quality.passed)
 
     def _judged(self, recipe: QuantConfig) -> Trial:
         if recipe.key in self.tried.rows:

@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgekit.artifact.manifest import AxisInfo
+from edgekit.artifact.manifest import Manifest
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.variations import (
+    BATCH,
     Row,
     batch_of,
     changed_rows,
@@ -58,6 +59,7 @@ class Batch:
         sizes: For a grid batch the sizes of its axes; empty otherwise.
         names: One name a row.
         answered_by: What gave the answers, in words.
+        apart: Whether the rows of a shape are run one at a time.
     """
 
     name: str
@@ -66,11 +68,12 @@ class Batch:
     sizes: Mapping[str, int]
     names: tuple[str, ...]
     answered_by: str = ""
+    apart: bool = False
 
     @property
     def single(self) -> bool:
         """Whether its rows are run one at a time, as an edge device would."""
-        return not self.sizes
+        return not self.sizes or self.apart
 
     @property
     def rows_a_run(self) -> int:
@@ -159,19 +162,15 @@ def stress_batch(spec: ModelSpec) -> Batch:
     return Batch(STRESS, inputs, {}, {}, tuple(names))
 
 
-def applicable_batches(
-    batches: tuple[Batch, ...], axes: Mapping[str, AxisInfo], images: int | None = None
-) -> tuple[Batch, ...]:
+def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int | None = None) -> tuple[Batch, ...]:
     """The batches whose sizes an artifact takes: a fixed axis takes its default only.
 
-    Where only so many evaluation images are asked for, as many of other kinds as SAMPLED says are asked for too, and no
-    shapes of more than SAMPLED_SHAPE images.
+    Where the batch is fixed and other sizes are not the usual ones, the rows of a shape are asked one at a time: single
+    rows are recorded at the usual sizes only. Where only so many evaluation images are asked for, as many of other
+    kinds as SAMPLED says are asked for too, and no shapes of more than SAMPLED_SHAPE images.
     """
-    found = tuple(
-        batch
-        for batch in batches
-        if all(axes[name].dynamic or axes[name].default == size for name, size in batch.sizes.items())
-    )
+    axes = made.axes
+    found = tuple(asked for batch in batches if (asked := _applicable(batch, made)) is not None)
     if images is None:
         return found
     largest = SAMPLED_SHAPE * math.prod(axis.default for axis in axes.values())
@@ -184,6 +183,35 @@ def applicable_batches(
         few[kind] = few.get(kind, 0) + 1
         sample.append(batch.first(images) if kind == EVALUATION else batch.first(SAMPLED.get(kind, len(batch.names))))
     return tuple(sample)
+
+
+def _applicable(batch: Batch, made: Manifest) -> Batch | None:
+    """A batch as it is asked of an artifact; None where the artifact does not take its sizes."""
+    sizes = batch.sizes or _sizes_of(batch, made)
+    others = {name: size for name, size in sizes.items() if name != BATCH}
+    if not all(made.axes[n].dynamic or made.axes[n].default == size for n, size in others.items()):
+        return None
+    if not made.takes(others):
+        return None
+    axis = made.axes.get(BATCH)
+    if not batch.sizes or axis is None or axis.dynamic:
+        return batch
+    open_sizes = made.sizes or any(made.axes[name].dynamic for name in others)
+    rows = bool(batch.outputs) and all(len(array) == len(batch.names) for array in batch.outputs.values())
+    if open_sizes and axis.default == 1 and rows:
+        return replace(batch, sizes={**batch.sizes, BATCH: 1}, apart=True)
+    return batch if axis.default == sizes[BATCH] else None
+
+
+def _sizes_of(batch: Batch, made: Manifest) -> dict[str, int]:
+    """Sizes of the axes beside the batch in a batch of single rows."""
+    shapes = {i.name: batch.inputs[i.name].shape for i in made.inputs if i.name in batch.inputs}
+    return {
+        name: size
+        for i in made.inputs
+        for name, size in zip(i.shape, shapes.get(i.name, ()), strict=False)
+        if isinstance(name, str) and name != BATCH and name in made.axes
+    }
 
 
 def inputs_digest(batches: tuple[Batch, ...]) -> str:

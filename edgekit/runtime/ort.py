@@ -28,14 +28,15 @@ class OrtRuntime:
     Args:
         model: Path of the `.onnx` file.
         settings: Session configuration entries, for example `session.x64quantprecision`.
+        beside: Name of the file in the same folder that holds its weights, where it does not hold them itself.
 
     Raises:
         DependencyError: If not exactly one build of ONNX Runtime is installed.
         ArtifactError: If ONNX Runtime refuses the model.
     """
 
-    def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._session = _open(model, settings or {})
+    def __init__(self, model: Path, settings: Mapping[str, str] | None = None, beside: str = "") -> None:
+        self._session = _open(model, settings or {}, beside)
         self._names = [output.name for output in self._session.get_outputs()]
 
     @property
@@ -93,12 +94,12 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _open(model: Path, settings: Mapping[str, str]) -> onnxruntime.InferenceSession:
+def _open(model: Path, settings: Mapping[str, str], beside: str) -> onnxruntime.InferenceSession:
     require_onnxruntime()
     import onnxruntime
 
     try:
-        check_onnx(model)
+        check_onnx(model, beside)
     except ModelError as error:
         raise ArtifactError(str(error)) from error
     options = onnxruntime.SessionOptions()

@@ -17,7 +17,10 @@ import numpy as np
 
 from edgekit.errors import ExportError
 from edgekit.model import causes
+from edgekit.model.graph import Program, capture
+from edgekit.model.program import load_program
 from edgekit.model.spec import ModelSpec
+from edgekit.target import Job, Option
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
 METADATA = "metadata.json"
 DATE = "creationDate"
 VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version
+SHAPES = Option(
+    name="shapes",
+    default="dynamic",
+    choices=("dynamic", "static"),
+    help="whether batch and size stay open, or are fixed at the example's, which suits the Neural Engine",
+)
 NAME_DIGITS = 16  # of the sha256 of a constant that are its name
 
 
@@ -44,6 +53,11 @@ def converted(spec: ModelSpec, exported: torch.export.ExportedProgram) -> Any:
             return converter.add_exported_program(exported, **names).to_coreai()
         except Exception as error:  # it raises whatever its lowering met
             raise ExportError(f"coreai-torch cannot convert '{spec.name}': {causes.why(error, exported)}") from error
+
+
+def program_of(source: Path, spec: ModelSpec, job: Job) -> Program:
+    """The captured program, or one whose sizes are all fixed where the option asks for it."""
+    return capture(spec, dynamic=False) if job.get(SHAPES) == "static" else load_program(source)
 
 
 def taken_apart(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

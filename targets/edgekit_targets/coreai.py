@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.model.program import load_program
 from edgekit.model.source import load_model
 from edgekit.model.weights import weights_digest
 from edgekit.runtime.coreai import DEVICE, LINUX, SLOW, CoreaiRuntime
@@ -24,8 +23,9 @@ HALF = "weights and arithmetic are fp16; inputs and outputs are fp32"
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.aimodel."""
     spec, half = load_model(job.model), job.get(PRECISION) == "fp16"
+    captured = _coreai.program_of(source, spec, job)
     job.progress(0.1, "decomposing the graph")
-    exported = _coreai.taken_apart(spec, load_program(source).exported)
+    exported = _coreai.taken_apart(spec, captured.exported)
     more = _coreai.described(spec, weights_digest(spec))
     if half:
         job.progress(0.3, "casting to fp16")
@@ -36,7 +36,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.9, "writing the asset")
     _coreai.write(program, out / ENTRY, spec, more)
     return Exported(
-        precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic, notes=(HALF,) if half else ()
+        precision="fp16" if half else "fp32",
+        entry=ENTRY,
+        dynamic=job.dynamic if captured.dynamic else (),
+        notes=(HALF,) if half else (),
     )
 
 
@@ -56,5 +59,5 @@ TARGET = Target(
     places=tuple(Place(name=name, tolerance=FP32, limits={"fp16": FP16}, timed=False) for name in (LINUX, DEVICE)),
     needs=(Need("coreai_torch", "coreai"), Need("coreai_opt", "coreai"), Need("psutil", "coreai")),
     groups=("apple",),
-    options=(PRECISION,),
+    options=(PRECISION, _coreai.SHAPES),
 )

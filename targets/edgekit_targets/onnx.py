@@ -12,6 +12,8 @@ import logging
 import re
 import warnings
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from edgekit.errors import ExportError, UsageError
 from edgekit.model import causes, onnx_file, own_operators
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
+from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
 from edgekit.onnxgraph.constant_names import module_path, name_constants
@@ -40,19 +43,19 @@ LOWEST = 18  # opset in which PyTorch's exporter writes; older ones are converte
 SHAPES = Option(
     name="shapes",
     default="dynamic",
-    choices=("dynamic", "static"),
-    help="whether batch and size stay open, or are fixed at the example's",
+    help="dynamic; static: batch and size fixed at the example's; or another size of the grid, such as 320x256",
 )
 _SYMBOL = re.compile(r"\bs\d+\b")
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program, or an ONNX file that is the model -> model.onnx."""
-    spec, static = load_model(job.model), job.get(SHAPES) == "static"
+    spec, static = load_model(job.model), job.get(SHAPES) != "dynamic"
+    sizes = size_of(spec, job.get(SHAPES))
     file = onnx_file.file_of(spec.module)
     job.progress(0.2, "translating the graph to ONNX")
     if file is None:
-        captured = capture(spec, dynamic=False) if static else load_program(source)
+        captured = capture(_at(spec, sizes), dynamic=False) if static else load_program(source)
         graph = _translate(spec, captured, max(job.get(OPSET), LOWEST))
         _name_axes(graph, spec)
         _name_nodes(graph)
@@ -67,12 +70,37 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if job.get(OPSET) < LOWEST:
         graph = _lowered(graph, spec, job.get(OPSET))
     save.save_graph(graph, out / ENTRY)
-    return Exported(precision="fp32", entry=ENTRY, dynamic=() if static else tuple(spec.axes))
+    return Exported(
+        precision="fp32", entry=ENTRY, dynamic=() if static else tuple(spec.axes), sizes=(sizes,) if sizes else ()
+    )
 
 
 def load(artifact: Path, place: Place) -> Runtime:
     """Run it in ONNX Runtime."""
     return OrtRuntime(artifact / ENTRY)
+
+
+def size_of(spec: ModelSpec, wanted: str) -> Mapping[str, int]:
+    """The sizes that the option names, by axis; none where it names the defaults or leaves them open.
+
+    Raises:
+        UsageError: If the reference holds no answers at them.
+    """
+    if wanted in ("dynamic", "static"):
+        return {}
+    known = {size_text(sizes): sizes for sizes in fixed_sizes(spec.axes)}
+    if wanted not in known:
+        possible = ", ".join(("dynamic", "static", *known))
+        raise UsageError(
+            f"option 'onnx.shapes' cannot be '{wanted}': possible are {possible}, since '{spec.name}' is asked there"
+        )
+    return known[wanted] if wanted != next(iter(known)) else {}
+
+
+def _at(spec: ModelSpec, sizes: Mapping[str, int]) -> ModelSpec:
+    """The model with other default sizes."""
+    axes = {name: replace(axis, default=sizes.get(name, axis.default)) for name, axis in spec.axes.items()}
+    return replace(spec, axes=axes)
 
 
 def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProto:

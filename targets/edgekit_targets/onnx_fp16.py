@@ -34,6 +34,7 @@ TARGET = Target(
     proved_by="ONNX Runtime on the CPU, which computes in fp32 where it has no fp16 kernel",
     not_proved="fp16 arithmetic of a GPU",
     source="onnx",
+    takes_fixed=True,
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP16),),

@@ -42,6 +42,7 @@ TARGET = Target(
     proved_by="OpenVINO's CPU plugin with fp32 arithmetic",
     not_proved="the arithmetic that a plugin chooses by itself (bf16, fp16), GPUs and NPUs",
     source="onnx",
+    takes_fixed=True,
     export=export,
     load=load,
     places=(Place(name=runtime.CPU, tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),

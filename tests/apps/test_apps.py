@@ -233,6 +233,55 @@ def test_a_folder_that_is_no_app_is_refused(platform: str, sentence: str, build:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "targets", "taken"),
+    [
+        (None, (), ["coreml"]),
+        (17, (), ["coreml"]),
+        (26, ("coreml", "coreai"), ["coreml", "coreai"]),
+        (27, (), ["coreai"]),
+        (28, ("coreml",), ["coreml"]),
+    ],
+)
+def test_the_deployment_target_decides_between_core_ai_and_core_ml(
+    version: int | None, targets: tuple[str, ...], taken: list[str], build: Path, tmp_path: Path
+) -> None:
+    app = ios_app(tmp_path)
+    apps.write_assets("ios", build, app, targets, deployment_target=version)
+    index = json.loads((app / "Edgekit/edgekit/toy/bundle.json").read_text())
+    assert [m["manifest"].partition("/")[0] for m in index["models"]] == taken
+    paths = {f["path"] for f in index["files"]}
+    assert ("coreai/model.aimodel/main.mlirb" in paths) == ("coreai" in taken)
+    cases = re.findall(r"case (\w+) = \"(.+)\"", (app / "Edgekit/Toy.swift").read_text())
+    assert cases == [(name, name) for name in taken]
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "targets", "sentence"),
+    [
+        ("ios", None, ("coreai",), "'coreai' alone does not run on the oldest system of such an app: add coreml or"),
+        ("ios", 26, ("coreai",), "or name a higher --deployment-target"),
+        ("ios", 16, (), "the deployment target '16' is too old: the Swift package needs iOS 17 or later"),
+        ("android", 27, (), "a deployment target is a version of iOS"),
+    ],
+)
+def test_an_app_that_its_oldest_system_could_not_run_is_refused(
+    platform: str, version: int | None, targets: tuple[str, ...], sentence: str, build: Path, app: Path, tmp_path: Path
+) -> None:
+    folder = app if platform == "android" else ios_app(tmp_path / "ios")
+    before = snapshot(folder)
+    with pytest.raises(UsageError, match=sentence):
+        apps.write_assets(platform, build, folder, targets, deployment_target=version)
+    assert snapshot(folder) == before
+
+
+def ios_app(folder: Path) -> Path:
+    """A Swift package."""
+    folder.mkdir(exist_ok=True)
+    (folder / "Package.swift").write_text("// swift-tools-version: 5.9\n")
+    return folder
+
+
 def test_a_file_in_the_way_is_refused_before_anything_is_written(build: Path, app: Path) -> None:
     code = app / "src/main/kotlin/edgekit/generated/Toy.kt"
     code.parent.mkdir(parents=True)

@@ -14,10 +14,11 @@ from edgekit.apps.records import Platform, content_digest, content_size
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from tests.apps import toy
+from tests.manifests import resealed
 
 
 def platform(*targets: str) -> Platform:
-    return Platform(targets=targets, require_app=lambda app: None, files=lambda made, app: {})
+    return Platform(targets, targets, (), require_app=lambda app: None, files=lambda made, app: {})
 
 
 ANY = platform("executorch-int8", "executorch", "coreml", "onnx", "torch-mobile")
@@ -92,5 +93,13 @@ def test_what_was_not_verified_is_left_out_with_a_note_or_refused_by_name(own: P
 
 def test_a_build_without_any_artifact_of_the_kind_says_what_to_do(own: Path) -> None:
     shutil.rmtree(own / "coreml")
-    with pytest.raises(ArtifactError, match=r"it has none of coreml.*: run `edgekit export -t mobile`"):
+    with pytest.raises(ArtifactError, match=r"it has none of coreml.*: run `edgekit export -t coreml`"):
         bundle.plan(own, platform("coreml"), ())
+
+
+def test_an_artifact_of_another_size_goes_into_no_app(own: Path) -> None:
+    """Its golden vectors have the default size: a device could not check itself."""
+    resealed(own / "onnx", sizes=({"height": 160, "width": 112},))
+    assert "onnx" not in [model.manifest.target for model in bundle.plan(own, ANY, ()).models]
+    with pytest.raises(ArtifactError, match="takes 160x112, and a device checks itself with pictures of the default"):
+        bundle.plan(own, ANY, ("onnx",))

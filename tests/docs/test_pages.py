@@ -109,5 +109,5 @@ def _parse(words: list[str], line: str) -> None:
 
 def _check_targets(names: list[str], line: str) -> None:
     targets, _ = registry.loadable()
-    known = {*targets, *registry.groups_of(targets), "openvino-example"}
+    known = {*targets, *registry.groups_of(targets), "onnx-json"}
     assert set(names) <= known, line

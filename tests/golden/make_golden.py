@@ -200,9 +200,84 @@ def dump(value: object) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+INDEX: dict[str, object] = {
+    "schema_version": 1,
+    "rule": "pad",
+    "weights": "weights.bin",
+    "inputs": {"images": [None, None, "height", "width"], "query": [None, None]},
+    "outputs": {
+        "relevance": [None, {"axes": ["height", "width"], "steps": [2, 2]}],
+        "mask": [None, {"axes": ["height"], "steps": [1]}, {"axes": ["width"], "steps": [1]}],
+        "score": [None, None],
+    },
+    "buckets": [
+        {"file": "4x4.onnx", "sizes": {"height": 4, "width": 4}},
+        {"file": "4x8.onnx", "sizes": {"height": 4, "width": 8}},
+        {"file": "8x4.onnx", "sizes": {"height": 8, "width": 4}},
+        {"file": "6x6.onnx", "sizes": {"height": 6, "width": 6}},
+    ],
+}
+ASKED = (
+    (4, 4),
+    (2, 2),
+    (3, 4),
+    (4, 5),
+    (5, 4),
+    (5, 5),
+    (4, 8),
+    (8, 4),
+    (6, 6),
+    (8, 8),
+    (12, 3),
+    (3, 12),
+    (7, 9),
+    (9, 7),
+)
+SMALLER = ((4, 4), (2, 2), (2, 4), (4, 6), (6, 2), (6, 6))
+
+
+def buckets() -> dict[str, bytes]:
+    """What the picker of `onnx-buckets` chooses, how it pads a picture, and what it cuts of answers."""
+    made = [(each["sizes"]["height"], each["sizes"]["width"]) for each in INDEX["buckets"]]  # type: ignore[attr-defined]
+    cases: list[dict[str, object]] = []
+    for height, width in ASKED:
+        holding = [size for size in made if size[0] >= height and size[1] >= width]
+        least = min(max(height / size[0], width / size[1]) for size in made)
+        scaled = [size for size in made if max(height / size[0], width / size[1]) == least]
+        best = min(holding, key=lambda size: size[0] * size[1]) if holding else scaled[0]
+        cases.append({"sizes": {"height": height, "width": width}, "file": f"{best[0]}x{best[1]}.onnx"})
+    fitted_cases: list[dict[str, object]] = []
+    for height, width in SMALLER:
+        high, wide = next(size for size in sorted(made, key=math.prod) if size[0] >= height and size[1] >= width)
+        picture = np.arange(height * width).reshape(height, width)
+        padded = np.pad(picture, ((0, high - height), (0, wide - width)), mode="edge")
+        patches = np.arange(high * wide // 4).reshape(high // 2, wide // 2)
+        mask = np.arange(high * wide).reshape(high, wide)
+        fitted_cases.append(
+            {
+                "sizes": {"height": height, "width": width},
+                "file": f"{high}x{wide}.onnx",
+                "images": {"shape": [1, 1, height, width], "values": picture.ravel().tolist()},
+                "padded": {"shape": [1, 1, high, wide], "values": padded.ravel().tolist()},
+                "query": {"shape": [1, 3], "values": [7, 8, 9]},
+                "answers": {
+                    "relevance": {"shape": [1, patches.size], "values": patches.ravel().tolist()},
+                    "mask": {"shape": [1, high, wide], "values": mask.ravel().tolist()},
+                    "score": {"shape": [1, 2], "values": [1, 2]},
+                },
+                "cut": {
+                    "relevance": patches[: height // 2, : width // 2].ravel().tolist(),
+                    "mask": mask[:height, :width].ravel().tolist(),
+                    "score": [1, 2],
+                },
+            }
+        )
+    return {"buckets.json": dump({"format": FORMAT, "index": INDEX, "chosen": cases, "fitted": fitted_cases})}
+
+
 def files() -> dict[str, bytes]:
     """All golden files by name."""
-    return {**query_encoding(), **preprocessing()}
+    return {**query_encoding(), **preprocessing(), **buckets()}
 
 
 if __name__ == "__main__":

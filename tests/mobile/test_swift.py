@@ -38,13 +38,14 @@ def test_sdk_free_files_import_no_device_sdk() -> None:
 
 
 def test_the_privacy_manifest_says_that_nothing_is_collected() -> None:
-    said = plistlib.loads((APPLE / "Sources" / "EdgekitCoreML" / "PrivacyInfo.xcprivacy").read_bytes())
-    assert said == {
+    nothing = {
         "NSPrivacyTracking": False,
         "NSPrivacyTrackingDomains": [],
         "NSPrivacyCollectedDataTypes": [],
         "NSPrivacyAccessedAPITypes": [],
     }
+    for library in ("EdgekitCoreML", "EdgekitCoreAI"):
+        assert plistlib.loads((APPLE / "Sources" / library / "PrivacyInfo.xcprivacy").read_bytes()) == nothing
     assert 'copy("PrivacyInfo.xcprivacy")' in (APPLE / "Package.swift").read_text()
 
 

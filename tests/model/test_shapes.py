@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.model.shapes import BATCHES, between, grid
+from edgekit.model.shapes import BATCHES, between, fixed_sizes, grid, size_text
 from edgekit.model.spec import Axis
 
 IMAGE = {"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)}
@@ -79,3 +79,13 @@ def test_the_grid_meets_the_ends_of_every_axis_and_shapes_between_are_new(axes: 
             met = {shape[name] for shape in shapes}
             assert {axis.default, axis.minimum, axis.maximum // axis.multiple_of * axis.multiple_of} <= met
     assert not [shape for shape in between(axes) if shape in shapes]
+
+
+def test_sizes_that_an_artifact_may_be_fixed_at_are_asked_one_row_at_a_time() -> None:
+    axes = {"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)}
+    found = fixed_sizes(axes)
+    assert [size_text(sizes) for sizes in found[:3]] == ["224x224", "96x96", "512x512"]
+    assert all({"batch": 1, **sizes} in [dict(shape) for shape in grid(axes)] for sizes in found)
+    assert len({size_text(sizes) for sizes in found}) == len(found)
+    assert fixed_sizes({"batch": Axis(1, 1, 8)}) == ()
+    assert [size_text(sizes) for sizes in fixed_sizes({"length": Axis(16, 8, 32)})] == ["16", "8", "32", "17"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from edgekit import apps, report
-from edgekit.apps import sync
+from edgekit.apps import android, sync
 from edgekit.apps.records import content_digest
 from edgekit.model.source import load_model, save_model
 from edgekit.pipeline.outcome import Build
@@ -113,7 +113,7 @@ def test_a_report_that_is_killed_is_never_of_two_builds(kept: Kept) -> None:
 def test_assets_that_are_killed_are_completed_by_the_next_run(kept: Kept, tmp_path: Path) -> None:
     build = toy.build(tmp_path / "toy")
     app = toy.android_app(tmp_path / "app")
-    name, files, _ = apps._planned("android", build, app, (), False, None)
+    name, files, _ = apps._planned(android.PLATFORM, build, app, (), False, None)
     own = {path: path.read_bytes() for path in app.rglob("*") if path.is_file()}
     asked = points(app, lambda: sync.sync(app, name, files), 16, 1000)
     for stop in asked:

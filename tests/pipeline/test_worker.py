@@ -31,8 +31,8 @@ def recorded() -> Reference:
 
 
 def test_a_slow_place_is_asked_a_sample() -> None:
-    assert [len(b.names) for b in applicable_batches(recorded().batches, AXES)] == [20, 9, 1, 3]
-    sample = applicable_batches(recorded().batches, AXES, 8)
+    assert [len(b.names) for b in applicable_batches(recorded().batches, manifest())] == [20, 9, 1, 3]
+    sample = applicable_batches(recorded().batches, manifest(), 8)
     assert [(b.name, len(b.names)) for b in sample] == [(EVALUATION, 8), (STRESS, 9), ("grid-00", 1)]
     assert [len(a) for b in sample[:1] for a in (*b.inputs.values(), *b.outputs.values())] == [8, 8]
 
@@ -61,7 +61,7 @@ def test_a_place_declares_how_many_images_are_judged_there() -> None:
 
 def test_the_verdict_says_how_much_was_judged() -> None:
     made = manifest()
-    said = sampled(made, applicable_batches(recorded().batches, AXES, 8), recorded())
+    said = sampled(made, applicable_batches(recorded().batches, manifest(), 8), recorded())
     assert said.code is Code.SAMPLED
     assert said.details == {"target": "web", "images": 8, "all_images": 20, "shapes": 1, "all_shapes": 2}
     assert str(said) == (
@@ -85,7 +85,7 @@ class Clock:
 def test_a_runtime_that_times_itself_is_asked() -> None:
     clock = Clock()
     assert isinstance(clock, SelfTimed)
-    found = worker._timed(clock, recorded(), None, "cpu", small_model, Repeats({}, {}, ()))
+    found = worker._timed(clock, recorded().batches, None, "cpu", small_model, Repeats({}, {}, ()))
     assert found.notes == ("1 image",)
     timing = found.timings["candidate"]
     assert (timing.device, timing.runs, timing.p50) == ("a phone", 2, 2.0)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from edgekit.artifact.manifest import AxisInfo
+from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import (
@@ -49,8 +50,12 @@ def evaluation(count: int = 5) -> Evaluation:
     return Evaluation({"images": images, "n": np.arange(count)}, tuple(f"image {i}" for i in range(count)))
 
 
-def axes(batch: bool = True, height: bool = True) -> dict[str, AxisInfo]:
-    return {n: AxisInfo.of_axis(a, {"batch": batch, "height": height}[n]) for n, a in spec().axes.items()}
+def made(batch: bool = True, height: bool = True, **changes: Any) -> Manifest:
+    axes = {n: AxisInfo.of_axis(a, {"batch": batch, "height": height}[n]) for n, a in spec().axes.items()}
+    inputs = tuple(TensorInfo.of_input(i) for i in spec().inputs)
+    told = {"name": "m", "target": "t", "precision": "fp32", "entry": "m", "key": "", "model_sha256": "", "files": ()}
+    whole = Manifest.model_validate({**told, "source": {"name": "onnx", "sha256": ""}, "axes": axes, "inputs": inputs})
+    return whole.model_copy(update=changes)
 
 
 def test_a_model_is_asked_real_inputs_strange_inputs_the_grid_and_what_lies_between() -> None:
@@ -151,15 +156,42 @@ def test_the_first_rows_keep_their_names_and_answers() -> None:
 
 @pytest.mark.parametrize(("batch", "height"), [(True, True), (False, True), (True, False), (False, False)])
 def test_a_fixed_axis_is_asked_its_default_only(batch: bool, height: bool) -> None:
-    found = [b.sizes for b in applicable_batches(batches_for(spec(), evaluation()), axes(batch, height)) if b.sizes]
+    found = [b.sizes for b in applicable_batches(batches_for(spec(), evaluation()), made(batch, height)) if b.sizes]
     shapes = [b.sizes for b in batches_for(spec(), evaluation()) if b.sizes]
     wanted = [s for s in shapes if (batch or s["batch"] == 1) and (height or s["height"] == 8)]
     assert found == wanted
     assert len(wanted) < len(shapes) or (batch and height)
 
 
+def test_an_artifact_of_another_size_is_asked_the_rows_of_that_size_one_at_a_time() -> None:
+    asked = [
+        replace(b, outputs={"y": np.arange(len(b.names)) + 0.5}) for b in batches_for(spec(), evaluation()) if b.sizes
+    ]
+    size = next(b.sizes["height"] for b in asked if b.sizes["height"] != 8 and b.sizes["batch"] > 1)
+    fixed = made(
+        False,
+        False,
+        axes={
+            n: a.model_copy(update={"default": size}) if n == "height" else a
+            for n, a in made(False, False).axes.items()
+        },
+    )
+    found = applicable_batches(
+        (*batches_for(spec(), evaluation())[:5], *asked), fixed.model_copy(update={"sizes": ({"height": size},)})
+    )
+    whole = [b for b in asked if b.sizes["height"] == size]
+    assert [b.name for b in found] == [b.name for b in whole]
+    assert {tuple(b.sizes.values()) for b in found} == {(1, size)}
+    assert sum(1 for b in found for _ in b.rows()) == sum(len(b.names) for b in whole) > len(whole)
+    several = made(False, True, sizes=({"height": 8}, {"height": size}))
+    sizes = {b.sizes["height"] for b in applicable_batches(tuple(asked), several)}
+    assert sizes == {8, size}
+    one_thing = tuple(replace(b, outputs={"y": np.zeros(1)}) for b in asked)
+    assert all(len(b.names) == 1 for b in applicable_batches(one_thing, several))
+
+
 def test_a_sample_takes_the_first_images_and_no_large_shape() -> None:
-    found = applicable_batches(batches_for(spec(), evaluation()), axes(), images=2)
+    found = applicable_batches(batches_for(spec(), evaluation()), made(), images=2)
     assert [len(b.names) for b in found if b.name == EVALUATION] == [2]
     assert [b.name for b in found if b.name == STRESS] == [STRESS]
     assert all(b.sizes["batch"] * b.sizes["height"] <= 8 for b in found if b.sizes)

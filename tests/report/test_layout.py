@@ -36,6 +36,13 @@ NARROW = """() => [...document.querySelectorAll('caption:not(.skip)')].filter(e 
 LETTERS = """() => Math.min(...[...document.querySelectorAll('body *')].filter(e =>
   [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())).map(e => parseFloat(getComputedStyle(e).fontSize)))"""
 
+# Numbers of an axis that stand less than a letter apart.
+TOUCHING = """() => [...document.querySelectorAll('svg.chart')].flatMap(svg => {
+  const found = [...svg.querySelectorAll('.tick')].map(e => [e.getBoundingClientRect(), e.textContent])
+    .filter(([box]) => box.width).sort(([a], [b]) => a.left - b.left);
+  return found.slice(1).filter(([box], i) => box.left - found[i][0].right < 5).map(([, text]) => text) })"""
+SHEET = 703  # CSS pixels: the width of A4 within the margins of the stylesheet
+
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
@@ -70,6 +77,9 @@ def test_layout(filled: Any, page: Page) -> None:
         fits(page)
     page.emulate_media(media="print")
     assert page.evaluate("document.querySelector('nav').offsetParent") is None
+    page.set_viewport_size({"width": SHEET, "height": 1000})
+    assert page.locator(".trade .ticks .tick").first.is_visible()
+    assert page.evaluate(TOUCHING) == []
     assert {url for url in asked if not url.startswith("data:")} == {address}
     assert said == []
 
@@ -89,6 +99,7 @@ def fits(page: Page) -> None:
         assert page.evaluate(OVERFLOW) == []
         assert page.evaluate(OVERLAP) == 0
         assert page.evaluate(NARROW) == []
+        assert page.evaluate(TOUCHING) == []
         assert page.evaluate(LETTERS) >= 12
         if width <= CARDS:
             assert page.evaluate(SCROLLS) == []

@@ -17,7 +17,9 @@ from edgekit.testing import QuietListener, small_model
 CHANGE = 2.0  # added to one weight of 128; they spread by 0.15
 
 
-def judged(build: Path, target: str, change: Callable[[Path], None], root: Path) -> TargetOutcome:
+def judged(
+    build: Path, target: str, change: Callable[[Path], None], root: Path, trust_build: bool = False
+) -> TargetOutcome:
     """Copy a build, change the target's artifact, sign it again, and judge it."""
     for part in ("model", "reference", target):
         shutil.copytree(build / part, root / part)
@@ -26,12 +28,12 @@ def judged(build: Path, target: str, change: Callable[[Path], None], root: Path)
         path.unlink()
     change(root / target)
     commit(root / target, manifest)
-    return run.verify(root, QuietListener())[target]
+    return run.verify(root, QuietListener(), trust_build=trust_build)[target]
 
 
-def one_weight(file: Path, dtype: str = "float32") -> None:
+def one_weight(file: Path, dtype: str = "float32", name: str = "hidden.bias") -> None:
     """Change one weight of the small model where it lies in a file: a bias, which no format transposes."""
-    weights = weights_of("hidden.bias").astype(dtype)
+    weights = weights_of(name).astype(dtype)
     data = bytearray(file.read_bytes())
     start = data.find(weights.tobytes())
     assert start >= 0, "the file does not hold the weights as they are"

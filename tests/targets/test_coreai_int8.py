@@ -1,8 +1,15 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import edgekit
+from edgekit import registry
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import UsageError
 from edgekit.testing import TargetContract
+from edgekit.testing.models import SMALL
+from edgekit_targets import _palette
 from tests.targets import tampering
 
 PROGRAM = "model.aimodel/main.mlirb"
@@ -32,3 +39,33 @@ class TestCoreaiInt8(TargetContract):
         )
         assert row.status == "rejected"
         assert row.sentences[0].startswith("coreai-linux: the worker process died")
+
+
+def test_a_palette_at_one_size_is_proved_and_a_changed_value_of_its_table_is_rejected(tmp_path: Path) -> None:
+    if missing := registry.missing(registry.find("coreai-int8")):
+        pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
+    options = {"coreai-int8": {"weights": "palette8", "shapes": "static"}}
+    build = edgekit.export(SMALL, targets=["coreai-int8"], output=tmp_path, options=options, progress="none")
+    made = read_artifact(build["coreai-int8"].path)
+    assert [verdict.status for verdict in made.verdicts] == ["verified", "not verified here"]
+    assert [name for name, axis in made.axes.items() if axis.dynamic] == []
+    assert "indices of 8 bits" in made.notes[0]
+    values = _palette.table(tampering.weights_of("hidden.weight").reshape(128, 32)[:32], 256)
+
+    def spoil(folder: Path) -> None:
+        path = folder / PROGRAM
+        data = path.read_bytes()
+        assert data.count(values.tobytes()) == 1
+        path.write_bytes(data.replace(values.tobytes(), (values * np.float32(1.5)).tobytes()))
+
+    row = tampering.judged(build.path, "coreai-int8", spoil, tmp_path / "spoilt" / "small")
+    assert row.status == "rejected"
+    assert row.sentences[0].startswith("coreai-linux: ")
+
+
+def test_a_palette_of_unknown_size_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="palette5"):
+        edgekit.export(
+            SMALL, targets=["coreai-int8"], output=tmp_path, options={"coreai-int8": {"weights": "palette5"}}
+        )
+    assert list(tmp_path.iterdir()) == []

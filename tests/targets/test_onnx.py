@@ -11,6 +11,8 @@ import edgekit
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.testing import SMALL, TargetContract, small_model
+from edgekit_targets import onnx as onnx_target
+from tests.targets import tampering
 
 
 class TestOnnx(TargetContract):
@@ -31,6 +33,37 @@ def test_fixed_shapes_in_an_old_opset_are_judged_as_they_are(tmp_path: Path) -> 
     assert sizes == [1, 3, 96, 96, 1, 16]
     with edgekit.load(build["onnx"].path) as loaded, pytest.raises(UsageError, match="must be 1"):
         loaded.run(small_model().random(0, {"batch": 2}))
+
+
+def test_another_fixed_size_is_asked_what_the_reference_has_there(tmp_path: Path) -> None:
+    """Random and real inputs of that size, one at a time; what is made of it has that size too, or is refused."""
+    options = {"onnx": {"shapes": "160x112"}}
+    targets = ["onnx", "onnx-fp16", "onnx-int8-dynamic"]
+    build = edgekit.export(SMALL, targets=targets, options=options, output=tmp_path, progress="none")
+    assert [build[name].status for name in targets] == ["verified", "verified", "failed"], build["onnx"].sentences
+    assert "cannot be made of 'onnx' at 160x112" in build["onnx-int8-dynamic"].error
+    for name in targets[:2]:
+        made = read_artifact(build[name].path)
+        assert made.static
+        assert made.sizes == ({"height": 160, "width": 112},)
+        assert [made.axes[axis].default for axis in ("batch", "height", "width")] == [1, 160, 112]
+        assert {tuple(sizes.values()) for sizes in made.proof} == {(1, 160, 112)}
+        evidence = made.verdicts[0].evidence
+        assert evidence is not None
+        assert (evidence.inputs["grid"], evidence.inputs["real"], evidence.inputs.get("evaluation")) == (9, 9, None)
+        assert evidence.repeated >= 18
+        assert any("inputs, which have another size" in text for text in evidence.not_asked)
+    with edgekit.load(build["onnx"].path) as loaded:
+        assert loaded.run(small_model().random(0, {"height": 160, "width": 112}))["relevance"].shape == (1, 70)
+        with pytest.raises(UsageError, match="axis 'height' of 'small' must be 160"):
+            loaded.run(small_model().random(0))
+
+    def change(folder: Path) -> None:
+        tampering.one_weight(folder / "model.onnx")
+
+    assert tampering.judged(build["onnx"].path.parent, "onnx", change, tmp_path / "wrong").status == "rejected"
+    with pytest.raises(UsageError, match="cannot be '320x256': possible are dynamic, static, 96x96, 160x160, 112x112"):
+        onnx_target.size_of(small_model(), "320x256")
 
 
 OLD_ANSWER = """

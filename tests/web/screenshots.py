@@ -23,6 +23,7 @@ OUT = Path(__file__).parents[2] / "web" / "docs"
 WIDEST, QUALITY = 1200, 72
 WIDE = {"viewport": {"width": 1200, "height": 860}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+NARROW = {"viewport": {"width": 320, "height": 700}}
 CAMERA = """navigator.mediaDevices.getUserMedia = async () => { const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [640, 480];
   const picture = new Image(); picture.src = document.querySelectorAll("#strip img")[2].src;
@@ -37,9 +38,15 @@ def nothing(page: Page) -> None:
 
 def camera(page: Page) -> None:
     page.evaluate(CAMERA)
-    page.click("#take-photo")
-    page.locator("#camera[open]").wait_for()
-    page.wait_for_function("() => document.querySelector('#camera video').videoWidth > 0")
+    page.fill("#query", "circle")
+    page.click("#start-camera")
+    page.locator("#live-rate", has_text="frames/s").wait_for()
+
+
+def precisions(page: Page) -> None:
+    page.click("#measure-precisions")
+    page.locator("#panel-message", has_text="Fastest here").wait_for()
+    page.locator("#precisions summary").click()
 
 
 def not_found(page: Page) -> None:
@@ -69,11 +76,12 @@ def printed(page: Page) -> None:
 
 @dataclass(frozen=True)
 class View:
-    """One picture: how the browser is set, what is done first, and whether the whole page is shown."""
+    """One picture: how the browser is set, what is done first, and whether the whole page or a part of it is shown."""
 
     options: dict[str, Any]
     act: Callable[[Page], None] = nothing
     whole: bool = False
+    at: str = ""
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -82,12 +90,17 @@ PAGE = {
     "desktop-dark": View(WIDE, more={"color_scheme": "dark"}),
     "phone": View(PHONE),
     "phone-dark": View(PHONE, more={"color_scheme": "dark"}),
-    "narrow": View({"viewport": {"width": 320, "height": 700}}),
+    "narrow": View(NARROW),
     "tokens": View(WIDE, tokens),
     "compare": View(WIDE, compare),
     "words": View(WIDE, words),
     "nothing-found": View(WIDE, not_found),
     "camera": View(WIDE, camera),
+    "camera-phone": View(PHONE, camera),
+    "camera-dark": View(WIDE, camera, more={"color_scheme": "dark"}),
+    "precisions": View(WIDE, precisions, at="#device-panel"),
+    "precisions-narrow": View(NARROW, precisions, at="#precisions"),
+    "precisions-dark": View(WIDE, precisions, at="#device-panel", more={"color_scheme": "dark"}),
     "forced-colours": View(WIDE, more={"forced_colors": "active"}),
 }
 REPORT = {
@@ -122,7 +135,8 @@ def _take(browser: Browser, url: str, name: str, view: View, ready: str) -> None
     page.mouse.move(0, 0)
     page.evaluate("() => scrollTo(0, 0)")
     page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
-    picture = Image.open(io.BytesIO(page.screenshot(full_page=view.whole))).convert("RGB")
+    shot = page.locator(view.at).screenshot() if view.at else page.screenshot(full_page=view.whole)
+    picture = Image.open(io.BytesIO(shot)).convert("RGB")
     context.close()
     if picture.width > WIDEST:
         picture = picture.resize((WIDEST, round(picture.height * WIDEST / picture.width)))

@@ -1,6 +1,7 @@
 """The same page in other engines: Firefox, and WebKitGTK, which lacks what Safari lacks (JSPI, WebGPU, shared memory).
 
-They are started as by a user, without a driver: a script that this test adds to the page sends back what it shows.
+They are started as by a user, without a driver: a script that this test adds to the page sends back what it shows, and
+what the library's `runner.run` answers there to a picture, which is compared with what ONNX Runtime answers.
 """
 
 from __future__ import annotations
@@ -10,33 +11,51 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from edgekit.arrcoc import queries
+from edgekit.runtime.ort import OrtRuntime
 from edgekit.serving import static
+from edgekit_targets.web import PATHS
 
 PATIENCE = 120  # seconds until an engine must have sent its report
 
 REPORT = """
 const text = (id) => document.querySelector(id).textContent;
-const send = (found) => fetch("./report?" + encodeURIComponent(JSON.stringify(found)));
+// What a user's page does: load the bundle, run it on a file and on a canvas.
+const run = async () => {
+  const { load } = await import("./edgekit.js");
+  const runner = await load("./", { device: "wasm", dtype: "q8" });
+  const image = await (await fetch("./samples/001.png")).blob();
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [224, 224];
+  canvas.getContext("2d").drawImage(await createImageBitmap(image), 0, 0);
+  const query = "large blue star";
+  const [file, drawn] = await runner.run([{ image, query }, { image: canvas, query }]);
+  const { device, dtype } = runner.info;
+  await runner.dispose();
+  return { device, dtype, file: [...file.relevance], drawn: [...drawn.relevance], indices: [...file.indices] };
+};
+const send = (found) => fetch("./report", { method: "POST", body: JSON.stringify(found) });
 const watch = setInterval(() => {
   const notice = document.querySelector("#notice");
   if (!text("#savings").includes("%") && notice.hidden) return;
   clearInterval(watch);
-  void send({
-    status: text("#status-text"), saved: text("#savings"), notice: notice.hidden ? "" : notice.textContent,
+  void run().catch((error) => ({ error: String(error) })).then((answer) => send({
+    answer, status: text("#status-text"), saved: text("#savings"), notice: notice.hidden ? "" : notice.textContent,
     passed: document.querySelectorAll('#self-test [data-pass="true"]').length,
     fallbacks: [...document.querySelectorAll("#fallbacks li")].map((li) => li.textContent),
     facts: text("#backend-info"), jspi: "Suspending" in WebAssembly, shared: typeof SharedArrayBuffer !== "undefined",
     agent: navigator.userAgent,
-  });
+  }));
 }, 200);
 addEventListener("error", (event) => void send({ error: event.message }));
 addEventListener("unhandledrejection", (event) => void send({ error: String(event.reason) }));
@@ -58,18 +77,19 @@ class Listener:
             names = frozenset({static.LOCAL})
 
             def do_GET(self) -> None:  # noqa: N802 - the library's name
-                path, _, query = self.path.partition("?")
-                if path == "/report":
-                    listener.report = json.loads(unquote(query))
-                    listener.arrived.set()
-                    self._send(b"", "text/plain")
-                elif path == "/":
+                path = self.path.partition("?")[0]
+                if path == "/":
                     page = (bundle / "index.html").read_bytes()
                     self._send(page.replace(b"</body>", b'<script src="./report.js"></script></body>'), "text/html")
                 elif path == "/report.js":
                     self._send(REPORT.encode(), "text/javascript")
                 else:
                     super().do_GET()
+
+            def do_POST(self) -> None:  # noqa: N802 - the library's name
+                listener.report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                listener.arrived.set()
+                self._send(b"", "text/plain")
 
             def _send(self, data: bytes, kind: str) -> None:
                 self.send_response(HTTPStatus.OK)
@@ -113,6 +133,18 @@ def ask(bundle: Path, command: list[str], home: Path, path: str = "") -> dict[st
     return listener.report
 
 
+def check_answer(bundle: Path, answer: dict[str, Any]) -> None:
+    """Compare what `runner.run` gave with what ONNX Runtime gives for the same pixels."""
+    pixels = np.asarray(Image.open(bundle / "samples" / "001.png").convert("RGB"), np.float32)
+    query = queries.vocabulary().encode("large blue star").vector
+    with closing(OrtRuntime(bundle / PATHS["q8"])) as runtime:
+        right = runtime.run({"images": pixels.transpose(2, 0, 1)[None] / np.float32(255), "queries": query[None]})
+    assert (answer.get("device"), answer.get("dtype")) == ("wasm", "q8"), answer
+    np.testing.assert_allclose(answer["file"], right["relevance"][0], atol=1e-4)
+    np.testing.assert_allclose(answer["drawn"], right["relevance"][0], atol=1e-4)
+    assert sorted(answer["indices"]) == sorted(right["indices"][0].tolist())
+
+
 def firefox(home: Path) -> list[str]:
     found = shutil.which("firefox-esr") or shutil.which("firefox")
     if not found:
@@ -133,6 +165,7 @@ def test_firefox_runs_the_page(bundle: Path, tmp_path: Path) -> None:
     assert "Firefox" in report["agent"]
     assert report["status"].startswith("WASM · int8 · ")
     assert (report["passed"], report["fallbacks"]) == (2, [])
+    check_answer(bundle, report["answer"])
 
 
 def test_firefox_without_a_gpu_says_so(bundle: Path, tmp_path: Path) -> None:
@@ -149,3 +182,4 @@ def test_webkit_runs_the_page_without_what_it_lacks(bundle: Path, tmp_path: Path
     assert not report["jspi"]
     assert report["status"].startswith("WASM · int8 · ")
     assert (report["passed"], report["fallbacks"]) == (2, [])
+    check_answer(bundle, report["answer"])

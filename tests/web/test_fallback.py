@@ -10,10 +10,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from edgekit.runtime import browser as chromium
 from tests.web.driving import RUN, load, no_workers, prefix_worker, replace, serve
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 WRONG_KERNEL = """
 const make = GPUDevice.prototype.createShaderModule;
@@ -27,6 +28,23 @@ def test_fp16_without_shader_f16_falls_back_and_says_so(library: Page) -> None:
     info = load(library, device="webgpu", dtype="fp16")
     assert (info["device"], info["dtype"]) == ("webgpu", "fp32")
     assert "shader-f16" in info["fallbacks"][0]["reason"]
+
+
+def test_webnn_is_used_after_its_self_test_or_says_why_not(browser: Browser, library: Page, url: str) -> None:
+    info = load(library, device="webnn")
+    assert info["device"] == "wasm"
+    assert [(f["device"], f["reason"]) for f in info["fallbacks"]] == [("webnn", "this browser has no WebNN")]
+    flags = [*chromium.QUIET, "--enable-features=WebMachineLearningNeuralNetwork"]
+    own = browser.browser_type.launch(executable_path=chromium.find_chromium() or None, args=flags)
+    page = own.new_page()
+    page.goto(url + "manifest.json")
+    info = load(page, device="webnn")
+    own.close()
+    assert info["selfTest"]["pass"]
+    if info["device"] != "webnn":  # Debian's build has the interface, and gives no context
+        assert info["device"] == "wasm"
+        assert info["fallbacks"][0]["device"] == "webnn"
+        assert "WebNN gives no context (" in info["fallbacks"][0]["reason"]
 
 
 def test_a_damaged_model_is_refused_and_fp32_is_used(library: Page) -> None:

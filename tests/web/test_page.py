@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 DEVICES = pytest.mark.parametrize("device", [DESKTOP, PHONE], ids=["desktop", "phone"])
+LEVELS = {"wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"}
 STALL = 50  # ms of work in one task of the main thread
 SLOW = 2  # how much slower than itself a shared machine may be
 
@@ -40,6 +41,14 @@ def focused(page: Page) -> str:
 
 def settled(page: Page) -> None:
     page.locator("#offline", has_text="offline").wait_for()
+
+
+def violations(page: Page) -> list[Any]:
+    """What axe finds at A and AA, or serious; the page has axe already."""
+    found: list[Any] = page.evaluate(
+        "() => axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.tags, v.nodes[0].html]))"
+    )
+    return [v for v in found if v[0] in ("serious", "critical") or LEVELS & set(v[2])]
 
 
 @DEVICES
@@ -211,11 +220,7 @@ def test_no_violation_of_accessibility_at_a_and_aa(open_page: Opener, device: di
     page.locator("#words summary").click()
     page.locator("#word-kinds button").first.wait_for()
     page.add_script_tag(path=str(AXE))
-    found = page.evaluate(
-        "() => axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.tags, v.nodes[0].html]))"
-    )
-    levels = {"wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"}
-    assert [v for v in found if v[0] in ("serious", "critical") or levels & set(v[2])] == []
+    assert violations(page) == []
 
 
 def test_ten_quick_queries_never_show_a_stale_answer(open_page: Opener) -> None:
@@ -290,18 +295,3 @@ def test_a_damaged_bundle_gets_a_sentence(open_page: Opener, url: str) -> None:
     page.route("**/*.onnx", lambda route: route.fulfill(body=b"<html>", content_type="text/html"))
     page.goto(url)
     page.locator("#notice", has_text="answered with an HTML page instead").wait_for()
-
-
-def test_the_camera_takes_a_picture(open_page: Opener, url: str) -> None:
-    page = open_page("manifest.json", permissions=["camera"], **DESKTOP)
-    page.context.add_init_script(
-        """navigator.mediaDevices.getUserMedia = async () => { const canvas = document.createElement("canvas");
-          const draw = () => { canvas.getContext("2d").fillRect(0, 0, 300, 150); requestAnimationFrame(draw); }; draw();
-          return canvas.captureStream(); };"""
-    )
-    page.goto(url)
-    ready(page)
-    page.click("#take-photo")
-    page.get_by_role("button", name="Take picture").click()
-    page.locator('.tile[aria-pressed="true"]').wait_for(state="detached")
-    assert page.locator("#notice").is_hidden()

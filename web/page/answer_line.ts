@@ -4,10 +4,11 @@ import { element } from "./dom";
 
 const line = element("#answer-line", HTMLElement);
 
-/** Show the sentence of a result. */
-export function showAnswerLine(result: ScoreMap, query: string, threshold: number | null): void {
+/** Show the sentence of a result, and return it. */
+export function showAnswerLine(result: ScoreMap, query: string, threshold: number | null): string {
   line.toggleAttribute("data-absent", result.present === false);
   line.textContent = answerSentence(result, query, threshold);
+  return line.textContent;
 }
 
 /** Show nothing, or why there is no result. */

@@ -45,6 +45,11 @@ export class AnswerPanel {
     this.onlayer(drawn[0]?.[1].layer);
   }
 
+  /** Whether a picture is shown, or kept to be compared with. */
+  shows(picture: ImageBitmap): boolean {
+    return [...this.kept.values(), ...this.last.values()].some((one) => one.picture === picture);
+  }
+
   private section(name: string, { content, layer }: Shown, several: boolean): HTMLElement {
     const section = createElement("section", [createElement("h3", name), ...content], { "aria-label": name });
     if (layer && several) {

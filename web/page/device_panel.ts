@@ -1,15 +1,16 @@
 /** DevicePanel: device and precision in use, self-test results, fallbacks and speed. */
-import { type BenchReport, type Info, type Manifest, type Runner, type SelfTestReport, capabilities } from "../src/index";
+import { type Info, type Manifest, type Runner, type SelfTestReport, capabilities } from "../src/index";
 import { createElement, element, fillDescriptionList } from "./dom";
 
-export const DISPLAY_NAMES: Readonly<Record<string, string>> = { wasm: "WASM", webgpu: "WebGPU", q8: "int8", fp16: "fp16", fp32: "fp32" };
+export const DISPLAY_NAMES: Readonly<Record<string, string>> = { wasm: "WASM", webgpu: "WebGPU", webnn: "WebNN", q8: "int8", fp16: "fp16", fp32: "fp32" };
 
 /** Disable the devices that this browser does not support, with the reason. */
 export async function disableUnsupportedDevices(manifest: Manifest | undefined): Promise<void> {
-  const { gpu, jspi } = await capabilities();
+  const { gpu, jspi, webnn } = await capabilities(true, true);
   const asyncify = manifest?.files.some((f) => f.path.includes("asyncify")) ?? false;
   if (!gpu) disable("device", "webgpu", "This browser provides no GPU adapter");
-  else if (!jspi && !asyncify) disable("device", "webgpu", "This browser does not support JavaScript promise integration (JSPI)");
+  if (webnn) disable("device", "webnn", `${webnn.charAt(0).toUpperCase()}${webnn.slice(1)}`);
+  if (gpu && !jspi && !asyncify) disable("device", "webgpu", "This browser does not support JavaScript promise integration (JSPI)");
 }
 
 /** Show the size of each precision, and disable those that the bundle does not have. */
@@ -68,13 +69,13 @@ export function showInfo(runner: Runner): void {
     ...info.fallbacks.map((f) => createElement("li", `${DISPLAY_NAMES[f.device] ?? f.device} ${DISPLAY_NAMES[f.dtype] ?? f.dtype} was not used: ${f.reason}.`)),
   );
   if (info.selfTest) showSelfTest(info.selfTest);
-  for (const id of ["test-again", "measure-speed", "clear-cache"]) element(`#${id}`, HTMLButtonElement).disabled = false;
+  for (const id of ["test-again", "measure-precisions", "clear-cache"]) element(`#${id}`, HTMLButtonElement).disabled = false;
 }
 
 function deviceName({ device, threads, adapter }: Info): string {
   if (device === "wasm") return `WebAssembly, ${String(threads)} ${threads === 1 ? "thread" : "threads"}`;
   const named = adapter ? [adapter.vendor, adapter.architecture || adapter.description].filter(Boolean).join(" ") : "";
-  return `WebGPU${named ? `, ${named}` : ""}`;
+  return device === "webnn" ? "WebNN; what it lacks, on WebAssembly" : `WebGPU${named ? `, ${named}` : ""}`;
 }
 
 export function showSelfTest(report: SelfTestReport): void {
@@ -85,14 +86,6 @@ export function showSelfTest(report: SelfTestReport): void {
     return row;
   });
   element("#self-test tbody", HTMLElement).replaceChildren(...rows);
-}
-
-export function showBench(report: BenchReport): void {
-  const ms = (value: number): string => value.toFixed(1);
-  showMessage(
-    `${DISPLAY_NAMES[report.device] ?? report.device} ${DISPLAY_NAMES[report.dtype] ?? report.dtype}: median ${ms(report.p50)} ms, ` +
-    `95th percentile ${ms(report.p95)} ms, ${String(report.runs)} runs`,
-  );
 }
 
 /** Show a message below the buttons of the panel. */

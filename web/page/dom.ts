@@ -20,6 +20,19 @@ export function createElement<K extends keyof HTMLElementTagNameMap>(
   return created;
 }
 
+/** Create an element of SVG with a text or children. */
+export function createSvg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  attributes: Readonly<Record<string, string>>,
+  content: string | readonly Node[] = "",
+): SVGElementTagNameMap[K] {
+  const created = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  if (typeof content === "string") created.textContent = content;
+  else created.append(...content);
+  return created;
+}
+
 /** The 2D context of a canvas. @throws Error if the browser provides none. */
 export function context2d(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
   const context = canvas.getContext("2d");

@@ -1,6 +1,5 @@
-/** ImagePicker: the sample pictures, and those that the user opens, drops, pastes or photographs. */
+/** ImagePicker: the sample pictures, and pictures and videos that the user opens, drops or pastes. */
 import { ImageError, decode } from "../src/index";
-import { takePhoto } from "./camera";
 import { element, createElement } from "./dom";
 
 /** One sample, as samples.json lists it. */
@@ -28,6 +27,7 @@ export class ImagePicker {
 
   constructor(
     private readonly onchosen: (chosen: ChosenImage) => void,
+    private readonly onvideo: (file: File) => void,
     private readonly onerror: (error: unknown) => void,
   ) {
     element("#open", HTMLButtonElement).addEventListener("click", () => {
@@ -35,13 +35,8 @@ export class ImagePicker {
     });
     this.file.addEventListener("change", () => {
       const [first] = this.file.files ?? [];
-      if (first) void this.loadImage(first, first.name);
+      if (first) this.loadFile(first);
       this.file.value = "";
-    });
-    element("#take-photo", HTMLButtonElement).addEventListener("click", () => {
-      takePhoto().then((photo) => {
-        if (photo) void this.loadImage(photo, "the photograph");
-      }, this.onerror);
     });
     this.listen();
   }
@@ -74,12 +69,27 @@ export class ImagePicker {
       const picture = await decode(await file, MAX_SIDE, name);
       if (load !== this.latestLoad) return;
       const chosen = sample ? sampleName(sample) : "";
-      for (const tile of this.strip.querySelectorAll("[data-sample]")) {
-        tile.setAttribute("aria-pressed", String(tile.getAttribute("data-sample") === chosen));
-      }
+      this.mark(chosen);
       this.onchosen({ picture, sample: chosen, query: sample?.query ?? "" });
     } catch (error) {
       if (load === this.latestLoad) this.onerror(error);
+    }
+  }
+
+  /** Choose none of the samples: something else is shown. */
+  leave(): void {
+    this.latestLoad++;
+    this.mark("");
+  }
+
+  private loadFile(file: File): void {
+    if (file.type.startsWith("video/")) this.onvideo(file);
+    else void this.loadImage(file, file.name);
+  }
+
+  private mark(chosen: string): void {
+    for (const tile of this.strip.querySelectorAll("[data-sample]")) {
+      tile.setAttribute("aria-pressed", String(tile.getAttribute("data-sample") === chosen));
     }
   }
 
@@ -96,7 +106,7 @@ export class ImagePicker {
       event.preventDefault();
       delete body.dataset.drop;
       const [file] = event.dataTransfer?.files ?? [];
-      if (file) void this.loadImage(file, file.name);
+      if (file) this.loadFile(file);
       else this.onerror(new ImageError("the dropped item is not a file: save the picture first, then drop the file"));
     });
     addEventListener("paste", (event) => {

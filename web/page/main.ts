@@ -1,9 +1,7 @@
 /** Main: connects the query field, the image picker, the runners and the views, and holds the state of the page. */
-import { Bundle, EdgekitError, type Runner, bench, clearCache } from "../src/index";
+import { Bundle, EdgekitError, type Runner, clearCache } from "../src/index";
 import { runtimeFiles } from "../src/session";
-import { clearAnswerLine, showAnswerLine } from "./answer_line";
-import { bestPlace } from "./answer_words";
-import { AnswerPanel } from "./answer_panel";
+import { AnswerView } from "./answer_view";
 import { Comparison } from "./comparison";
 import { checkRadio, onButton, onChoice } from "./controls";
 import {
@@ -13,60 +11,68 @@ import {
   disableUnsupportedDevices,
   setRunningStatus,
   setStatus,
-  showBench,
   showInfo,
   showMessage,
   showSelfTest,
 } from "./device_panel";
 import { element } from "./dom";
 import { type ChosenImage, ImagePicker } from "./image_picker";
+import { LiveBar } from "./live_bar";
+import { LivePicture } from "./live_picture";
 import type { View } from "./map_renderer";
-import { MapView } from "./map_view";
 import { keepOffline, loadedUrls } from "./offline";
+import { showPrecisions } from "./precision_panel";
+import { measurePrecisions } from "./precisions";
 import { describePage, needsQuery, takesPicture } from "./purpose";
 import { QueryField } from "./query_field";
-import { ResultPanel } from "./result_panel";
 import { type InferenceResult, RunnerSlot } from "./runner_slot";
 import { shareLink } from "./share";
 import { formatUrlState, parseUrlState } from "./url_state";
 
 const BASE = new URL("./", location.href.split(/[?#]/)[0]).href;
-const LEGENDS: Readonly<Record<View, string>> = {
-  heat: "1; selection outlined",
-  focus: "low relevance darkened",
-  tokens: "one dot per token of a patch",
-  picture: "the original picture",
-};
-
 /** Opened once: its manifest is fetched once. */
 const bundle = Bundle.open(BASE);
 let state = parseUrlState(location.search);
 let picture: ImageBitmap | undefined;
-let shown: InferenceResult | undefined;
 /** The query that was asked last; undefined where it cannot be answered. */
 let asked: string | undefined;
 /** The options of the runner in use: the switches return to them when another choice fails to load. */
 let runningChoice: Pick<typeof state, "device" | "dtype"> | undefined;
 
 const notice = element("#notice", HTMLElement);
-const mapViews = [new MapView(element("#map-a", HTMLElement), selectPatch), new MapView(element("#map-b", HTMLElement), selectPatch)] as const;
-const answerPanel = new AnswerPanel((layer) => { mapViews[0].showLayer(layer); });
-const resultPanel = new ResultPanel(selectPatch);
+const view = new AnswerView();
 const queryField = new QueryField((query) => {
   updateState({ query });
   submitQuery();
 }, (text) => {
-  mapViews[0].stale = text !== shown?.request.query;
+  view.map.stale = text !== view.shown?.request.query;
 });
-const slot = createSlot(mapViews[0]);
-const comparison = new Comparison(bundle, mapViews[1], showError);
-const imagePicker = new ImagePicker(onImage, showError);
+const slot = new RunnerSlot(bundle, {
+  onload: onLoaded,
+  onprogress: (share, text) => {
+    view.map.setProgress(share);
+    if (share !== undefined) setStatus(text, "loading");
+  },
+  onresult: onResult,
+  onerror: showError,
+});
+const comparison = new Comparison(bundle, view.maps[1], showError);
+const imagePicker = new ImagePicker(onImage, (file) => { live.startVideo(file, file.name).catch(showError); }, showError);
+const liveBar = new LiveBar(() => { live.stop(); });
+const live = new LivePicture({
+  onframe: showFrame,
+  onrate: (rate) => { liveBar.showRate(rate); },
+  onstart: onLiveStart,
+  onstop: onLiveStop,
+  onerror: showError,
+  shows: (frame) => picture === frame || view.shows(frame),
+});
 
 void start();
 
 async function start(): Promise<void> {
   for (const group of ["view", "device", "dtype", "compare"] as const) checkRadio(group, state[group]);
-  applyView();
+  view.setView(state.view);
   addListeners();
   const requestedQuery = state.query;
   const loaded = reload();
@@ -85,18 +91,6 @@ async function start(): Promise<void> {
   await loaded;
   await disableUnsupportedDevices(slot.runner?.bundle.manifest);
   updateComparison();
-}
-
-function createSlot(mapView: MapView): RunnerSlot {
-  return new RunnerSlot(bundle, {
-    onload: onLoaded,
-    onprogress: (share, text) => {
-      mapView.setProgress(share);
-      if (share !== undefined) setStatus(text, "loading");
-    },
-    onresult: onResult,
-    onerror: showError,
-  });
 }
 
 /** Load the chosen device and precision into the first slot. */
@@ -132,9 +126,11 @@ function onLoaded(runner: Runner): void {
 
 function onImage(chosen: ChosenImage): void {
   hideError();
+  live.stop();
   picture = chosen.picture;
-  clearResult();
-  mapViews[0].showPicture(chosen.picture);
+  asked = undefined;
+  view.clear();
+  view.map.showPicture(chosen.picture);
   comparison.showPicture(chosen.picture);
   const query = chosen.query || queryField.text;
   queryField.text = query;
@@ -142,11 +138,47 @@ function onImage(chosen: ChosenImage): void {
   submitQuery();
 }
 
-/** Show nothing of an earlier query or picture. */
-function clearResult(): void {
-  shown = asked = undefined;
-  clearAnswerLine();
-  selectPatch(undefined);
+function onLiveStart(): void {
+  hideError();
+  imagePicker.leave();
+  asked = undefined;
+  view.clear();
+  updateState({ sample: "" });
+  if (state.compare) endComparison();
+  liveBar.show();
+}
+
+/** The frame that is shown becomes the picture. */
+function onLiveStop(): void {
+  liveBar.hide();
+  slot.clearRequests();
+  picture = view.map.shownPicture;
+  if (picture) comparison.showPicture(picture);
+  if (view.shown && slot.runner) view.describe(view.shown, slot.runner);
+  else submitQuery();
+}
+
+/** Show a frame with its answer, or alone where there is none. */
+async function showFrame(frame: ImageBitmap): Promise<boolean> {
+  const query = answerableQuery();
+  picture = frame;
+  if (query === undefined) {
+    view.shown = undefined;
+    view.map.showFrame(frame);
+    return false;
+  }
+  asked = query;
+  slot.submit({ image: frame, query });
+  await slot.idle();
+  return view.shown?.request.image === frame;
+}
+
+/** What the model can be asked now: undefined where it cannot; "" for a model without queries. */
+function answerableQuery(): string | undefined {
+  const { runner } = slot;
+  if (!runner?.encoder) return runner && !needsQuery(runner.bundle) && takesPicture(runner.bundle) ? "" : undefined;
+  const query = queryField.text;
+  return query !== "" && runner.encoder.unknown(query).length === 0 ? query : undefined;
 }
 
 function submitQuery(): void {
@@ -165,70 +197,46 @@ function submitQuery(): void {
 
 /** A query without an answer: the map of an earlier one must not stand under it. */
 function showNoAnswer(reason: string): void {
-  clearResult();
-  clearAnswerLine(reason);
+  asked = undefined;
+  view.clear(reason);
   slot.clearRequests();
-  if (picture) mapViews[0].showPicture(picture);
+  if (picture && !live.on) view.map.showPicture(picture);
   comparison.clear();
-  resultPanel.clear();
+  view.clearNumbers();
 }
 
 function onResult(inference: InferenceResult): void {
-  const { request, result } = inference;
+  const { request } = inference;
   const { runner } = slot;
   if (request.image !== picture || request.query !== asked || !runner) return;
   hideError();
-  shown = inference;
-  if (result.relevance.length === 0) {
-    showAnswer(inference, runner);
+  if (live.on) {
+    const said = view.showFrame(inference, runner);
+    if (said !== undefined) liveBar.say(said);
     return;
   }
-  showAnswerLine(result, request.query, runner.threshold);
-  const where = result.present === false ? "nothing like this here" : `most relevant at the ${bestPlace(result)}`;
-  mapViews[0].showResult(result, `Relevance map for “${request.query}”: ${where}`);
-  element("#patch-count", HTMLElement).textContent = `, ${String(result.rows)} rows of ${String(result.columns)}`;
-  afterNextFrame(() => {
-    if (shown === inference) resultPanel.show(result, request.image);
-  });
-  if (runner.info.fallbacks.length > element("#fallbacks", HTMLElement).childElementCount) showInfo(runner);
-  setRunningStatus(runner.info, result.inference);
-  mapViews[0].setCaption(state.compare ? backendLabel(runner.info, result.inference) : "");
+  view.show(inference, runner);
+  view.map.setCaption(state.compare ? backendLabel(runner.info, inference.result.inference) : "");
   comparison.showFirst(inference, runner.info);
 }
 
-/** The answer of a model without scores of patches: no map, but its outputs. */
-function showAnswer({ request, result }: InferenceResult, runner: Runner): void {
-  answerPanel.show(result, runner.bundle.manifest, request.image, runner.fittingSize(request.image));
-  mapViews[0].canvas.setAttribute("aria-label", "The picture");
-  setRunningStatus(runner.info, result.inference);
-}
-
-/** After the next frame, so that the map is painted first and no task of the main thread is long. */
-function afterNextFrame(action: () => void): void {
-  requestAnimationFrame(() => setTimeout(action));
-}
-
 function updateComparison(): void {
+  if (state.compare) live.stop();
   comparison.choose(state.compare as "" | "fp32", state.device);
-  if (state.compare === "") mapViews[0].setCaption("");
+  if (state.compare === "") view.map.setCaption("");
   else submitQuery();
 }
 
-function selectPatch(patch: number | undefined): void {
-  for (const view of mapViews) view.setCursor(patch);
-  resultPanel.showPatch(patch, mapViews.some(({ canvas }) => canvas === document.activeElement));
-}
-
-function applyView(): void {
-  for (const view of mapViews) view.setView(state.view);
-  element("#legend", HTMLElement).textContent = LEGENDS[state.view];
-  element("#colormap", HTMLElement).hidden = state.view !== "heat";
+function endComparison(): void {
+  updateState({ compare: "" });
+  checkRadio("compare", "");
+  updateComparison();
 }
 
 function addListeners(): void {
   onChoice("views", (value) => {
     updateState({ view: value as View });
-    applyView();
+    view.setView(state.view);
   });
   onChoice("device", (value) => {
     updateState({ device: value as "auto" });
@@ -243,26 +251,28 @@ function addListeners(): void {
     updateState({ compare: value });
     updateComparison();
   });
+  element("#start-camera", HTMLButtonElement).addEventListener("click", () => { live.toggleCamera().catch(showError); });
   onButton("test-again", async () => {
     const report = await slot.runner?.selfTest();
     if (report) showSelfTest(report);
   }, showError);
-  onButton("measure-speed", measureSpeed, showError);
+  onButton("measure-precisions", measure, showError);
   onButton("clear-cache", async () => {
     const count = await clearCache(await bundle);
     showMessage(`${String(count)} stored ${count === 1 ? "model" : "models"} removed. The next visit downloads the model again.`);
   }, showError);
   onButton("share", async () => { showMessage(await shareLink(state.sample === "")); }, showError);
-  element("button", HTMLButtonElement, notice).addEventListener("click", () => {
-    notice.hidden = true;
-  });
+  element("button", HTMLButtonElement, notice).addEventListener("click", () => { notice.hidden = true; });
 }
 
-async function measureSpeed(): Promise<void> {
+async function measure(): Promise<void> {
+  live.stop();
   const { runner } = slot;
-  if (!runner || !picture) return;
-  const query = shown?.request.query ?? runner.encoder?.words[0];
-  showBench(await bench(runner, { image: picture, ...(query ? { query } : {}) }));
+  const image = picture;
+  if (!runner || !image) return;
+  const query = view.shown?.request.query ?? runner.encoder?.words[0];
+  const input = { image, size: runner.fittingSize(image), ...(query ? { query } : {}) };
+  showMessage(showPrecisions(await measurePrecisions(runner.bundle, input, state.device, showMessage)));
 }
 
 function updateState(change: Partial<typeof state>): void {

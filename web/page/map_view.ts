@@ -39,21 +39,39 @@ export class MapView {
     this.picture = picture;
     this.map = this.shown = this.layer = undefined;
     this.stale = false;
-    this.canvas.setAttribute("aria-label", this.emptyLabel);
+    this.label = this.emptyLabel;
+    this.draw();
+  }
+
+  /** Show a frame of a live picture at once, with its own map where it has one. */
+  showFrame(frame: ImageBitmap, result?: Result): void {
+    cancelAnimationFrame(this.fading);
+    if (!result) this.label = this.emptyLabel;
+    this.picture = frame;
+    this.map = result && mapOf(result);
+    this.shown = result?.relevance;
+    this.layer = undefined;
+    this.stale = false;
     this.draw();
   }
 
   /** Show a result; the map fades from the previous one. */
-  showResult(result: Result, label: string): void {
+  showResult(result: Result): void {
     const from = this.shown;
-    const top = result.present === false ? new Int32Array() : result.indices; // nothing found: nothing is outlined
-    this.map = { rows: result.rows, columns: result.columns, relevance: result.relevance, budgets: result.budgets, top };
+    this.map = mapOf(result);
     this.stale = false;
-    this.canvas.setAttribute("aria-label", label);
     cancelAnimationFrame(this.fading);
     const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
     if (reducedMotion || from?.length !== result.relevance.length) this.setRelevance(result.relevance);
     else this.fade(from, result.relevance, performance.now());
+  }
+
+  get shownPicture(): ImageBitmap | undefined {
+    return this.picture;
+  }
+
+  set label(text: string) {
+    this.canvas.setAttribute("aria-label", text);
   }
 
   /** Draw something else than a map over the picture. */
@@ -170,4 +188,8 @@ export class MapView {
     const inside = column >= 0 && row >= 0 && column < this.map.columns && row < this.map.rows;
     return inside ? row * this.map.columns + column : undefined;
   }
+}
+
+function mapOf({ rows, columns, relevance, budgets, indices, present }: Result): RelevanceMap {
+  return { rows, columns, relevance, budgets, top: present === false ? new Int32Array() : indices }; // nothing found: nothing is outlined
 }

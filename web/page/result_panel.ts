@@ -34,6 +34,10 @@ export class ResultPanel {
     }
   }
 
+  shows(picture: ImageBitmap): boolean {
+    return this.picture === picture;
+  }
+
   show(result: Result, picture: ImageBitmap): void {
     this.result = result;
     this.picture = picture;

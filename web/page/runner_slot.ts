@@ -28,6 +28,7 @@ export class RunnerSlot {
   private latest: InferenceRequest | undefined;
   private waiting: InferenceRequest | undefined;
   private busy = false;
+  private onidle: (() => void)[] = [];
 
   constructor(
     private readonly bundle: Promise<Bundle>,
@@ -49,6 +50,7 @@ export class RunnerSlot {
       const runner = await load(await this.bundle, {
         device,
         dtype,
+        selfTest: "after",
         signal: control.signal,
         progress_callback: (event) => {
           if (event.status === "progress_total") this.hooks.onprogress(event.progress / 100, progressText(event.loaded, event.total));
@@ -75,6 +77,14 @@ export class RunnerSlot {
     this.runNext();
   }
 
+  /** Settles when no request runs or waits for the runner. */
+  idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.onidle.push(resolve);
+      this.tellIdle();
+    });
+  }
+
   /** Drop the requests. */
   clearRequests(): void {
     this.waiting = this.latest = undefined;
@@ -95,7 +105,13 @@ export class RunnerSlot {
     void this.execute(request, runner).finally(() => {
       this.busy = false;
       this.runNext();
+      this.tellIdle();
     });
+  }
+
+  private tellIdle(): void {
+    if (this.busy || (this.waiting && this.runner)) return;
+    for (const resolve of this.onidle.splice(0)) resolve();
   }
 
   private async execute(request: InferenceRequest, runner: Runner): Promise<void> {

@@ -13,7 +13,7 @@ export interface PageState {
 
 const VALUES: Readonly<Record<string, readonly string[]>> = {
   view: ["heat", "focus", "tokens", "picture"],
-  device: ["auto", "webgpu", "wasm"],
+  device: ["auto", "webgpu", "webnn", "wasm"],
   dtype: ["auto", "fp32", "fp16", "q8"],
   compare: ["", "fp32", "fp16", "q8"],
 };

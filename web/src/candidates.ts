@@ -5,7 +5,7 @@
  * tried in a worker of its own: WebGPU before WASM, the requested precision before fp32, multi-threaded before
  * single-threaded.
  */
-import { type Capabilities, threadCount } from "./device.js";
+import { type Capabilities, NO_JSPI, threadCount } from "./device.js";
 import { BackendError, UsageError } from "./errors.js";
 import { DTYPES, type Dtype } from "./manifest.js";
 import type { Build, Device } from "./protocol.js";
@@ -33,7 +33,7 @@ export interface CandidateOrder {
   readonly unavailable: readonly Unavailable[];
 }
 
-const DEVICES = ["auto", "webgpu", "wasm"] as const;
+const DEVICES = ["auto", "webgpu", "webnn", "wasm"] as const;
 
 /** @throws UsageError for an unknown device or dtype, with the possible values. */
 export function checkOptions(device: string, dtype: string): void {
@@ -48,6 +48,7 @@ export function checkOptions(device: string, dtype: string): void {
 /** The device of the first candidate, known before the manifest is. @throws BackendError without WebAssembly. */
 export function firstDevice(device: DeviceOption, capabilities: Capabilities, asyncify = false): Device {
   if (!capabilities.wasm) throw new BackendError("this browser has no WebAssembly: it is disabled, or the browser is too old");
+  if (device === "webnn") return capabilities.webnn === "" ? "webnn" : "wasm";
   if (device === "wasm" || !capabilities.gpu || !(capabilities.jspi || asyncify)) return "wasm";
   // A software adapter is far slower than WASM; it is for tests, which request it by name.
   return device === "webgpu" || !capabilities.gpu.software ? "webgpu" : "wasm";
@@ -72,7 +73,11 @@ export function orderCandidates(
   }
   const unavailable: Unavailable[] = [];
   const candidates: Candidate[] = [];
-  if (firstDevice(device, capabilities, asyncify) === "webgpu") {
+  if (device === "webnn") {
+    const reason = capabilities.webnn ?? "this browser has no WebNN";
+    if (reason) unavailable.push({ device, dtype, code: "BACKEND", reason });
+    else for (const d of precisionOrder(dtype === "auto" ? "fp32" : dtype, available)) candidates.push({ device, dtype: d, build: "jspi", threads: 1 });
+  } else if (firstDevice(device, capabilities, asyncify) === "webgpu") {
     const build = capabilities.jspi ? "jspi" : "asyncify";
     const f16 = capabilities.gpu?.f16 ?? false;
     if (dtype === "fp16" && !f16) {
@@ -83,7 +88,7 @@ export function orderCandidates(
     }
   } else if (device === "webgpu") {
     const reason = capabilities.gpu
-      ? "this browser does not support JavaScript promise integration (JSPI)"
+      ? NO_JSPI
       : "this browser provides no GPU adapter";
     unavailable.push(noWebgpu(dtype, reason));
   }

@@ -1,4 +1,9 @@
 /** Device: what this browser supports, found out without starting a backend. */
+import { firstLine } from "./errors.js";
+
+/** Why neither WebGPU nor WebNN can be used. */
+export const NO_JSPI = "this browser does not support JavaScript promise integration (JSPI)";
+
 export interface Capabilities {
   readonly wasm: boolean;
   /** JavaScript promise integration, which the WebGPU build of the runtime needs. */
@@ -7,6 +12,8 @@ export interface Capabilities {
   readonly shared: boolean;
   readonly cores: number;
   readonly gpu: Gpu | null;
+  /** Why WebNN cannot be used; empty where it can, undefined where it was not asked for. */
+  readonly webnn?: string;
 }
 
 export interface Gpu {
@@ -19,7 +26,7 @@ export interface Gpu {
 const ADAPTER_TIMEOUT = 2000; // ms: a GPU process that hangs must not block the page
 const MAX_THREADS = 4; // more threads hardly speed up batch 1, and need memory
 
-export async function capabilities(askGpu = true): Promise<Capabilities> {
+export async function capabilities(askGpu = true, askWebnn = false): Promise<Capabilities> {
   return {
     wasm: typeof WebAssembly === "object",
     jspi: typeof WebAssembly === "object" && "Suspending" in WebAssembly,
@@ -27,6 +34,7 @@ export async function capabilities(askGpu = true): Promise<Capabilities> {
     shared: typeof SharedArrayBuffer !== "undefined" && globalThis.crossOriginIsolated,
     cores: inBrowser()?.hardwareConcurrency || 1,
     gpu: askGpu ? await gpu() : null,
+    ...(askWebnn ? { webnn: await refusedWebnn() } : {}),
   };
 }
 
@@ -48,6 +56,16 @@ async function gpu(): Promise<Gpu | null> {
     f16: adapter.features.has("shader-f16"),
     software: (info?.isFallbackAdapter ?? false) || /swiftshader|llvmpipe|lavapipe|basic render/.test(named),
   };
+}
+
+/** Why there is no WebNN here; empty where there is. */
+async function refusedWebnn(): Promise<string> {
+  const api = (inBrowser() as { readonly ml?: { readonly createContext: () => Promise<unknown> } } | undefined)?.ml;
+  if (!api) return "this browser has no WebNN";
+  if (!("Suspending" in WebAssembly)) return NO_JSPI;
+  const timeout = new Promise<string>((resolve) => setTimeout(resolve, ADAPTER_TIMEOUT, "WebNN does not answer"));
+  const context = api.createContext().then(() => "", (error: unknown) => `WebNN gives no context (${firstLine(error)})`);
+  return Promise.race([context, timeout]);
 }
 
 /** What the browser says of itself; Node 20 has none. */

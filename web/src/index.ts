@@ -2,6 +2,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** @edgekit/web: runs a bundle of `edgekit export -t web` in the browser, in a worker, after a self-test on the user's device. */
 export { type BenchOptions, type BenchReport, bench } from "./bench.js";
+export { type Bucket, Buckets, type Part } from "./buckets.js";
 export { Bundle } from "./bundle.js";
 export { clearCache, isCached, preload } from "./cache.js";
 export { type Capabilities, capabilities } from "./device.js";
@@ -15,5 +16,6 @@ export { type ImageSource, type ImageTensor, decode } from "./preprocessing.js";
 export type { DeviceOption, DtypeOption } from "./candidates.js";
 export type { ProgressCallback, ProgressEvent } from "./progress.js";
 export { type EncodedQuery, QueryEncoder } from "./query_encoder.js";
-export { type Info, type Result, type RunInput, type RunOptions, Runner, load } from "./runner.js";
+export { type Info, type Result, type RunOptions, Runner, load } from "./runner.js";
+export type { RunInput } from "./run_input.js";
 export type { NamedOutput, RawTensor } from "./protocol.js";

@@ -5,7 +5,9 @@
  * without an error. Its WASM is loaded by URL too, so that the browser's code cache can store it.
  */
 import type * as Ort from "onnxruntime-web";
+import { type OnBytes, sentBytes } from "./download.js";
 import { AssetError, BackendError, ShapeError, firstLine } from "./errors.js";
+import type { Tensor } from "./manifest.js";
 import type { Adapter, Build, Device, RawTensor, Started } from "./protocol.js";
 
 /** The files of each build, below `ort/`. */
@@ -55,12 +57,14 @@ interface Events {
   /** The runtime's WASM has arrived. */
   readonly onarrived: () => void;
   /** So many bytes of it have. */
-  readonly ondata: (loaded: number, fromCache: boolean) => void;
+  readonly ondata: OnBytes;
   readonly onlost: (reason: string) => void;
 }
 
 export class Session {
   private session: Ort.InferenceSession | undefined;
+  /** The model of a device without dynamic shapes, and the sizes in which its session has it. */
+  private unsized: { readonly model: Uint8Array; readonly inputs: readonly Pick<Tensor, "name" | "shape">[]; readonly sizes: string } | undefined;
 
   private constructor(
     private readonly ort: typeof Ort,
@@ -101,12 +105,30 @@ export class Session {
   }
 
   /** @throws BackendError if the runtime refuses the model. */
-  async open(model: Uint8Array): Promise<void> {
+  async open(model: Uint8Array, inputs: readonly Pick<Tensor, "name" | "shape">[]): Promise<void> {
+    if (this.device === "webnn") this.unsized = { model, inputs, sizes: "" }; // opened in the sizes of each run
+    else await this.openSized(model);
+  }
+
+  private async openSized(model: Uint8Array, sizes: Readonly<Record<string, number>> = {}): Promise<void> {
     try {
-      this.session = await this.create(model);
+      this.session = await this.create(model, sizes);
     } catch (error) {
       throw new BackendError(`the ${this.device} backend cannot open the model (${firstLine(error)})`);
     }
+  }
+
+  /** WebNN has no dynamic shapes: open the model in the sizes of these inputs, unless it is. */
+  private async fit(raw: Readonly<Record<string, RawTensor>>): Promise<void> {
+    if (!this.unsized) return;
+    const { model, inputs } = this.unsized;
+    const named = inputs.flatMap(({ name, shape }) => shape.flatMap((axis, i) => (typeof axis === "string" ? [[axis, raw[name]?.shape[i] ?? 1] as const] : [])));
+    const sizes = JSON.stringify(named);
+    if (sizes === this.unsized.sizes) return;
+    const before = this.unsized.sizes ? this.session : undefined;
+    await this.openSized(model, Object.fromEntries(named));
+    this.unsized = { ...this.unsized, sizes };
+    await before?.release();
   }
 
   /**
@@ -115,6 +137,7 @@ export class Session {
    * @throws ShapeError for a wrong or missing input, BackendError if the run fails.
    */
   async run(inputs: Readonly<Record<string, RawTensor>>): Promise<Record<string, RawTensor>> {
+    await this.fit(inputs);
     if (!this.session) throw new BackendError("no model is open in the runtime");
     const feeds: Record<string, Ort.Tensor> = {};
     for (const name of this.session.inputNames) {
@@ -135,8 +158,8 @@ export class Session {
     return this.session?.release() ?? Promise.resolve();
   }
 
-  private create(model: Uint8Array): Promise<Ort.InferenceSession> {
-    return this.ort.InferenceSession.create(model, { executionProviders: [this.device], logSeverityLevel: 3 });
+  private create(model: Uint8Array, freeDimensionOverrides: Readonly<Record<string, number>> = {}): Promise<Ort.InferenceSession> {
+    return this.ort.InferenceSession.create(model, { executionProviders: [this.device], logSeverityLevel: 3, freeDimensionOverrides });
   }
 
   private tensor(name: string, raw: RawTensor): Ort.Tensor {
@@ -178,10 +201,11 @@ function prefetch(glue: string, wasm: string, { onarrived, ondata }: Events): vo
 }
 
 /** Count the bytes of a copy: the runtime gets the response itself, so that the browser may keep its compiled code. */
-async function countBytes({ body }: Response, ondata: Events["ondata"]): Promise<void> {
+async function countBytes(response: Response, ondata: Events["ondata"]): Promise<void> {
   let loaded = 0;
-  const reader = body?.getReader();
-  for (let part = await reader?.read(); part?.value; part = await reader?.read()) ondata((loaded += part.value.length), false);
+  const sent = sentBytes(response);
+  const reader = response.body?.getReader();
+  for (let part = await reader?.read(); part?.value; part = await reader?.read()) ondata((loaded += part.value.length), false, sent);
 }
 
 async function importRuntime(url: string): Promise<typeof Ort> {

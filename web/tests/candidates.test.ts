@@ -21,6 +21,16 @@ test.each([
   expect(tried.slice(0, expected.length).filter((r) => expected.includes(r as never))).toEqual(expected);
 });
 
+test("WebNN is used where it was chosen and the browser has it; else its reason is told", () => {
+  const has = { ...gpu, webnn: "" };
+  expect(names(orderCandidates("webnn", "auto", has, all))).toEqual(["webnn fp32 1", "webnn fp16 1", "wasm q8 1", "wasm fp32 1"]);
+  expect(names(orderCandidates("auto", "auto", has, all)).filter((name) => name.startsWith("webnn"))).toEqual([]);
+  const refused = orderCandidates("webnn", "fp16", { ...gpu, webnn: "no context" }, all);
+  expect(names(refused)).toEqual(["wasm fp16 1", "wasm fp32 1"]);
+  expect(refused.unavailable).toEqual([{ device: "webnn", dtype: "fp16", code: "BACKEND", reason: "no context" }]);
+  expect([firstDevice("webnn", has), firstDevice("webnn", { ...gpu, webnn: "no context" })]).toEqual(["webnn", "wasm"]);
+});
+
 test("asyncify brings WebGPU to browsers without JSPI, in bundles that have it", () => {
   const has = { ...gpu, jspi: false };
   expect(orderCandidates("auto", "fp32", has, ["fp32"]).candidates.map((r) => r.build)).toEqual(["wasm"]);
@@ -58,7 +68,7 @@ test("a wrong result excludes the precision, a failed start the backend", () => 
 });
 
 test("unknown names are refused with the possible ones", () => {
-  expect(() => { checkOptions("gpu", "auto"); }).toThrow('unknown device "gpu": possible values are "auto", "webgpu", "wasm"');
+  expect(() => { checkOptions("gpu", "auto"); }).toThrow('unknown device "gpu": possible values are "auto", "webgpu", "webnn", "wasm"');
   expect(() => { checkOptions("auto", "int8"); }).toThrow('"fp32", "fp16", "q8"');
   expect(() => orderCandidates("wasm", "q8", plain, ["fp32"])).toThrow('no model for the dtype "q8": possible values are "auto", "fp32"');
   expect(() => firstDevice("auto", { ...plain, wasm: false })).toThrow("no WebAssembly");

@@ -1,5 +1,5 @@
 from edgekit.testing import TargetContract
 
 
-class TestOpenvino(TargetContract):
-    name = "openvino-example"
+class TestOnnxJson(TargetContract):
+    name = "onnx-json"

@@ -1,5 +1,6 @@
 import CoreGraphics
 import Edgekit
+import EdgekitCoreAI
 import EdgekitCoreML
 import Foundation
 import UIKit
@@ -14,7 +15,7 @@ final class Search: ObservableObject {
     @Published private(set) var result: URL?
 
     private var bundle: ModelBundle?
-    private var runner: CoreMLRunner?
+    private var runner: (any Runner)?
     private var picture: Picture?
 
     /// Open the bundle and the chosen model; the first start of an app version verifies every hash.
@@ -23,7 +24,7 @@ final class Search: ObservableObject {
             let bundle = try self.bundle ?? ArrCocTiny.open()
             if self.bundle == nil { try await Task.detached { try bundle.verify() }.value }
             self.bundle = bundle
-            let runner = try await CoreMLRunner(bundle, target.rawValue)
+            let runner = try await opened(bundle)
             self.runner = runner
             status = "\(target.rawValue) is ready on \(runner.device)"
         }
@@ -41,7 +42,7 @@ final class Search: ObservableObject {
         await trying {
             guard let query = try bundle.encoder()?.encode(words) else { throw EdgekitError("the bundle has no vocabulary for queries") }
             let start = ContinuousClock.now
-            let answer = try runner.answer(picture, query: query.vector, k: 1)
+            let answer = try await runner.answer(picture, query: query.vector, k: 1)
             let spent = ContinuousClock.now - start
             shown = try heat(picture, answer)
             let best = Int(answer.indices[0])
@@ -55,9 +56,9 @@ final class Search: ObservableObject {
     func check() async {
         guard let bundle, let runner else { return }
         await trying {
-            let cases = try runner.selfTest(bundle)
+            let cases = try await runner.selfTest(bundle)
             guard let first = try bundle.golden().first else { throw EdgekitError("the bundle has no golden vectors") }
-            let timing = try Bench().time(runner, runner.model.inputs(first.picture, query: first.query))
+            let timing = try await Bench().time(runner, runner.model.inputs(first.picture, query: first.query))
             let system = UIDevice.current
             let found = DeviceResult(
                 bundle: bundle, runner: runner, cases: cases, timing: timing, place: "ios",
@@ -69,6 +70,15 @@ final class Search: ObservableObject {
             result = file
             status = "\(cases.first { !$0.passed }?.reason ?? "verified"). Median \(timing.p50) ms."
         }
+    }
+
+    /// The chosen model in the runtime that its target needs.
+    private func opened(_ bundle: ModelBundle) async throws -> any Runner {
+        guard target.rawValue.hasPrefix("coreai") else { return try await CoreMLRunner(bundle, target.rawValue) }
+        #if canImport(CoreAI)
+        if #available(iOS 27.0, *) { return try await CoreAIRunner(bundle, target.rawValue) }
+        #endif
+        throw EdgekitError("'\(target.rawValue)' needs Core AI, which begins with iOS 27: choose a Core ML model")
     }
 
     private func trying(_ work: () async throws -> Void) async {

@@ -44,16 +44,16 @@ public struct Bench: Sendable {
     public init() {}
 
     /// Measure a runner, without preprocessing.
-    public func time(_ runner: any Runner, _ inputs: [String: Tensor]) throws -> Timing {
+    public func time(_ runner: any Runner, _ inputs: [String: Tensor]) async throws -> Timing {
         let clock = ContinuousClock()
         let started = clock.now
-        for _ in 0..<warmUps where elapsed(clock, started) < maxSeconds / 4 { _ = try runner.run(inputs) }
+        for _ in 0..<warmUps where elapsed(clock, started) < maxSeconds / 4 { _ = try await runner.run(inputs) }
         var times: [Double] = []
         let timed = clock.now
         while times.count < runs || elapsed(clock, timed) < seconds {
             if elapsed(clock, started) > maxSeconds && times.count >= 3 { break }
             let start = clock.now
-            _ = try runner.run(inputs)
+            _ = try await runner.run(inputs)
             times.append(1000 * elapsed(clock, start))
         }
         return Timing(device: runner.device, milliseconds: times)

@@ -6,7 +6,7 @@ public protocol Runner {
     var device: String { get }
 
     /// Run one batch: inputs and outputs by name. Outputs that the model does not compute are absent.
-    func run(_ inputs: [String: Tensor]) throws -> [String: Tensor]
+    func run(_ inputs: [String: Tensor]) async throws -> [String: Tensor]
 }
 
 extension Model {
@@ -35,8 +35,8 @@ extension Model {
 extension Runner {
     /// Run the model on one picture and query. Token budgets and top-K that the model does not compute are computed here (the
     /// Neural Engine does not run top-K).
-    public func answer(_ picture: Picture, query: [Float], k: Int) throws -> Answer {
-        let outputs = try run(model.inputs(picture, query: query))
+    public func answer(_ picture: Picture, query: [Float], k: Int) async throws -> Answer {
+        let outputs = try await run(model.inputs(picture, query: query))
         guard let scores = model.manifest.output("scores"), let relevance = outputs[scores.name]?.floats else {
             throw EdgekitError("the model '\(model.manifest.name)' has no scores output: use Runner.run")
         }
@@ -52,10 +52,12 @@ extension Runner {
     }
 
     /// Run every golden case on this device.
-    public func selfTest(_ bundle: ModelBundle) throws -> [CaseReport] {
-        try bundle.golden().map { one in
-            let answered = try answer(one.picture, query: one.query, k: one.expected.indices.count)
-            return one.evaluate(answered, limit: model.maxAbs)
+    public func selfTest(_ bundle: ModelBundle) async throws -> [CaseReport] {
+        var reports: [CaseReport] = []
+        for one in try bundle.golden() {
+            let answered = try await answer(one.picture, query: one.query, k: one.expected.indices.count)
+            reports.append(one.evaluate(answered, limit: model.maxAbs))
         }
+        return reports
     }
 }

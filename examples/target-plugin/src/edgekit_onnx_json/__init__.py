@@ -1,0 +1,1 @@
+"""A target of edgekit in a package of its own: an ONNX graph as JSON."""

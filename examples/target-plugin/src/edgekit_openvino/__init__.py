@@ -1,1 +1,0 @@
-"""A target of edgekit in a package of its own: OpenVINO's intermediate representation."""
