@@ -75,19 +75,31 @@ class UNetResized(UNet):
         return torch.sigmoid(self.leave(self.back1(torch.cat([one, high], 1))))
 
 
+class Logits(nn.Module):
+    """A classifier of transformers that answers with a tensor."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.inner(pixel_values=images).logits
+        return logits
+
+
 def resnet(depths: tuple[int, ...], kind: str, widths: tuple[int, ...]) -> nn.Module:
     """transformers' ResNet."""
     import transformers as t
 
     config = t.ResNetConfig(depths=list(depths), layer_type=kind, hidden_sizes=list(widths), num_labels=10)
-    return t.ResNetForImageClassification(config)
+    return Logits(t.ResNetForImageClassification(config))
 
 
 def mobilenet() -> nn.Module:
     """transformers' MobileNetV2 of width 1."""
     import transformers as t
 
-    return t.MobileNetV2ForImageClassification(t.MobileNetV2Config(num_labels=10))
+    return Logits(t.MobileNetV2ForImageClassification(t.MobileNetV2Config(num_labels=10)))
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], int, Output]] = {
