@@ -126,3 +126,47 @@ def test_what_passes_beats_what_does_not_and_less_float_beats_less_noise() -> No
 def test_the_frontier_holds_what_no_other_beats_in_everything() -> None:
     rows = [row("a", snr=30), row("b", snr=40, work=0.5), row("c", snr=35, work=0.6), row("d", snr=20, size=5)]
     assert trials._pareto(rows) == {rows[i].recipe.key for i in (0, 1, 3)}
+
+
+def test_a_recipe_must_hold_between_the_sizes_of_the_grid(tmp_path: Path) -> None:
+    """scores = sigmoid(robust(x) + fragile(x) where there are six rows): the grid asks 8, 4, 12 and 9 rows."""
+    fragile = np.full((WIDTH, 1), 0.3, np.float32)
+    fragile[0] = 0.0
+    nodes = [
+        helper.make_node("MatMul", ["x", "fragile_w"], ["f"], name="fragile/MatMul"),
+        helper.make_node("Shape", ["x"], ["rows"], name="sum/Shape", start=1, end=2),
+        helper.make_node("Equal", ["rows", "six"], ["is_six"], name="sum/Equal"),
+        helper.make_node("Where", ["is_six", "f", "nothing"], ["g"], name="sum/Where"),
+        helper.make_node("Tanh", ["x"], ["t"], name="robust/Tanh"),
+        helper.make_node("MatMul", ["t", "robust_w"], ["r"], name="robust/MatMul"),
+        helper.make_node("Add", ["g", "r"], ["a"], name="sum/Add"),
+        helper.make_node("Squeeze", ["a", "last"], ["b"], name="sum/Squeeze"),
+        helper.make_node("Sigmoid", ["b"], ["scores"], name="sum/Sigmoid"),
+    ]
+    weights = {
+        "fragile_w": fragile,
+        "robust_w": np.random.default_rng(0).normal(0, 0.2, (WIDTH, 1)).astype(np.float32),
+        "six": np.array([6]),
+        "nothing": np.zeros(1, np.float32),
+        "last": np.array([-1]),
+    }
+    graph = model(nodes, {"x": ["batch", "rows", WIDTH]}, {"scores": ["batch", "rows"]}, weights)
+    spec = ModelSpec(
+        name="between",
+        module=torch.nn.Identity(),
+        inputs=(Input("x", ("batch", "rows", WIDTH), low=-1.0, high=1.0),),
+        outputs=(Output("scores", role="scores"),),
+        axes={"batch": Axis(1, 1, 8), "rows": Axis(8, 4, 12)},
+        factory="nobody:asks",
+    )
+    drawn = np.random.default_rng(1).normal(0, 1, (96, 8, WIDTH)).astype(np.float32)
+    drawn[..., 0] *= 1000.0
+    samples = Samples({"x": drawn}, tuple(map(str, range(96))))
+
+    def chosen(dynamic: tuple[str, ...]) -> tuple[str, ...]:
+        made = search.search(spec, graph, samples, "full", tmp_path, lambda done, text: None, dynamic=dynamic)
+        assert made.chosen.quality.passed
+        return made.chosen.recipe.floats
+
+    assert "fragile" not in chosen(("batch",))
+    assert "fragile" in chosen(("batch", "rows"))

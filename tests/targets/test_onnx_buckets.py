@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -162,6 +163,7 @@ def padded(reach: int, folder: Path) -> Build:
     return edgekit.export(padded_model(reach), targets=[NAME], options=options, output=folder, progress="none")
 
 
+@pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="exports two models: set EDGEKIT_SLOW=1")
 def test_padding_is_held_to_what_the_model_answers_without(tmp_path: Path) -> None:
     """A model that looks at its own pixels alone is verified at all sizes, and one that looks around it is rejected."""
     build = padded(0, tmp_path / "alone")
