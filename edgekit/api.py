@@ -102,8 +102,9 @@ def export(
     spec = given_model.given(model, example, axes, weights, ema)
     spec = given_model.completed(spec, evaluation, calibration, reference)
     spec, wanted, given = given_model.signed(spec, name, author, licence), _names(targets), options or {}
-    told = command_of(model, wanted, given, weights=weights, ema=ema, name=name, author=author, licence=licence)
     folder, there, allowed = Path(output) / spec.name, _texts(places), _texts(budget)
+    signs = {"name": name, "author": author, "licence": licence}
+    told = command_of(model, wanted, given, weights=weights, ema=ema, **signs, place=there, budget=allowed)
     signer = None if sign is None else signature.signer_of(Path(sign))
     if bom:
         bill.require_library()

@@ -18,6 +18,9 @@ Anything else that escapes is a bug of edgekit: exit code 1 and a traceback.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class EdgekitError(Exception):
     """Base of everything a user can mend.
@@ -71,3 +74,9 @@ class VerdictError(EdgekitError):
 
 class NotVerifiedHere(EdgekitError):  # noqa: N818 - it names a verdict, not a fault
     """This host lacks what it takes to run the artifact; the message says what is missing."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The known name that a misspelt one is nearest to, as a question; empty where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean '{near[0]}'?" if near else ""

@@ -28,6 +28,7 @@ class AskedTarget(BaseModel):
         status: How it ended when it was last asked for.
         error: Why it failed, was skipped or could not be tried, in a sentence.
         over: What is over the user's budget, by place.
+        part_of: The bundle that it was made for, where no run named it.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -35,6 +36,7 @@ class AskedTarget(BaseModel):
     status: State
     error: str = ""
     over: dict[str, tuple[Fact, ...]] = {}
+    part_of: str = ""
 
 
 class RunRecord(BaseModel):

@@ -6,14 +6,13 @@ measured meets no budget.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.artifact.result import CANDIDATE, PlaceResult, Result
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, did_you_mean
 
 _TIME = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _BYTES = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
@@ -63,9 +62,8 @@ def parse_budgets(texts: Sequence[str], known: Collection[str]) -> tuple[Budget,
     found = tuple(_parse(text.strip()) for joined in texts for text in joined.split(",") if text.strip())
     for budget in found:
         if budget.selector and budget.selector not in known:
-            near = difflib.get_close_matches(budget.selector, known, 1)
-            meant = f"; did you mean '{near[0]}'?" if near else ""
-            raise UsageError(f"'{budget.selector}' in a budget is no target, group or precision{meant}")
+            meant = did_you_mean(budget.selector, known)
+            raise UsageError(f"'{budget.selector}' in a budget is no target, group or precision{meant and '; '}{meant}")
     return found
 
 

@@ -6,7 +6,6 @@ further files. Whatever exports or judges reads the model from there, in this pr
 
 from __future__ import annotations
 
-import difflib
 import json
 import shutil
 import sys
@@ -15,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import CheckpointError, ModelError, UsageError
+from edgekit.errors import CheckpointError, ModelError, UsageError, did_you_mean
 from edgekit.model import checkpoint, factory, own_operators, transformers_folder
 from edgekit.model.captured import GRAPH, holds_program, read_captured, write_captured
 from edgekit.model.contract import checked
@@ -71,8 +70,8 @@ def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
 
 def _hint(model: str) -> str:
     """What a name that is no model may have meant, and what is possible."""
-    if near := difflib.get_close_matches(model, PRESETS, n=1):
-        hint = f"did you mean '{near[0]}'? "
+    if meant := did_you_mean(model, PRESETS):
+        hint = f"{meant} "
     elif model.endswith(".onnx"):
         hint = "there is no such file; "
     elif "/" in model:

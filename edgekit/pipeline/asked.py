@@ -9,6 +9,8 @@ from pathlib import Path
 
 from edgekit import registry
 from edgekit.artifact.run_record import AskedTarget, RunRecord, read_run, write_run
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.target import Target
 
@@ -22,15 +24,17 @@ def command_of(
         model: As a user gave it.
         targets: Names and groups.
         options: Options by target and name.
-        flags: Values by the command's long options; None, "" and False are left out, and True stands without a value.
+        flags: Values by the command's long options; None, "" and False are left out, True stands without a value, and
+            each value of a tuple has the option before it.
     """
     if not isinstance(model, str | Path):
         return ""
     words = ["edgekit", "export", str(model)]
     words += [word for target in targets for word in ("-t", target)]
-    for name, value in flags.items():
-        if value not in (None, "", False):
-            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    for name, given_value in flags.items():
+        for value in given_value if isinstance(given_value, tuple) else (given_value,):
+            if value not in (None, "", False):
+                words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     for target, given in options.items():
         words += [word for name, value in given.items() for word in ("-O", f"{target}.{name}={value}")]
     return shlex.join(words)
@@ -57,7 +61,28 @@ def _asked(outcome: TargetOutcome, before: AskedTarget | None) -> AskedTarget:
     over = {place: facts for place, facts in before.over.items() if place not in judged} if before else {}
     for placed in outcome.over:
         over[placed.place] = (*over.get(placed.place, ()), placed.fact)
-    return AskedTarget.model_validate({"status": outcome.status, "error": outcome.error, "over": over})
+    named = before is not None and not before.part_of and before.status != "not installed"
+    part_of = "" if named else outcome.part_of  # what an earlier run named stays asked for
+    return AskedTarget.model_validate(
+        {"status": outcome.status, "error": outcome.error, "over": over, "part_of": part_of}
+    )
+
+
+def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
+    """The bundle that an artifact was made for and that does without it; empty where it was asked for, or is in it.
+
+    The build's record is not hashed. So the bundle must be there, must be one that may lack this artifact, and must
+    lack it.
+    """
+    known = read_run(root).targets.get(name)
+    bundle = known.part_of if known is not None else ""
+    if bundle not in targets or name not in targets[bundle].optional_sources:
+        return ""
+    try:
+        inside = {variant.target for variant in read_artifact(root / bundle).variants}
+    except ArtifactError:
+        return ""
+    return "" if name in inside else bundle
 
 
 def not_installed(targets: Mapping[str, Target]) -> dict[str, str]:

@@ -122,7 +122,12 @@ class Live(Silent):
         colour = COLOURS.get(step.status, "")
         if step.seconds is not None:
             told = Text.assemble((step.status, colour), f"  {step.text}" if step.text else "")
-            return Text(MARKS.get(step.status, ""), colour), Text(name), told, Text(words(step.seconds))
+            return (
+                Text(MARKS.get(step.status, ""), colour),
+                Text(name),
+                told,
+                Text(words(step.seconds) if step.began is not None else ""),
+            )
         if step.began is None:
             return "", Text(name, "dim"), Text(step.text, "dim"), ""
         return Text("▸", "cyan"), Text(name), Text(f"{step.share:4.0%}  {step.text}"), words(self.clock() - step.began)

@@ -49,8 +49,9 @@ class Lines(Silent):
     def finished(self, outcome: TargetOutcome) -> None:
         """Write how a target ended, and how long it took."""
         why = "".join(f" - {sentence}" for sentence in outcome.sentences[:1] if outcome.status != "verified")
-        took = self.clock() - self.began.get(outcome.target, self.clock())
-        note = " (unchanged)" if outcome.reused else f" ({words(took)})"
+        began = self.began.get(outcome.target)  # None where only places were asked, which are steps of their own
+        took = "" if began is None else f" ({words(self.clock() - began)})"
+        note = " (unchanged)" if outcome.reused else took
         self._write(outcome.target, f"{outcome.status}{note}{why}")
 
     def _write(self, name: str, text: str) -> None:

@@ -134,7 +134,8 @@ def verify(
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
         for name in names:
-            outcomes[name] = _verified(context, name, outcomes, bool(places))
+            judged = _verified(context, name, outcomes, bool(places))
+            outcomes[name] = replace(judged, part_of=asked.part_of(root, name, context.targets))
             if not places:
                 listener.finished(outcomes[name])
         outcomes = budgets.held(elsewhere.asked(context, outcomes, further, images), context.targets, allowed)
@@ -144,7 +145,8 @@ def verify(
             listener.finished(outcome)
         asked.ended(root, read_run(root), outcomes.values(), {})
         report.write_report(root)
-        return Build(tuple(outcomes.values()), root, context.recorded.device)
+        found = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
+        return Build(tuple(found), root, context.recorded.device)
 
 
 @as_sentences()

@@ -5,12 +5,11 @@ A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or `qemu:arm64`, wh
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, did_you_mean
 
 CUDA = "CUDAExecutionProvider"
 DEFAULT_RUNTIME = "ort"
@@ -94,11 +93,10 @@ def elsewhere(name: str) -> Elsewhere:
     hosted = name.startswith(("ssh:", "qemu:"))
     runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
     if runtime not in RUNTIMES:
-        near = difflib.get_close_matches(runtime, RUNTIMES, 1)
-        meant = f"; did you mean '{near[0]}'?" if near else ""
+        meant = did_you_mean(runtime, RUNTIMES)
         raise UsageError(
-            f"no place '{name}'{meant}: possible are {', '.join(RUNTIMES)}, and each with '@ssh:USER@HOST' or "
-            f"'@{ARM64}' behind it"
+            f"no place '{name}'{meant and '; '}{meant}: possible are {', '.join(RUNTIMES)}, and each with "
+            f"'@ssh:USER@HOST' or '@{ARM64}' behind it"
         )
     if not at:
         return Elsewhere(runtime, runtime)

@@ -16,6 +16,7 @@ from tokenize import TokenError
 
 import numpy as np
 
+from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import fitted, in_size, photographs
@@ -40,6 +41,12 @@ SMALLEST = 0.4
 MIRRORED, COLOURS = 0.5, 3
 CONTRASTS, LEVELS = (0.5, 1.3), (-0.2, 0.2)
 """Of what parts of photographs keep of their contrast, and by how much they are darkened or brightened."""
+FOLDER = Option[Path | None](
+    name="calibration",
+    default=None,
+    help="folder of images to calibrate with; default: the model's own calibration set",
+)
+"""Of every target that takes its samples from here."""
 
 
 @dataclass(frozen=True)

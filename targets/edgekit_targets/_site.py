@@ -33,7 +33,8 @@ ASYNCIFY = ("*asyncify*", "ort.webgpu.*")
 
 QUALITY_VARIABLE = "EDGEKIT_BROTLI_QUALITY"  # lower where the size is not the point, as in tests
 QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
-MODEL_QUALITY = 9  # weights hardly compress, and quality 11 takes ten times as long for 1 %
+MODEL_QUALITY = 9  # of larger models: weights hardly compress, and quality 11 takes ten times as long for 1 %
+SMALL_MODEL = 8 << 20  # bytes up to which a model gets the best quality: ten seconds
 WINDOW = 24
 WORTH = 0.97  # a compressed file must be smaller than this share
 KEPT = 1 << 16  # bytes from which compressed bytes are kept: below, compressing takes milliseconds
@@ -163,7 +164,8 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
 def _compress(path: Path) -> None:
     data = path.read_bytes()
     most = int(os.environ.get(QUALITY_VARIABLE, QUALITY))
-    quality = min(MODEL_QUALITY, most) if path.suffix == ".onnx" else most
+    large = path.suffix == ".onnx" and len(data) > SMALL_MODEL
+    quality = min(MODEL_QUALITY, most) if large else most
     for suffix, made in ((".br", _brotli(data, quality)), (".gz", _gzip(data))):
         if len(made) < WORTH * len(data):
             path.with_name(path.name + suffix).write_bytes(made)

@@ -39,11 +39,6 @@ RANK = Option(
     minimum=0,
     help="passes over so many of the recipes that passed; for `edgekit quantize --place`",
 )
-CALIBRATION = Option[Path | None](
-    name="calibration",
-    default=None,
-    help="folder of images to calibrate with; default: the model's own calibration set",
-)
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -57,7 +52,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             "static INT8 makes faster: use onnx or onnx-fp16"
         )
     job.progress(0.0, "making the calibration samples")
-    samples = calibration.samples(spec, job.get(CALIBRATION), NEEDED.get(job.get(SEARCH), calibration.COUNT))
+    samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED.get(job.get(SEARCH), calibration.COUNT))
     methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
     job.progress(0.02, "rounding the weights")
     ready = conditioning.condition(graph, samples, groups_after_extremes(graph), job.get(REDUCE_RANGE))
@@ -68,7 +63,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     save.save_graph(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
-    if calibration.unknown(spec, job.get(CALIBRATION)):
+    if calibration.unknown(spec, job.get(calibration.FOLDER)):
         notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
     notes = (*notes, vnni.compare_processors(spec, graph, made, samples).sentence(advice))
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
@@ -142,5 +137,5 @@ TARGET = Target(
     places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("onnxruntime", "cpu"),),
     groups=("onnx-all",),
-    options=(SEARCH, METHOD, REDUCE_RANGE, RANK, CALIBRATION),
+    options=(SEARCH, METHOD, REDUCE_RANGE, RANK, calibration.FOLDER),
 )

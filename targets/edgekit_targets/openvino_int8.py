@@ -40,11 +40,6 @@ ROUNDING = "FakeQuantize"
 ROOM = replace(stricter(INT8), error=STRICTER * (INT8.error or 0.0))
 """What candidates are chosen by: an artifact whose error was a fifth below the gate's limit here broke it elsewhere."""
 REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
-CALIBRATION = Option[Path | None](
-    name="calibration",
-    default=None,
-    help="folder of images to calibrate with; default: the model's own calibration set",
-)
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -57,7 +52,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
     spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
-    samples = calibration.samples(spec, job.get(CALIBRATION), NEEDED["quick"])
+    samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED["quick"])
     shown, held_back = divided(samples, "quick")
     reduced = job.get(REDUCE_RANGE)
     job.progress(0.1, "rounding the weights")
@@ -183,5 +178,5 @@ TARGET = Target(
     places=(Place(name=runtime.CPU, tolerance=INT8),),
     needs=(Need("openvino", "nncf"), Need("nncf", "nncf"), Need("onnxruntime", "cpu")),
     groups=("intel",),
-    options=(REDUCE_RANGE, CALIBRATION),
+    options=(REDUCE_RANGE, calibration.FOLDER),
 )

@@ -190,18 +190,27 @@ def _stamp(out: Path) -> None:
     script.write_text(text.replace(PLACEHOLDER, digest_text(lines)[:16]))
 
 
+def first_visit(out: Path) -> list[Path]:
+    """What a first visit to the page loads until its first answer on WASM, but for the manifest and a sample."""
+    parts = ["index.html", "icon.svg", "app.webmanifest", "assets/*", "ort/*wasm.min.mjs"]
+    parts += ["ort/ort-wasm-simd-threaded.mjs", "ort/ort-wasm-simd-threaded.wasm"]
+    parts += ["vocabulary.json", "embeddings.bin", "presence.json", "samples.json", PATHS[_first_model(out)]]
+    return [p for part in parts for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
+
+
+def _first_model(out: Path) -> str:
+    return "q8" if (out / PATHS["q8"]).is_file() else "fp32"
+
+
 def _sizes(out: Path) -> tuple[str, ...]:
     """What a first visit downloads, in words."""
-    parts = ["index.html", "assets/*", "ort/*wasm.min.mjs", "ort/ort-wasm-simd-threaded.mjs"]
-    parts += ["ort/ort-wasm-simd-threaded.wasm", "vocabulary.json", "embeddings.bin", "golden.*"]
-    dtype = "q8" if (out / PATHS["q8"]).is_file() else "fp32"
-    files = [p for part in (*parts, PATHS[dtype]) for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
+    dtype, files = _first_model(out), first_visit(out)
     size: Callable[[str], int] = lambda suffix: sum(  # noqa: E731
         (p.with_name(p.name + suffix) if p.with_name(p.name + suffix).is_file() else p).stat().st_size for p in files
     )
     raw, gz, br = size(""), size(".gz"), size(".br")
     return (
-        f"a first visit (WASM, {PRECISIONS[dtype]}) downloads {raw / 1e6:.2f} MB, "
+        f"a first visit (WASM, {PRECISIONS[dtype]}) downloads {raw / 1e6:.2f} MB until its first answer, "
         f"{gz / 1e6:.2f} with gzip, {br / 1e6:.2f} with brotli",
     )
 

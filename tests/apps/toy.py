@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, VerdictInfo
+from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant, VerdictInfo
 from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
 from edgekit.model.folder import model_digest, recorded_weights
@@ -88,7 +88,14 @@ def build(folder: Path, shift: float = 0.0, name: str = "toy") -> Path:
     return folder
 
 
-def commit(folder: Path, target: str, files: dict[str, bytes], status: str = "verified", name: str = "toy") -> None:
+def commit(
+    folder: Path,
+    target: str,
+    files: dict[str, bytes],
+    status: str = "verified",
+    name: str = "toy",
+    variants: tuple[Variant, ...] = (),
+) -> None:
     """Write one artifact."""
     entry = next(iter(files)).partition("/")[0]
     precision = "int8" if target.endswith("int8") else "fp16" if target == "coreml" else "fp32"
@@ -111,6 +118,7 @@ def commit(folder: Path, target: str, files: dict[str, bytes], status: str = "ve
             ),
             axes={n: AxisInfo.of_axis(a, n == "batch") for n, a in declared.axes.items()},
             files=(),
+            variants=variants,
         )
         commit_artifact(staged, manifest)
     judge(folder, status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,17 @@ def test_the_command_that_does_the_same() -> None:
     told = asked.command_of("my model.onnx", ["onnx", "web"], options, weights=None, name="net", author=None)
     assert told == "edgekit export 'my model.onnx' -t onnx -t web --name net -O web.variants=fp32,q8"
     assert asked.command_of(object(), [], {}) == ""
+    more = asked.command_of("a.onnx", [], {}, place=("openvino", "ort-cuda"), budget=("p50=20ms",))
+    assert more == "edgekit export a.onnx --place openvino --place ort-cuda --budget p50=20ms"
+
+
+def test_what_a_run_named_stays_asked_for_when_a_bundle_brings_it_later(tmp_path: Path) -> None:
+    part = TargetOutcome("onnx-fp16", Path("p"), "rejected", part_of="web")
+    asked.ended(tmp_path, asked.started(""), [part], {})
+    assert read_run(tmp_path).targets["onnx-fp16"].part_of == "web"
+    asked.ended(tmp_path, asked.started(""), [replace(part, part_of="")], {})
+    asked.ended(tmp_path, asked.started(""), [part], {})
+    assert read_run(tmp_path).targets["onnx-fp16"].part_of == ""
 
 
 def test_what_is_not_installed_says_how_to_install_it() -> None:

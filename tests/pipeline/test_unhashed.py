@@ -1,4 +1,7 @@
-"""run.json and cache/ carry no hash: nothing is decided by them, and whatever is in them stops no command."""
+"""run.json and cache/ carry no hash: no verdict is decided by them, and whatever is in them stops no command.
+
+What run.json decides is whether an artifact that its bundle lacks was asked for: verify then counts it as export did.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgekit import report
-from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import RUN
 from edgekit.pipeline import run
@@ -19,7 +22,7 @@ from edgekit.report.rows import read_study
 from edgekit.testing import QuietListener
 from tests.apps import toy
 
-TARGETS = ("coreml", "executorch", "executorch-int8", "onnx", "torch-mobile")
+TARGETS = ("coreai", "coreml", "executorch", "executorch-int8", "onnx", "torch-mobile")
 RUNS = {
     "verified": json.dumps({"targets": {t: {"status": "verified"} for t in (*TARGETS, "web")}}),
     "failed": json.dumps({"targets": {t: {"status": "failed", "error": "a\x1b[31m"} for t in TARGETS}}),
@@ -75,6 +78,33 @@ def test_a_run_record_that_was_changed_changes_no_verdict(root: Path, kind: str)
     (root / RUN).write_text(RUNS[kind])
     assert statuses(root) == told
     assert shown(root) == before
+
+
+@pytest.mark.parametrize(
+    ("recorded", "inside", "only", "counted"),
+    [
+        ({"onnx-fp16": "web"}, ("onnx",), (), []),  # as `edgekit export -t web` ended
+        ({"onnx-fp16": ""}, ("onnx",), (), ["onnx-fp16"]),  # it was asked for
+        ({"onnx-fp16": "web"}, ("onnx",), ("onnx-fp16",), ["onnx-fp16"]),  # it is asked for now
+        ({"onnx-fp16": "web"}, ("onnx", "onnx-fp16"), (), ["onnx-fp16"]),  # the bundle has it
+        ({"onnx-fp16": "coreml"}, ("onnx",), (), ["onnx-fp16"]),  # a bundle that has no such part
+        ({"onnx-fp16": "elsewhere"}, ("onnx",), (), ["onnx-fp16"]),  # no bundle
+    ],
+)
+def test_a_rejected_part_counts_in_verify_as_it_did_in_export(
+    root: Path, recorded: dict[str, str], inside: tuple[str, ...], only: tuple[str, ...], counted: list[str]
+) -> None:
+    shutil.rmtree(root / "coreml")
+    toy.commit(root / "onnx-fp16", "onnx-fp16", {"model.onnx": toy.onnx_model(0.0)}, "rejected")
+    names = {"onnx": "fp32", "onnx-fp16": "fp16"}
+    held = tuple(Variant(name=names[t], precision=names[t], path="index.html", target=t, max_abs=1.0) for t in inside)
+    toy.commit(root / "web", "web", {"index.html": b"page"}, variants=held)
+    asked_for = {target: {"status": "rejected", "part_of": bundle} for target, bundle in recorded.items()}
+    (root / RUN).write_text(json.dumps({"targets": asked_for}))
+    for _ in range(2):  # what verify writes down changes nothing
+        build = run.verify(root, QuietListener(), only=only, trust_build=True)
+        assert build["onnx-fp16"].status == "rejected"
+        assert [one.target for one in build.faults] == counted
 
 
 def test_a_cache_that_was_changed_changes_no_verdict(root: Path) -> None:

@@ -78,6 +78,7 @@ def test_auto_takes_int8_on_wasm(library: Page) -> None:
         ({"dtype": "int8"}, "USAGE", 'unknown dtype "int8": possible values are "auto", "fp32", "fp16", "q8"'),
         ({"devcie": "wasm"}, "USAGE", 'unknown option "devcie"'),
         ({"timeout": "60s"}, "USAGE", "timeout must be a positive number of milliseconds, not 60s"),
+        ({"selfTest": "later"}, "USAGE", 'selfTest must be true, false or "after", not "later"'),
         ({"progress_callback": 5}, "USAGE", "progress_callback must be a function"),
         ({"device": "wasm", "timeout": 1}, "TIME_OUT", "took longer than 0.001 s"),
         (
@@ -129,19 +130,48 @@ def test_wrong_inputs_are_named(library: Page) -> None:
     assert messages["bytes"].startswith("SHAPE: the picture has 5 bytes, but 96 x 96 pixels need three")
 
 
-BATCH = """async (sample) => { const image = new ImageData(96, 96);
-  const rgb = { data: new Uint8Array(3 * 96 * 96), height: 96, width: 96 };
-  const inputs = [{ image, query: "red" }, { image: rgb, query: "blue" }, { image: sample, query: "red" }];
-  const results = await runner.run(inputs);
-  return results.map(({ known, relevance }) => [known[0], relevance.length]); }"""
+BATCH = """async (dtype) => { const { load } = await import(new URL("edgekit.js", location.href).href);
+  const RealWorker = Worker; const asked = [];
+  globalThis.Worker = class extends RealWorker {
+    postMessage(message, ...more) {
+      if (message.op === "run") asked.push(message.questions.length);
+      super.postMessage(message, ...more);
+    }
+  };
+  globalThis.runner = await load("./", { device: "wasm", dtype });
+  globalThis.Worker = RealWorker;
+  const random = (seed) => Uint8Array.from({ length: 3 * 96 * 96 }, (_, i) => (i * i * seed + i * 31) % 251);
+  const pixels = (seed) => ({ data: random(seed), height: 96, width: 96 });
+  const small = { height: 96, width: 96 };
+  const inputs = [
+    ...[1, 2, 3, 4, 5, 6, 7, 8, 9].map((seed) =>
+      ({ image: pixels(seed), query: seed % 2 ? "red" : "blue ring", size: small })),
+    { image: "samples/001.png", query: "red" }, { image: new ImageData(96, 96), query: "blue" },
+    { image: { data: new Float32Array(3 * 96 * 112).fill(0.3), height: 96, width: 112 }, query: "red" },
+  ];
+  const told = ({ known, relevance, budgets, indices, rows, columns, present, tokens, outputs }) =>
+    [known, [...relevance], [...budgets], [...indices], rows, columns, present, [...tokens.data], tokens.shape,
+     Object.entries(outputs).map(([name, { shape, data, role }]) => [name, shape, data.length, role])];
+  const many = (await runner.run(inputs)).map(told);
+  const batches = asked.splice(0);
+  const single = [];
+  for (const input of inputs) single.push(told(await runner.run(input)));
+  return [many, single, batches, (await runner.run([])).length]; }"""
 DISPOSE = """async () => { let kept;
   { await using held = { [Symbol.asyncDispose]: () => runner[Symbol.asyncDispose]() }; kept = held; }
   return runner.run({ image: new ImageData(9, 9), query: "red" }).catch((e) => e.message); }"""
 
 
-def test_a_list_and_addresses_are_run_and_a_block_disposes(library: Page) -> None:
-    load(library, device="wasm", dtype="fp32")
-    assert library.evaluate(BATCH, "samples/001.png") == [["red", 196], ["blue", 196], ["red", 196]]
+def test_a_list_is_run_in_batches_with_the_answers_of_single_runs_and_a_block_disposes(library: Page) -> None:
+    many, single, batches, none = library.evaluate(BATCH, "fp32")
+    assert batches == [8, 1, 2, 1]  # at most 8, and neighbours of one size: the two in the default size
+    assert none == 0
+    assert len({tuple(answer[1]) for answer in many}) == len(many)
+    for together, alone in zip(many, single, strict=True):
+        assert together[0] == alone[0]
+        assert together[1] == pytest.approx(alone[1], abs=1e-6)
+        assert together[7] == pytest.approx(alone[7], abs=1e-6)
+        assert [*together[2:7], *together[8:]] == [*alone[2:7], *alone[8:]]
     assert "was disposed" in library.evaluate(DISPOSE)
     no_workers(library)
 

@@ -1,4 +1,7 @@
-"""The npm package: its types, its size, in Node, from another origin, and with EDGEKIT_SLOW=1 in a Vite app."""
+"""The npm package: its types, its size, in Node, from another origin; with EDGEKIT_SLOW=1 in a Vite app and in Deno.
+
+And what a bundle says of transformers.js, with that package.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+from edgekit.runtime.ort import OrtRuntime
+from edgekit_targets import web
 from tests.web.conftest import PATIENCE
 from tests.web.host import Host
 
@@ -37,10 +44,24 @@ IN_NODE = """import { load } from "@edgekit/web";
 const runner = await load(process.argv[2], { dtype: "fp32" });
 const image = { data: new Uint8Array(3 * 96 * 112).fill(100), height: 96, width: 112 };
 const { rows, columns, relevance } = await runner.run({ image, query: "red circle" });
+const [first] = await runner.run([{ image, query: "red circle" }, { image, query: "blue" }]);
+const same = Math.max(...first.relevance.map((score, i) => Math.abs(score - relevance[i]))) < 1e-6;
 const undecoded = await runner.run({ image: new Blob(), query: "red" }).catch((error) => error.code);
 const { device, selfTest } = runner.info;
 await runner.dispose();
-console.log(JSON.stringify([device, selfTest.pass, rows, columns, relevance.length, undecoded]));"""
+console.log(JSON.stringify([device, selfTest.pass, rows, columns, relevance.length, undecoded, same]));"""
+WITHOUT = """import { load } from "@edgekit/web";
+await load(process.argv[2]).catch((error) => console.log(`${error.code}: ${error.message}`));"""
+IN_TRANSFORMERS = """import { AutoModel, PretrainedConfig, Tensor, env } from "@huggingface/transformers";
+const [folder, dtype] = process.argv.slice(2);
+Object.assign(env, { localModelPath: folder, allowLocalModels: true, allowRemoteModels: false });
+const config = new PretrainedConfig({ model_type: "edgekit" });
+const model = await AutoModel.from_pretrained("web", { dtype, config });
+const images = new Tensor("float32", new Float32Array(3 * 96 * 112).fill(0.25), [1, 3, 96, 112]);
+const queries = new Tensor("float32", new Float32Array(768).fill(0.125), [1, 768]);
+const { relevance } = await model({ images, queries });
+console.log(JSON.stringify([...relevance.data]));"""
+REGISTRY = ("onnxruntime-node@1.30.0", "deno@2.9.6", "@huggingface/transformers@4.3.1")
 APP = """import { load } from "@edgekit/web";
 const show = (found) => { document.title = JSON.stringify(found); };
 const nested = new Worker(new URL("./nested.js", import.meta.url), { type: "module" });
@@ -98,11 +119,62 @@ def test_it_compiles_strictly_however_modules_are_resolved(app: Path, resolution
 def test_node_runs_a_bundle_and_a_server_may_import_both_entries(app: Path, bundle: Path) -> None:
     (app / "run.mjs").write_text(IN_NODE)
     found = json.loads(_run(app, "node", "run.mjs", str(bundle)).splitlines()[-1])
-    assert found == ["wasm", True, 6, 7, 42, "IMAGE"]
+    assert found == ["wasm", True, 6, 7, 42, "IMAGE", True]
     browsers = (app / "node_modules" / "@edgekit" / "web" / "lib" / "index.js").as_uri()
     assert (
         _run(app, "node", "-e", f"import('{browsers}').then((m) => console.log(typeof m.load))").strip() == "function"
     )
+
+
+def test_node_without_a_runtime_says_what_to_install(app: Path, bundle: Path, tmp_path: Path) -> None:
+    scope = tmp_path / "node_modules" / "@edgekit"
+    shutil.copytree(app / "node_modules" / "@edgekit", scope)
+    (tmp_path / "run.mjs").write_text(WITHOUT)
+    told = _run(tmp_path, "node", "run.mjs", str(bundle))
+    assert told.strip() == "BACKEND: no runtime is installed: npm install onnxruntime-node, or onnxruntime-web"
+
+
+@pytest.fixture(scope="module")
+def installed(app: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, and what npm installs of others without running their scripts."""
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "package.json").write_text('{ "type": "module" }')
+    command = ("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", *REGISTRY)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        pytest.skip(f"npm cannot install them here: {' '.join(command)} ({done.stderr.strip()[-200:]})")
+    shutil.copytree(app / "node_modules" / "@edgekit", folder / "node_modules" / "@edgekit")
+    return folder
+
+
+@NIGHTLY
+@pytest.mark.parametrize("runtime", ["onnxruntime-node", "onnxruntime-web"])
+@pytest.mark.parametrize("program", ["node", "deno"])
+def test_node_and_deno_run_a_bundle_on_either_runtime(
+    installed: Path, bundle: Path, tmp_path: Path, program: str, runtime: str
+) -> None:
+    (tmp_path / "node_modules").mkdir()
+    for package in ("@edgekit", "onnxruntime-common", runtime):
+        (tmp_path / "node_modules" / package).symlink_to(installed / "node_modules" / package)
+    (tmp_path / "package.json").write_text('{ "type": "module" }')
+    (tmp_path / "run.mjs").write_text(f'import process from "node:process";\n{IN_NODE}')
+    deno = next((installed / "node_modules" / "@deno").glob("*/deno"))
+    command = ("node",) if program == "node" else (str(deno), "run", "-A", "--no-remote")
+    found = json.loads(_run(tmp_path, *command, "run.mjs", str(bundle)).splitlines()[-1])
+    device = "cpu" if runtime == "onnxruntime-node" else "wasm"
+    assert found == [device, True, 6, 7, 42, "IMAGE", True]
+
+
+@NIGHTLY
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "q8"])
+def test_transformers_js_opens_a_bundles_folder(installed: Path, bundle: Path, dtype: str) -> None:
+    assert bundle.name == "web"
+    (installed / "open.mjs").write_text(IN_TRANSFORMERS)
+    said = _run(installed, "node", "open.mjs", f"{bundle.parent}/", dtype).splitlines()[-1]
+    with closing(OrtRuntime(bundle / web.PATHS[dtype])) as model:
+        images, queries = np.full((1, 3, 96, 112), 0.25, np.float32), np.full((1, 768), 0.125, np.float32)
+        expected = model.run({"images": images, "queries": queries})["relevance"]
+    assert json.loads(said) == pytest.approx(expected[0].tolist(), abs=1e-5)
 
 
 @pytest.fixture

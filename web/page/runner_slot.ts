@@ -50,6 +50,7 @@ export class RunnerSlot {
       const runner = await load(await this.bundle, {
         device,
         dtype,
+        selfTest: "after",
         signal: control.signal,
         progress_callback: (event) => {
           if (event.status === "progress_total") this.hooks.onprogress(event.progress / 100, progressText(event.loaded, event.total));

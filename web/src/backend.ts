@@ -3,7 +3,8 @@
  *
  * Requests are handled in order, one after the other, except that the model is fetched while the runtime starts.
  */
-import { fetchModel, fetchResponse } from "./download.js";
+import { type OnBytes, fetchModel, fetchResponse } from "./download.js";
+import { environment } from "./environment.js";
 import { BackendError, UsageError } from "./errors.js";
 import { type CaseReport, evaluateCase, parseGolden } from "./golden.js";
 import type { Tensor } from "./manifest.js";
@@ -26,14 +27,14 @@ const PROGRESS_INTERVAL = 100; // ms
 
 /** What a backend reports beside its responses. */
 export interface Reports {
-  readonly onprogress: (id: number, loaded: number, fromCache: boolean) => void;
+  readonly onprogress: (id: number, ...bytes: Parameters<OnBytes>) => void;
   readonly onlost: (reason: string) => void;
 }
 
 /** Starts the runtime. */
 export type Start = (
   request: StartRequest,
-  events: { readonly onarrived: () => void; readonly onlost: (reason: string) => void; readonly ondata: (loaded: number, fromCache: boolean) => void },
+  events: { readonly onarrived: () => void; readonly onlost: (reason: string) => void; readonly ondata: OnBytes },
 ) => Promise<[Session, Started]>;
 
 export class Backend {
@@ -106,13 +107,13 @@ export class Backend {
   }
 
   /** Reports the progress of a download: at limited intervals, and its end. */
-  private progressReporter(id: number, size: number): (loaded: number, fromCache: boolean) => void {
+  private progressReporter(id: number, size: number): OnBytes {
     let lastReport = 0;
-    return (loaded, fromCache) => {
+    return (loaded, fromCache, sent) => {
       const now = performance.now();
       if (loaded < size && now - lastReport < PROGRESS_INTERVAL) return;
       lastReport = now;
-      this.reports.onprogress(id, loaded, fromCache);
+      this.reports.onprogress(id, loaded, fromCache, sent);
     };
   }
 
@@ -121,21 +122,21 @@ export class Backend {
     return this.session;
   }
 
-  private async run(request: RunRequest): Promise<ModelOutput> {
+  /** Run one batch; its answers are in the order of its questions. */
+  private async run({ questions, height, width }: RunRequest): Promise<ModelOutput[]> {
+    const count = questions.length;
     const before = performance.now();
-    const image = await this.imageTensor(request.image, request.height, request.width);
-    const preprocess = performance.now() - before;
-    const feed: Record<string, RawTensor> = { [this.inputOfKind("image").name]: image };
-    const query = this.inputs.find((i) => i.kind === "query");
-    if (query) {
-      if (!request.query) throw new UsageError("the model needs a query: pass words or a vector");
-      feed[query.name] = { dtype: "float32", shape: [1, request.query.length], data: request.query };
-    }
+    const images: RawTensor[] = [];
+    for (const { image } of questions) images.push(await this.imageTensor(image, height, width));
+    const preprocess = (performance.now() - before) / count;
+    const feed: Record<string, RawTensor> = { [this.inputOfKind("image").name]: stacked(images) };
+    const input = this.inputs.find((i) => i.kind === "query");
+    if (input) feed[input.name] = stacked(questions.map(({ query }) => queryTensor(query)));
     const started = performance.now();
     const raw = await this.startedSession().run(feed);
-    const inference = performance.now() - started;
-    const [, , height = 0, width = 0] = image.shape;
-    return { ...this.toModelOutput(raw, height, width), preprocess, inference };
+    const inference = (performance.now() - started) / count;
+    const [, , rows = 0, columns = 0] = images[0]?.shape ?? [];
+    return questions.map((_, index) => ({ ...this.toModelOutput(part(raw, index, count), rows, columns), preprocess, inference }));
   }
 
   private async imageTensor(source: TransferableImage, height: number, width: number): Promise<RawTensor> {
@@ -173,14 +174,14 @@ export class Backend {
 
   /** Run the golden vectors through the same steps as any image. */
   private async selfTest(request: SelfTestRequest): Promise<Responses["selfTest"]> {
-    const drawn = typeof ImageData !== "undefined"; // not in Node, which takes pixels as they are
+    const drawn = environment().draws; // Node and Deno take pixels as they are
     if (drawn) checkCanvasReadback();
     const cases: CaseReport[] = [];
     for (const golden of parseGolden(request.json, request.binary, request.url)) {
       const { height, width } = golden.image;
       const image = drawn ? toImageData(golden.image) : golden.image;
-      const output = await this.run({ op: "run", image, query: golden.query, height, width });
-      cases.push(evaluateCase(golden, output, request.limit, output.inference));
+      const [output] = await this.run({ op: "run", questions: [{ image, query: golden.query }], height, width });
+      if (output) cases.push(evaluateCase(golden, output, request.limit, output.inference));
     }
     return { pass: cases.every((c) => c.pass), cases };
   }
@@ -190,4 +191,29 @@ export class Backend {
     if (!found) throw new UsageError(`the model has no input of kind "${kind}"`);
     return found;
   }
+}
+
+function queryTensor(query: Float32Array<ArrayBuffer> | null): RawTensor {
+  if (!query) throw new UsageError("the model needs a query: pass words or a vector");
+  return { dtype: "float32", shape: [1, query.length], data: query };
+}
+
+/** Tensors of one shape [1, ...], below each other: [n, ...]. */
+function stacked(tensors: readonly RawTensor[]): RawTensor {
+  const [first] = tensors;
+  if (!first || tensors.length === 1) return first ?? queryTensor(null);
+  const size = first.data.byteLength / Float32Array.BYTES_PER_ELEMENT;
+  const data = new Float32Array(size * tensors.length);
+  tensors.forEach((tensor, index) => { data.set(tensor.data as Float32Array, index * size); });
+  return { dtype: first.dtype, shape: [tensors.length, ...first.shape.slice(1)], data };
+}
+
+/** What a batch of so many answers one of its questions, in memory of its own. */
+function part(raw: Readonly<Record<string, RawTensor>>, index: number, count: number): Readonly<Record<string, RawTensor>> {
+  if (count === 1) return raw;
+  return Object.fromEntries(Object.entries(raw).map(([name, { dtype, shape, data }]) => {
+    const values = data as Float32Array<ArrayBuffer>;
+    const size = values.length / count;
+    return [name, { dtype, shape: [1, ...shape.slice(1)], data: values.slice(index * size, (index + 1) * size) }];
+  }));
 }

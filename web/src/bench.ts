@@ -2,7 +2,8 @@
  * Bench: inference latency on this device, by the protocol of edgekit's reports (edgekit/judge/latency.py): warm-up runs,
  * then timed runs until both a number of runs and a duration are reached; percentiles instead of a mean.
  */
-import type { RunInput, Runner } from "./runner.js";
+import type { RunInput } from "./run_input.js";
+import type { Runner } from "./runner.js";
 
 export interface BenchOptions {
   readonly warmups?: number;

@@ -1,6 +1,7 @@
 /** Cache: the models stored on this device for later visits: whether they are there, fetched in advance, and removed. */
 import { Bundle } from "./bundle.js";
 import type { Candidate } from "./candidates.js";
+import type { OnBytes } from "./download.js";
 import { environment } from "./environment.js";
 import { UsageError } from "./errors.js";
 import { bundleCandidates, expectRuntime } from "./fallback_chain.js";
@@ -28,9 +29,9 @@ export async function preload(url: string | URL, options: LoadOptions = {}): Pro
   const otherUrls = [...Object.values(runtimeFiles(candidate.build, runtime)), ...extraFiles];
   const model = bundle.request(path);
   const runtimeArrived = expectRuntime(bundle, candidate, progress);
-  progress.addFile(path, model.file.size);
-  const onprogress = (loaded: number, cached: boolean): void => {
-    progress.update(path, loaded, cached);
+  progress.addFile(model.file);
+  const onprogress: OnBytes = (loaded, cached, sent) => {
+    progress.update(path, loaded, cached, sent);
   };
   const client = environment().openClient();
   try {

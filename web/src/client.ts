@@ -1,4 +1,5 @@
 /** Client: what sends requests to one backend, which runs in a worker, or in Node in the same thread. */
+import type { OnBytes } from "./download.js";
 import type { EdgekitError } from "./errors.js";
 import type { Request, Responses } from "./protocol.js";
 
@@ -9,7 +10,7 @@ export interface RequestOptions {
   readonly what: string;
   /** An aborted request rejects at once; the work is finished and its response is dropped. */
   readonly signal?: AbortSignal | undefined;
-  readonly onprogress?: ((loaded: number, fromCache: boolean) => void) | undefined;
+  readonly onprogress?: OnBytes | undefined;
 }
 
 export interface Client {

@@ -1,7 +1,5 @@
 /**
  * Download: the verified bytes of one file of a bundle, from the Cache API or the network.
- *
- * Progress is relative to the manifest's sizes: `content-length` is the size of the compressed body.
  */
 import { fetchStored, removeStored, store } from "./cache_storage.js";
 import { sha256 } from "./digest.js";
@@ -20,9 +18,11 @@ export interface FileRequest {
 
 export interface FetchOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Called with the number of decoded bytes so far. */
-  readonly onprogress?: ((loaded: number, fromCache: boolean) => void) | undefined;
+  /** Called with the number of decoded bytes so far, and that of all bytes that are sent where it is known. */
+  readonly onprogress?: OnBytes | undefined;
 }
+
+export type OnBytes = (loaded: number, fromCache: boolean, sent?: number) => void;
 
 const STALL_LIMIT = 60_000; // ms without any data
 
@@ -107,6 +107,12 @@ async function withStallLimit<T>(step: Promise<T>): Promise<T> {
   });
 }
 
+/** How many bytes a server sends for a response: of a compressed one fewer than are read. */
+export function sentBytes({ headers }: Response): number | undefined {
+  const length = Number(headers.get("content-length") ?? "");
+  return Number.isSafeInteger(length) && length > 0 ? length : undefined;
+}
+
 async function readBody(
   response: Response,
   file: BundleFile,
@@ -115,6 +121,7 @@ async function readBody(
 ): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(file.size);
   let loaded = 0;
+  const sent = sentBytes(response);
   const reader = response.body?.getReader();
   if (!reader) throw new AssetError(`the response for ${url} has no body`);
   try {
@@ -127,7 +134,7 @@ async function readBody(
       }
       bytes.set(value, loaded);
       loaded += value.length;
-      options.onprogress?.(loaded, false);
+      options.onprogress?.(loaded, false, sent);
     }
   } catch (error) {
     options.signal?.throwIfAborted();

@@ -1,4 +1,4 @@
-/** Environment: what differs between a browser and Node. `node.ts` replaces it; all else is the same code. */
+/** Environment: what differs between a browser and Node or Deno. `node.ts` replaces it; all else is the same code. */
 import { WorkerClient } from "./worker_client.js";
 import type { Client } from "./client.js";
 
@@ -7,6 +7,8 @@ export interface Environment {
   readonly openClient: () => Client;
   /** Fetch a URL; in Node also one of a file. */
   readonly fetch: (url: string, init: RequestInit) => Promise<Response>;
+  /** Whether pictures can be decoded, resized and drawn. Deno has ImageData, and no canvas. */
+  readonly draws: boolean;
   /** What relative URLs are relative to. */
   readonly base: () => string;
 }
@@ -14,6 +16,7 @@ export interface Environment {
 let current: Environment = {
   openClient: () => new WorkerClient(),
   fetch: (url, init) => fetch(url, init),
+  draws: true,
   base: () => globalThis.location.href,
 };
 

@@ -6,6 +6,7 @@
 import type { Bundle } from "./bundle.js";
 import { type Candidate, type CandidateOrder, type LoadStep, firstDevice, orderCandidates, remaining } from "./candidates.js";
 import type { Client } from "./client.js";
+import type { OnBytes } from "./download.js";
 import { threadCount } from "./device.js";
 import { environment } from "./environment.js";
 import { AssetError, BackendError, EdgekitError, SelfTestError, firstLine } from "./errors.js";
@@ -57,7 +58,7 @@ export class StartingWorker {
   /** Milliseconds that the start took. */
   startMs = 0;
   /** Called with the bytes of the runtime's WASM that have arrived. */
-  ondata: ((loaded: number) => void) | undefined;
+  ondata: ((loaded: number, sent?: number) => void) | undefined;
 
   constructor(
     readonly candidate: Pick<Candidate, "device" | "build" | "threads">,
@@ -66,7 +67,7 @@ export class StartingWorker {
     const { device, build, threads } = candidate;
     const what = `starting the ${device} backend`;
     const request = { op: "start", device, build, threads, runtime: options.runtime } as const;
-    const onprogress = (loaded: number): void => { this.ondata?.(loaded); };
+    const onprogress: OnBytes = (loaded, _, sent) => { this.ondata?.(loaded, sent); };
     this.started = this.client.request(request, { limit: options.timeout, what, signal: options.signal, onprogress });
     this.started.then(
       () => (this.startMs = performance.now() - this.startedAt),
@@ -144,7 +145,9 @@ async function activate(
   const runtimeArrived = expectRuntime(bundle, candidate, progress);
   starting.ondata = runtimeArrived;
   const model = fetchModel(bundle, candidate, client, options);
-  const golden = options.selfTest && bundle.manifest.golden ? fetchGolden(bundle, signal) : undefined;
+  const tested = options.selfTest !== false && bundle.manifest.golden !== "";
+  const late = options.selfTest === "after" && candidate.device === "wasm";
+  const golden = tested && !late ? fetchGolden(bundle, signal) : undefined;
   golden?.catch(() => undefined); // awaited in the self-test, unless an earlier step fails
   const runtime = await starting.started;
   runtimeArrived();
@@ -159,12 +162,12 @@ async function activate(
   const testStart = performance.now();
   // A GPU driver may have changed since the last visit; on WASM the result depends on browser, runtime and model alone.
   const cache = candidate.device === "wasm" ? new SelfTestCache(bundle, candidate, runtime) : undefined;
-  const test =
-    golden && ((until: AbortSignal | undefined) => requirePass(bundle, candidate, client, { signal: until, timeout: limit }, golden, cache));
-  const earlierReport = test && cache?.read();
-  const report = earlierReport ?? (await test?.(signal)) ?? null;
+  const test = (until: AbortSignal | undefined): Promise<SelfTestReport> =>
+    requirePass(bundle, candidate, client, { signal: until, timeout: limit }, golden ?? fetchGolden(bundle, until), cache);
+  const earlierReport = tested ? cache?.read() : undefined;
+  const report = earlierReport ?? (tested && !late ? await test(signal) : null);
   const timings = { start: starting.startMs, fetch: fetchMs, open: openMs, selfTest: performance.now() - testStart };
-  const deferredSelfTest = earlierReport && (() => test(undefined));
+  const deferredSelfTest = earlierReport || (tested && late) ? () => test(undefined) : undefined;
   return { candidate, client, runtime, report, deferredSelfTest, fromCache, timings };
 }
 
@@ -178,12 +181,12 @@ function fetchModel(
   const variant = bundle.variant(dtype);
   if (!variant) throw new AssetError(`the bundle has no ${dtype} model`);
   const model = bundle.request(variant.path);
-  progress.addFile(variant.path, model.file.size);
+  progress.addFile(model.file);
   const fetchStart = performance.now();
   let fromCache = false;
-  const onprogress = (loaded: number, cached: boolean): void => {
+  const onprogress: OnBytes = (loaded, cached, sent) => {
     fromCache = cached;
-    progress.update(variant.path, loaded, cached);
+    progress.update(variant.path, loaded, cached, sent);
   };
   const fetched = client
     .request({ op: "fetch", model }, { what: `fetching the ${dtype} model`, signal, onprogress })
@@ -193,12 +196,12 @@ function fetchModel(
 }
 
 /** Count the runtime's WASM in the progress; call the returned function with what has arrived, or at the end. */
-export function expectRuntime(bundle: Bundle, { build }: Pick<Candidate, "build">, progress: Progress): (loaded?: number) => void {
-  const path = `ort/${RUNTIME_FILES[build].wasm}`;
-  const size = bundle.file(path)?.size ?? 0;
-  progress.addFile(path, size);
-  return (loaded = size) => {
-    if (loaded > 0) progress.update(path, loaded, false);
+export function expectRuntime(bundle: Bundle, { build }: Pick<Candidate, "build">, progress: Progress): (loaded?: number, sent?: number) => void {
+  const file = bundle.file(`ort/${RUNTIME_FILES[build].wasm}`);
+  if (!file) return () => undefined; // the runtime lies elsewhere: how large it is there is not known
+  progress.addFile(file);
+  return (loaded = file.size, sent?: number) => {
+    if (loaded > 0) progress.update(file.path, loaded, false, sent);
   };
 }
 

@@ -12,7 +12,7 @@ export class InProcessClient implements Client {
 
   constructor(start: Start) {
     this.backend = new Backend(start, {
-      onprogress: (id, loaded, fromCache) => this.listeners.get(id)?.(loaded, fromCache),
+      onprogress: (id, ...bytes) => this.listeners.get(id)?.(...bytes),
       onlost: () => undefined,
     });
   }

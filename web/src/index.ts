@@ -16,5 +16,6 @@ export { type ImageSource, type ImageTensor, decode } from "./preprocessing.js";
 export type { DeviceOption, DtypeOption } from "./candidates.js";
 export type { ProgressCallback, ProgressEvent } from "./progress.js";
 export { type EncodedQuery, QueryEncoder } from "./query_encoder.js";
-export { type Info, type Result, type RunInput, type RunOptions, Runner, load } from "./runner.js";
+export { type Info, type Result, type RunOptions, Runner, load } from "./runner.js";
+export type { RunInput } from "./run_input.js";
 export type { NamedOutput, RawTensor } from "./protocol.js";

@@ -1,7 +1,7 @@
 /**
- * @edgekit/web in Node: the same library on onnxruntime-node, or on onnxruntime-web's WebAssembly, whichever is installed.
+ * @edgekit/web in Node and Deno: the same library on onnxruntime-node, or on onnxruntime-web's WebAssembly, whichever is installed.
  *
- * A bundle is a folder or an address. Node decodes no pictures: `image` is pixels or a tensor in a size that the model takes.
+ * A bundle is a folder or an address. Neither decodes pictures: `image` is pixels or a tensor in a size that the model takes.
  */
 import { readFile } from "node:fs/promises";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -16,6 +16,7 @@ export * from "./index.js";
 setEnvironment({
   openClient: () => new InProcessClient(start),
   fetch: fetchAnywhere,
+  draws: false,
   base: () => pathToFileURL(`${process.cwd()}/`).href,
 });
 

@@ -11,8 +11,12 @@ export interface LoadOptions {
   readonly dtype?: DtypeOption;
   readonly progress_callback?: ProgressCallback;
   readonly signal?: AbortSignal;
-  /** Check the device against the golden vectors before use (default true). */
-  readonly selfTest?: boolean;
+  /**
+   * Check the device against the golden vectors: before use (true, the default), never (false), or "after" the first
+   * answer, for which less is downloaded. `runner.checked` then tells, and if it fails, the next run falls back. On a GPU
+   * "after" means before use, too.
+   */
+  readonly selfTest?: boolean | "after";
   /** Folder of the runtime's files; default `ort/` in the bundle. */
   readonly runtime?: string | URL;
   /** Time limit in milliseconds for each of: starting the backend, opening the model, one run (default 60,000). */
@@ -26,7 +30,7 @@ export interface ResolvedOptions {
   readonly capabilities: Capabilities;
   /** URL of the folder with the runtime's files. */
   readonly runtime: string;
-  readonly selfTest: boolean;
+  readonly selfTest: boolean | "after";
   /** Milliseconds. */
   readonly timeout: number;
   readonly signal: AbortSignal | undefined;
@@ -54,6 +58,10 @@ export async function resolveOptions(url: string | URL, options: LoadOptions): P
   if (!(typeof timeout === "number" && timeout > 0)) {
     throw new UsageError(`timeout must be a positive number of milliseconds, not ${String(timeout)}`);
   }
+  const { selfTest = true } = options;
+  if (typeof selfTest !== "boolean" && (selfTest as unknown) !== "after") {
+    throw new UsageError(`selfTest must be true, false or "after", not ${JSON.stringify(selfTest)}`);
+  }
   if (callback !== undefined && typeof callback !== "function") throw new UsageError("progress_callback must be a function");
   signal?.throwIfAborted();
   const runtime = new URL(options.runtime ?? new URL("ort/", bundleFolder(url)), environment().base()).href;
@@ -62,7 +70,7 @@ export async function resolveOptions(url: string | URL, options: LoadOptions): P
     dtype,
     capabilities: await capabilities(device === "auto" || device === "webgpu", device === "webnn"),
     runtime: runtime.endsWith("/") ? runtime : `${runtime}/`,
-    selfTest: options.selfTest ?? true,
+    selfTest,
     timeout,
     signal,
     progress: new Progress(callback),

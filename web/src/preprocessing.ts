@@ -4,6 +4,7 @@
  * The image gets the model's size as its input's `fit` says (stretched, cropped or letterboxed), is composited on white
  * where it is transparent, and rotated according to its EXIF orientation.
  */
+import { environment } from "./environment.js";
 import { ImageError, ShapeError, UsageError } from "./errors.js";
 import { MAX_BYTES, detectFormat } from "./image_format.js";
 
@@ -33,7 +34,7 @@ export async function toTransferable(image: ImageSource): Promise<TransferableIm
   if (typeof image !== "object" || (image as unknown) === null) {
     throw new UsageError(`the image must be a Blob, ImageBitmap, ImageData, element or tensor, not ${JSON.stringify(image)}`);
   }
-  if (typeof createImageBitmap === "undefined") throw new ImageError(NO_CANVAS);
+  if (!environment().draws) throw new ImageError(NO_CANVAS);
   try {
     return await createImageBitmap(image);
   } catch (error) {
@@ -42,7 +43,7 @@ export async function toTransferable(image: ImageSource): Promise<TransferableIm
 }
 
 const NO_CANVAS =
-  "Node decodes and resizes no pictures: pass pixels { data, height, width } (RGB or RGBA bytes) in a size that the model takes";
+  "Node and Deno decode and resize no pictures: pass pixels { data, height, width } (RGB or RGBA bytes) in a size that the model takes";
 
 export function isPixels(image: unknown): image is Pixels {
   if (typeof image !== "object" || image === null || !("data" in image)) return false;
@@ -106,11 +107,12 @@ export async function toPixels(image: Exclude<TransferableImage, ImageTensor>, h
   if (isPixels(image)) {
     checkPixels(image);
     if (image.width === width && image.height === height) return onWhite(image);
-    if (typeof ImageData === "undefined") throw new ImageError(NO_CANVAS);
+    if (!environment().draws) throw new ImageError(NO_CANVAS);
     return toPixels(toImageData(image), height, width, fit);
   }
-  if (typeof ImageData === "undefined") throw new ImageError(NO_CANVAS);
-  if (image instanceof ImageData && image.width === width && image.height === height) return onWhite(image);
+  const drawn = typeof ImageData !== "undefined" && image instanceof ImageData;
+  if (drawn && image.width === width && image.height === height) return onWhite(image);
+  if (!environment().draws) throw new ImageError(NO_CANVAS);
   const bitmap = image instanceof Blob ? await decode(image, 4096) : image;
   const { part, place } = fitted(bitmap.height, bitmap.width, height, width, fit);
   const [top, left, resizeHeight, resizeWidth] = place;

@@ -1,11 +1,17 @@
 /**
- * Progress: events with the fields of transformers.js. The totals come from the manifest, so that the progress never
- * exceeds 100 % and never decreases.
+ * Progress: events with the fields of transformers.js, in bytes on the wire.
+ *
+ * A browser tells how many decoded bytes of a compressed file have arrived, and by `content-length` how many it sends
+ * compressed. So the share of a file is that of its decoded bytes, whose number the manifest has, and its bytes are that
+ * share of what is sent. The progress never exceeds 100 % and never decreases.
  */
+import type { BundleFile } from "./manifest.js";
+
 export interface ProgressEvent {
   readonly status: "initiate" | "download" | "progress" | "progress_total" | "done" | "ready";
   /** Path in the bundle; empty for progress_total and ready. */
   readonly file: string;
+  /** Bytes as they are sent; of a file whose server does not say how many these are, as the manifest has them. */
   readonly loaded: number;
   readonly total: number;
   /** Percent. */
@@ -16,8 +22,7 @@ export interface ProgressEvent {
 export type ProgressCallback = (event: ProgressEvent) => void;
 
 export class Progress {
-  private readonly sizes = new Map<string, number>();
-  private readonly loaded = new Map<string, number>();
+  private readonly files = new Map<string, Transfer>();
   private shownShare = 0;
   private readonly callback: ProgressCallback;
 
@@ -33,29 +38,40 @@ export class Progress {
     };
   }
 
-  addFile(file: string, size: number): void {
-    if (this.sizes.has(file)) return;
-    this.sizes.set(file, size);
-    this.emit("initiate", file, 0, size);
+  /** Expect a file. Its smallest form is the first guess of what is sent. */
+  addFile(file: Pick<BundleFile, "path" | "size" | "brotli" | "gzip">): void {
+    const { path, size } = file;
+    if (this.files.has(path)) return;
+    const sent = file.brotli ?? file.gzip ?? size;
+    this.files.set(path, { size, sent, share: 0, begun: false });
+    this.emit("initiate", path, 0, sent);
   }
 
-  update(file: string, loaded: number, fromCache: boolean): void {
-    const size = this.sizes.get(file) ?? 0;
-    const now = Math.min(loaded, size);
-    if (!this.loaded.has(file)) this.emit("download", file, 0, size, fromCache);
-    this.loaded.set(file, Math.max(now, this.loaded.get(file) ?? 0));
-    this.emit("progress", file, now, size, fromCache);
+  /**
+   * @param loaded - Decoded bytes so far.
+   * @param sent - Bytes that the server sends for the whole file, where it says so.
+   */
+  update(file: string, loaded: number, fromCache: boolean, sent?: number): void {
+    const transfer = this.files.get(file);
+    if (!transfer) return;
+    if (fromCache) transfer.sent = transfer.size;
+    else if (sent !== undefined) transfer.sent = sent;
+    if (!transfer.begun) this.emit("download", file, 0, transfer.sent, fromCache);
+    transfer.begun = true;
+    transfer.share = Math.max(transfer.share, transfer.size === 0 ? 1 : Math.min(1, loaded / transfer.size));
+    this.emit("progress", file, arrived(transfer), transfer.sent, fromCache);
     this.emitTotal();
-    if (now === size) this.emit("done", file, size, size, fromCache);
+    if (transfer.share === 1) this.emit("done", file, transfer.sent, transfer.sent, fromCache);
   }
 
   finish(): void {
-    const total = sum(this.sizes);
+    const total = sum([...this.files.values()].map(({ sent }) => sent));
     this.emit("ready", "", total, total);
   }
 
   private emitTotal(): void {
-    const [loaded, total] = [sum(this.loaded), sum(this.sizes)];
+    const files = [...this.files.values()];
+    const [loaded, total] = [sum(files.map(arrived)), sum(files.map(({ sent }) => sent))];
     // A fallback adds a file, which would lower the share: the shown share stays the same instead.
     this.shownShare = Math.max(this.shownShare, total === 0 ? 0 : loaded / total);
     this.callback({ status: "progress_total", file: "", loaded, total, progress: 100 * this.shownShare, fromCache: false });
@@ -67,6 +83,20 @@ export class Progress {
   }
 }
 
-function sum(sizes: ReadonlyMap<string, number>): number {
-  return [...sizes.values()].reduce((a, b) => a + b, 0);
+interface Transfer {
+  /** Bytes of the file. */
+  readonly size: number;
+  /** Bytes that are sent for it. */
+  sent: number;
+  /** Of the file that has arrived, in [0, 1]. */
+  share: number;
+  begun: boolean;
+}
+
+function arrived({ share, sent }: Transfer): number {
+  return Math.round(share * sent);
+}
+
+function sum(sizes: readonly number[]): number {
+  return sizes.reduce((a, b) => a + b, 0);
 }

@@ -45,12 +45,17 @@ export interface OpenRequest {
   readonly outputs: readonly Tensor[];
 }
 
+/** One batch: pictures of one size, each with its query where the model takes one. */
 export interface RunRequest {
   readonly op: "run";
-  readonly image: TransferableImage;
-  readonly query: Float32Array<ArrayBuffer> | null;
+  readonly questions: readonly Question[];
   readonly height: number;
   readonly width: number;
+}
+
+export interface Question {
+  readonly image: TransferableImage;
+  readonly query: Float32Array<ArrayBuffer> | null;
 }
 
 /** Raw inputs, for verification: no preprocessing. */
@@ -104,7 +109,7 @@ export interface ModelOutput extends Expected {
   readonly tokens: { readonly data: Float32Array; readonly shape: readonly number[] } | null;
   /** Further score maps of the model, by output name. */
   readonly parts: Readonly<Record<string, Float32Array>>;
-  /** Milliseconds. */
+  /** Milliseconds; of a batch an equal share of its time. */
   readonly preprocess: number;
   readonly inference: number;
 }
@@ -114,7 +119,7 @@ export interface Responses {
   fetch: null;
   preload: null;
   open: null;
-  run: ModelOutput;
+  run: readonly ModelOutput[];
   feed: Readonly<Record<string, RawTensor>>;
   selfTest: Omit<SelfTestReport, "device" | "dtype">;
 }
@@ -122,7 +127,7 @@ export interface Responses {
 export type WorkerRequest = { readonly id: number } & Request;
 
 export type WorkerReply =
-  | { readonly id: number; readonly loaded: number; readonly fromCache: boolean }
+  | { readonly id: number; readonly loaded: number; readonly fromCache: boolean; readonly sent?: number | undefined }
   | { readonly id: number; readonly response: Responses[keyof Responses] }
   | { readonly id: number; readonly error: SerializedError }
   | { readonly deviceLost: string };

@@ -5,17 +5,16 @@
  *     const { relevance, budgets, indices } = await runner.run({ image, query: "red circle" });
  */
 import { Bundle } from "./bundle.js";
-import { SelfTestError, ShapeError, UsageError } from "./errors.js";
+import { SelfTestError, UsageError } from "./errors.js";
 import { type ActiveBackend, type Fallback, type LoadTimings, activateFirst, runSelfTest, startFirstWorker } from "./fallback_chain.js";
 import type { SelfTestReport } from "./golden.js";
-import { type Size, checkedSize, fittingSize } from "./input_size.js";
-import { type Dtype, type Tensor, sizeOf } from "./manifest.js";
+import { type Prepared, type RunInput, alike, largestBatch, prepare } from "./run_input.js";
+import { type Size, fittingSize } from "./input_size.js";
+import type { Dtype } from "./manifest.js";
 import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options.js";
-import { type ImageSource, isPixels, isTensor, toTransferable } from "./preprocessing.js";
 import type { Adapter, Build, Device, ModelOutput, RawTensor } from "./protocol.js";
-import { fetchPicture, isAddress } from "./picture_address.js";
 import { fetchThreshold, isPresent } from "./presence.js";
-import { type EncodedQuery, QueryEncoder } from "./query_encoder.js";
+import { QueryEncoder } from "./query_encoder.js";
 
 /** Browsers before 2025 lack the symbol. */
 const DISPOSE = ((Symbol as { readonly asyncDispose?: symbol }).asyncDispose ?? Symbol.for("Symbol.asyncDispose")) as typeof Symbol.asyncDispose;
@@ -33,15 +32,6 @@ export interface Info {
   readonly fallbacks: readonly Fallback[];
   readonly selfTest: SelfTestReport | null;
   readonly timings: LoadTimings & { readonly total: number };
-}
-
-export interface RunInput {
-  /** A picture, or its address. */
-  readonly image: ImageSource | string | URL;
-  /** Words, or the query's vector. */
-  readonly query?: string | readonly string[] | Float32Array;
-  /** Size of the model's input; default: that of the manifest. */
-  readonly size?: Size;
 }
 
 export interface Result extends ModelOutput {
@@ -165,31 +155,55 @@ export class Runner {
    *   run starts the backend again.
    */
   run(input: RunInput, options?: RunOptions): Promise<Result>;
-  /** Run it on several, one after the other; the results are in their order. */
+  /**
+   * Run it on several; the results are in their order, and are those of single runs.
+   *
+   * Neighbours of one size run as one batch, up to the largest batch of the model. They run one after the other where the
+   * model takes one at a time, where an output does not grow with the batch, and in dynamic INT8, which takes its ranges
+   * from the whole batch.
+   */
   run(inputs: readonly RunInput[], options?: RunOptions): Promise<Result[]>;
   async run(input: RunInput | readonly RunInput[], options: RunOptions = {}): Promise<Result | Result[]> {
-    if (!isList(input)) return this.runOne(input, options);
+    const inputs: readonly RunInput[] = isList(input) ? input : [input];
     const results: Result[] = [];
-    for (const each of input) results.push(await this.runOne(each, options));
-    return results;
+    let batch: Prepared[] = [];
+    for (const each of inputs) {
+      const prepared = await prepare(each, this.bundle.manifest, this.encoder, options.signal);
+      const [first] = batch;
+      if (first && (batch.length === this.largestBatch() || !alike(first, prepared))) {
+        results.push(...(await this.runBatch(batch, options)));
+        batch = [];
+      }
+      batch.push(prepared);
+    }
+    if (batch.length > 0) results.push(...(await this.runBatch(batch, options)));
+    const [only] = results;
+    return isList(input) || !only ? results : only;
   }
 
-  private async runOne(input: RunInput, options: RunOptions): Promise<Result> {
-    if (typeof (input as unknown) !== "object" || (input as unknown) === null) {
-      throw new UsageError("run() needs an object: { image, query }");
-    }
-    const { vector, known } = this.encodeQuery(input.query);
-    const source = isAddress(input.image) ? await fetchPicture(input.image, options.signal) : input.image;
-    const native = isTensor(source) || (typeof ImageData === "undefined" && isPixels(source));
-    const { height, width } = checkedSize(this.bundle.manifest, native ? source : input.size);
-    const image = await toTransferable(source);
+  private largestBatch(): number {
+    return largestBatch(this.bundle.manifest, this.bundle.variant(this.active.candidate.dtype));
+  }
+
+  private async runBatch(batch: readonly Prepared[], options: RunOptions): Promise<Result[]> {
+    const [first] = batch;
+    if (!first) return [];
     await this.ensureBackend();
-    const output = await this.active.client.request(
-      { op: "run", image, query: vector, height, width },
-      { limit: this.options.timeout, what: "the run", signal: options.signal },
+    const largest = this.largestBatch(); // another one where the backend fell back
+    if (batch.length > largest) {
+      return [...(await this.runBatch(batch.slice(0, largest), options)), ...(await this.runBatch(batch.slice(largest), options))];
+    }
+    const questions = batch.map(({ image, vector }) => ({ image, query: vector }));
+    const outputs = await this.active.client.request(
+      { op: "run", questions, height: first.height, width: first.width },
+      { limit: batch.length * this.options.timeout, what: "the run", signal: options.signal },
     );
     void this.runDeferredSelfTest();
-    return { ...output, known, present: isPresent(output.relevance, this.threshold) };
+    return outputs.map((output, index) => ({
+      ...output,
+      known: batch[index]?.known ?? [],
+      present: isPresent(output.relevance, this.threshold),
+    }));
   }
 
   /** The size for `run` that keeps a picture's shape; the default stretches it. */
@@ -220,25 +234,6 @@ export class Runner {
   /** `await using runner = await load(...)` disposes of it at the end of the block. */
   async [DISPOSE](): Promise<void> {
     await this.dispose();
-  }
-
-  private encodeQuery(query: RunInput["query"]): Omit<EncodedQuery, "vector"> & { vector: EncodedQuery["vector"] | null } {
-    if (query === undefined) return { vector: null, known: [] };
-    if (!(query instanceof Float32Array)) {
-      const words = typeof query === "string" || (Array.isArray(query) && query.every((word) => typeof word === "string"));
-      if (!words) throw new UsageError(`the query must be a string, a list of strings or a Float32Array, not ${JSON.stringify(query)}`);
-      if (!this.encoder) throw new UsageError("this bundle has no vocabulary: pass the query as a Float32Array");
-      return this.encoder.encode(query);
-    }
-    const expected = sizeOf(this.bundle.manifest, this.input("query")?.shape[1]);
-    if (query.length !== expected) {
-      throw new ShapeError(`the query has ${String(query.length)} values, but the model expects ${String(expected)}`);
-    }
-    return { vector: new Float32Array(query), known: [] };
-  }
-
-  private input(kind: string): Tensor | undefined {
-    return this.bundle.manifest.inputs.find((i) => i.kind === kind);
   }
 
   /** Without a deferred self-test, the result is known when loading is done. */
@@ -277,7 +272,7 @@ export class Runner {
     const repeated = this.fallbacks.some((f) => f.device === device && f.threads === threads);
     if (repeated) this.options = { ...this.options, avoid: [...this.options.avoid, { device, threads }] };
     this.fallbacks.push({ device, dtype, threads, code, reason });
-    this.active = await activateFirst(this.bundle, { ...this.options, signal: undefined, device: device === "cpu" ? "auto" : device, dtype }, undefined, this.fallbacks);
+    this.active = await activateFirst(this.bundle, { ...this.options, selfTest: this.options.selfTest !== false, signal: undefined, device: device === "cpu" ? "auto" : device, dtype }, undefined, this.fallbacks);
     this.resolveIfTested();
     // `dispose` may have been called in the meantime.
     if (this.disposed) this.active.client.terminate();

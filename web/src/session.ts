@@ -5,6 +5,7 @@
  * without an error. Its WASM is loaded by URL too, so that the browser's code cache can store it.
  */
 import type * as Ort from "onnxruntime-web";
+import { type OnBytes, sentBytes } from "./download.js";
 import { AssetError, BackendError, ShapeError, firstLine } from "./errors.js";
 import type { Tensor } from "./manifest.js";
 import type { Adapter, Build, Device, RawTensor, Started } from "./protocol.js";
@@ -56,7 +57,7 @@ interface Events {
   /** The runtime's WASM has arrived. */
   readonly onarrived: () => void;
   /** So many bytes of it have. */
-  readonly ondata: (loaded: number, fromCache: boolean) => void;
+  readonly ondata: OnBytes;
   readonly onlost: (reason: string) => void;
 }
 
@@ -200,10 +201,11 @@ function prefetch(glue: string, wasm: string, { onarrived, ondata }: Events): vo
 }
 
 /** Count the bytes of a copy: the runtime gets the response itself, so that the browser may keep its compiled code. */
-async function countBytes({ body }: Response, ondata: Events["ondata"]): Promise<void> {
+async function countBytes(response: Response, ondata: Events["ondata"]): Promise<void> {
   let loaded = 0;
-  const reader = body?.getReader();
-  for (let part = await reader?.read(); part?.value; part = await reader?.read()) ondata((loaded += part.value.length), false);
+  const sent = sentBytes(response);
+  const reader = response.body?.getReader();
+  for (let part = await reader?.read(); part?.value; part = await reader?.read()) ondata((loaded += part.value.length), false, sent);
 }
 
 async function importRuntime(url: string): Promise<typeof Ort> {

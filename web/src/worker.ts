@@ -5,7 +5,7 @@ import type { RawTensor, Responses, WorkerReply, WorkerRequest } from "./protoco
 import { startInBrowser } from "./session.js";
 
 const backend = new Backend(startInBrowser, {
-  onprogress: (id, loaded, fromCache) => { post({ id, loaded, fromCache }); },
+  onprogress: (id, loaded, fromCache, sent) => { post({ id, loaded, fromCache, sent }); },
   onlost: (reason) => { post({ deviceLost: reason }); },
 });
 
@@ -23,7 +23,8 @@ function post(reply: WorkerReply, transfer: Transferable[] = []): void {
 function transferList(response: Responses[keyof Responses]): Transferable[] {
   if (response === null || typeof response !== "object") return [];
   const found = new Set<ArrayBuffer>();
-  for (const value of Object.values(response)) {
+  const values = Array.isArray(response) ? response.flatMap((each: object) => Object.values(each) as unknown[]) : Object.values(response);
+  for (const value of values) {
     const view = ArrayBuffer.isView(value) ? value : (value as RawTensor | null)?.data;
     if (ArrayBuffer.isView(view) && view.buffer instanceof ArrayBuffer) found.add(view.buffer);
   }

@@ -120,7 +120,7 @@ export class WorkerClient implements Client {
     if (!pending) return; // aborted in the meantime
     if ("loaded" in reply) {
       if (pending.timerStarted) pending.restartTimer?.();
-      pending.onprogress?.(reply.loaded, reply.fromCache);
+      pending.onprogress?.(reply.loaded, reply.fromCache, reply.sent);
     } else if ("error" in reply) pending.reject(deserializeError(reply.error));
     else pending.resolve(reply.response);
   }

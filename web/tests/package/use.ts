@@ -6,7 +6,7 @@ export async function use(url: string, picture: Blob): Promise<readonly number[]
   const bundle = await Bundle.open(url);
   const manifest: Manifest = bundle.manifest;
   await preload(url, { device });
-  await using runner: Runner = await load(bundle, { device, dtype: "q8", progress_callback: ({ progress }) => progress.toFixed() });
+  await using runner: Runner = await load(bundle, { device, dtype: "q8", selfTest: "after", progress_callback: ({ progress }) => progress.toFixed() });
   const input: RunInput = { image: picture, query: "red circle", size: runner.fittingSize({ height: 300, width: 200 }) };
   const one: Result = await runner.run(input);
   const many: Result[] = await runner.run([{ image: new URL(url) }, { image: { data: new Uint8Array(27), height: 3, width: 3 } }]);

@@ -1,0 +1,83 @@
+"""What a first visit to a bundle's page transfers, with brotli: `python -m tests.web.first_visit BUNDLE`.
+
+Chromium opens the page with an empty profile; what it asks for until the first answer is counted, each file in brotli's
+best quality where that is smaller, whatever the server at hand sends.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+QUALITY, WINDOW = 11, 24  # as in a bundle that is not made by a test
+ANSWERED = """() => (document.querySelector("#map-a canvas")?.ariaLabel ?? "").includes("\u201c")"""
+TESTED = """() => performance.getEntriesByType("resource").some((entry) => entry.name.includes("golden.bin"))"""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Paths in the bundle that were asked for, in their order, by the page and its workers.
+
+    Attributes:
+        first: Until the first answer stood on the page.
+        later: After it, until the golden vectors were there.
+    """
+
+    first: tuple[str, ...]
+    later: tuple[str, ...]
+
+
+def visit(browser: Browser, url: str, patience: float = 60_000) -> Visit:
+    """Open the page as somebody does who never was there; `patience` in milliseconds."""
+    context = browser.new_context(
+        service_workers="block"
+    )  # the worker comes after the answer, and stores what was loaded
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(unquote(urlsplit(request.url).path).lstrip("/") or "index.html"))
+    page = context.new_page()
+    page.goto(f"{url}?device=wasm")
+    page.wait_for_function(ANSWERED, timeout=patience, polling=20)
+    first = tuple(asked)
+    page.wait_for_function(TESTED, timeout=patience)
+    context.close()
+    return Visit(first, tuple(asked[len(first) :]))
+
+
+def transferred(bundle: Path, paths: tuple[str, ...]) -> Mapping[str, int]:
+    """Bytes of each path with brotli, in the order of size."""
+    import brotli
+
+    sizes = {}
+    for path in dict.fromkeys(paths):
+        data = (bundle / path).read_bytes()
+        sizes[path] = min(len(data), len(brotli.compress(data, quality=QUALITY, lgwin=WINDOW)))
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def main(bundle: Path) -> None:
+    """Measure and print."""
+    from playwright.sync_api import sync_playwright
+
+    from edgekit.runtime import browser
+    from edgekit.serving.static import Server
+
+    with sync_playwright() as playwright, Server(bundle) as server:
+        chromium = playwright.chromium.launch(executable_path=browser.find_chromium(), args=list(browser.QUIET))
+        found = visit(chromium, server.url)
+        chromium.close()
+    for title, paths in (("until the first answer", found.first), ("after it", found.later)):
+        sizes = transferred(bundle, paths)
+        print(f"{title}: {sum(sizes.values()) / 1e6:.3f} MB with brotli, {len(paths)} requests")
+        for path, size in sizes.items():
+            print(f"{size:10,} {path}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

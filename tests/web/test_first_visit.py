@@ -1,0 +1,42 @@
+"""What a first visit transfers until its first answer: each file once, none that can wait, little beside the model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edgekit_targets import web
+from tests.web.first_visit import transferred, visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+RUNTIME = "ort/ort-wasm-simd-threaded.wasm"
+BESIDE = 130_000  # bytes with brotli of all but the model and the runtime's WASM; measured: 118 kB with arr-coc-tiny
+WASM = 2_320_000  # of the runtime's; measured: 2,300,583 of onnxruntime-web 1.30.0
+
+
+def test_a_first_visit_loads_each_file_once_and_the_golden_vectors_after_its_answer(
+    browser: Browser, bundle: Path, url: str
+) -> None:
+    found = visit(browser, url)
+    assert len(found.first) == len(set(found.first)), found.first
+    assert set(found.later) >= {"golden.json", "golden.bin"}
+    told = {path.relative_to(bundle).as_posix() for path in web.first_visit(bundle)}
+    samples = {path for path in found.first if path.startswith("samples/")}
+    assert set(found.first) - samples - {"manifest.json"} == told & set(found.first)
+    unasked = told - set(found.first)
+    assert unasked <= {"icon.svg", "app.webmanifest"}, unasked  # which a headless browser does not show
+    pictures = sum((bundle / path).stat().st_size for path in samples)
+    beside = tuple(p for p in found.first if p not in (RUNTIME, web.PATHS["q8"]) and p not in samples)
+    sizes = transferred(bundle, beside)
+    print(sizes, "samples", pictures)
+    assert sum(sizes.values()) < BESIDE, sizes
+
+
+@pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes half a minute: set EDGEKIT_SLOW=1")
+def test_the_runtime_is_as_small_as_it_was(bundle: Path) -> None:
+    assert sum(transferred(bundle, (RUNTIME,)).values()) < WASM

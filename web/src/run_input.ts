@@ -1,0 +1,83 @@
+/** RunInput: what `run` takes, as the backend gets it, and which of a list may be one batch. */
+import { environment } from "./environment.js";
+import { ShapeError, UsageError } from "./errors.js";
+import { type Size, checkedSize } from "./input_size.js";
+import { type Manifest, type Variant, sizeOf } from "./manifest.js";
+import { fetchPicture, isAddress } from "./picture_address.js";
+import { type ImageSource, type TransferableImage, isPixels, isTensor, toTransferable } from "./preprocessing.js";
+import type { EncodedQuery, QueryEncoder } from "./query_encoder.js";
+
+export interface RunInput {
+  /** A picture, or its address. */
+  readonly image: ImageSource | string | URL;
+  /** Words, or the query's vector. */
+  readonly query?: string | readonly string[] | Float32Array;
+  /** Size of the model's input; default: that of the manifest. */
+  readonly size?: Size;
+}
+
+/** One input as the backend gets it. */
+export interface Prepared {
+  readonly image: TransferableImage;
+  readonly vector: Float32Array<ArrayBuffer> | null;
+  readonly known: readonly string[];
+  readonly height: number;
+  readonly width: number;
+}
+
+/**
+ * Check an input, encode its query, and make its picture one that can be sent to a worker.
+ *
+ * @throws ImageError, QueryError, ShapeError, UsageError, and AssetError for a picture that cannot be fetched.
+ */
+export async function prepare(
+  input: RunInput,
+  manifest: Manifest,
+  encoder: QueryEncoder | undefined,
+  signal: AbortSignal | undefined,
+): Promise<Prepared> {
+  if (typeof (input as unknown) !== "object" || (input as unknown) === null) {
+    throw new UsageError("run() needs an object: { image, query }");
+  }
+  const { vector, known } = encodeQuery(input.query, manifest, encoder);
+  const source = isAddress(input.image) ? await fetchPicture(input.image, signal) : input.image;
+  const native = isTensor(source) || (!environment().draws && isPixels(source));
+  const { height, width } = checkedSize(manifest, native ? source : input.size);
+  return { image: await toTransferable(source), vector, known, height, width };
+}
+
+function encodeQuery(
+  query: RunInput["query"],
+  manifest: Manifest,
+  encoder: QueryEncoder | undefined,
+): Pick<EncodedQuery, "known"> & { vector: EncodedQuery["vector"] | null } {
+  if (query === undefined) return { vector: null, known: [] };
+  if (!(query instanceof Float32Array)) {
+    const words = typeof query === "string" || (Array.isArray(query) && query.every((word) => typeof word === "string"));
+    if (!words) throw new UsageError(`the query must be a string, a list of strings or a Float32Array, not ${JSON.stringify(query)}`);
+    if (!encoder) throw new UsageError("this bundle has no vocabulary: pass the query as a Float32Array");
+    return encoder.encode(query);
+  }
+  const expected = sizeOf(manifest, manifest.inputs.find((i) => i.kind === "query")?.shape[1]);
+  if (query.length !== expected) {
+    throw new ShapeError(`the query has ${String(query.length)} values, but the model expects ${String(expected)}`);
+  }
+  return { vector: new Float32Array(query), known: [] };
+}
+
+/** Whether two may be in one batch. */
+export function alike(a: Prepared, b: Prepared): boolean {
+  return a.height === b.height && a.width === b.width && a.vector?.length === b.vector?.length;
+}
+
+/** The target whose models take the ranges of their INT8 from a whole batch: an answer would depend on its neighbours. */
+const DYNAMIC_INT8 = "onnx-int8-dynamic";
+
+/** The largest batch whose answers are those of single runs; 1 where an input or output does not grow with the batch. */
+export function largestBatch({ inputs, outputs, axes }: Pick<Manifest, "inputs" | "outputs" | "axes">, variant: Variant | undefined): number {
+  const first = inputs[0]?.shape[0];
+  const axis = typeof first === "string" ? axes[first] : undefined;
+  const grows = [...inputs, ...outputs].every(({ shape }) => shape[0] === first && shape.filter((d) => d === first).length === 1);
+  if (!axis?.dynamic || axis.minimum > 1 || !grows || variant?.target === DYNAMIC_INT8) return 1;
+  return axis.maximum;
+}
