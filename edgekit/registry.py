@@ -15,6 +15,7 @@ from typing import Any
 
 from edgekit.artifact.option import OptionValue
 from edgekit.errors import DependencyError, UsageError, did_you_mean
+from edgekit.storage import environment
 from edgekit.target import Need, Target
 
 GROUP = "edgekit.targets"
@@ -109,8 +110,10 @@ def description(name: str, target: Target) -> dict[str, Any]:
 
 
 def missing(target: Target) -> tuple[Need, ...]:
-    """The needs of a target that are not installed (looked up, not imported)."""
-    return tuple(need for need in target.needs if not _importable(need.module))
+    """The needs of a target that are not installed (looked up, not imported); one an environment."""
+    absent = [need for need in target.needs if not _there(need)]
+    first = {need.environment: need for need in reversed(absent)}
+    return tuple(need for need in absent if not need.environment or first[need.environment] is need)
 
 
 def require(name: str, target: Target) -> None:
@@ -121,6 +124,15 @@ def require(name: str, target: Target) -> None:
     """
     for need in missing(target):
         raise DependencyError(f"target '{name}' needs {need.module}: {need.install}")
+
+
+def versions_elsewhere(target: Target) -> dict[str, str]:
+    """Versions of what a target needs in environments of their own, by the distribution's name."""
+    found: dict[str, str] = {}
+    for need in target.needs:
+        if need.environment:
+            found |= environment.version_of(need.environment, need.module)
+    return found
 
 
 def parsed_options(name: str, target: Target, given: Mapping[str, object]) -> dict[str, OptionValue]:
@@ -241,9 +253,11 @@ def _plug_ins() -> Iterable[Entry]:
         yield Entry(point.name, point.module, point.attr or "", f"package '{origin}'")
 
 
-def _importable(module: str) -> bool:
+def _there(need: Need) -> bool:
+    if need.environment:
+        return environment.ready(need.environment)
     try:
-        return util.find_spec(module) is not None
+        return util.find_spec(need.module) is not None
     except (ImportError, ValueError):
         return False
 

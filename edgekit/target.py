@@ -34,6 +34,7 @@ from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.option import Option, OptionValue
 from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
+from edgekit.storage import environment
 
 __all__ = [
     "FP16",
@@ -191,15 +192,20 @@ class Need:
         module: Its import name.
         extra: The extra of edgekit that installs it, for built-in targets.
         hint: The command that installs it, for all others.
+        environment: The environment that has it, where it clashes with edgekit's own libraries; `edgekit env add` makes
+            that, and the target calls its interpreter (`edgekit.storage.environment`).
     """
 
     module: str
     extra: str = ""
     hint: str = ""
+    environment: str = ""
 
     @property
     def install(self) -> str:
         """The command that installs it."""
+        if self.environment:
+            return environment.command(self.environment)
         return self.hint or f"pip install 'edgekit[{self.extra}]'"
 
 

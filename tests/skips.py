@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-REMEDY = re.compile(r"\binstall|\bnpm ci\b|needs a CUDA device|\bset EDGEKIT_\w+=")
+REMEDY = re.compile(r"\binstall|\bnpm ci\b|\bedgekit env add\b|needs a CUDA device|\bset EDGEKIT_\w+=")
 NO_CUDA = "needs a CUDA device: run it on a host with an NVIDIA GPU and a CUDA build of torch"
 
 

@@ -85,7 +85,7 @@ def show_target(name: str, target: Target) -> None:
     facts += [("places", ", ".join(f"{place.name} ({'; '.join(place.tolerances)})" for place in target.places))]
     told = (("choose it for", target.choose_for), ("proved by", target.proved_by), ("not proved", target.not_proved))
     facts += [(label, text) for label, text in told if text]
-    facts += [("needs", need.install) for need in target.needs]
+    facts += [("needs", command) for command in dict.fromkeys(need.install for need in target.needs)]
     print_table((name, ""), facts)
     print()
     if not target.options:

@@ -11,6 +11,7 @@ from edgekit.onnxgraph import saturation
 from edgekit.places import arm64
 from edgekit.places.catalogue import ARM64, RUNTIMES
 from edgekit.reference.record import host
+from edgekit.storage import environment
 
 LIBRARIES = ("edgekit", "torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "coremltools", "executorch")
 
@@ -31,7 +32,17 @@ def examine() -> dict[str, dict[str, str]]:
         "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor().name},
         "targets": dict(sorted(states.items())),
         "places": {name: _place(name) for name in (*RUNTIMES, ARM64)},
+        "environments": environments(),
     }
+
+
+def environments() -> dict[str, str]:
+    """The environments of `edgekit env add`, and the state of each."""
+    locked = {
+        name: "ready" if environment.ready(name) else f"not here: {environment.command(name)}"
+        for name in environment.LOCKED
+    }
+    return {"arm64": _place(ARM64), **locked}
 
 
 def _place(name: str) -> str:

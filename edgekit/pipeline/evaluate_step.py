@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit import registry
 from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest, VerdictInfo
@@ -237,5 +238,10 @@ def _code(target: Target, made: Manifest) -> str:
     """Hash of the code that judges and runs, and of the artifact's options: an edited limit judges again."""
     code = joined((code_of(evaluate), code_of(target.load)))
     places = [repr(place) for place in target.places]
-    parts = (code.digest, dict(code.libraries), places, sorted(made.options.items()))
+    parts = (
+        code.digest,
+        dict(code.libraries) | registry.versions_elsewhere(target),
+        places,
+        sorted(made.options.items()),
+    )
     return digest_text(json.dumps(parts, sort_keys=True))

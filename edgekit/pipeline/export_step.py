@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from edgekit import registry
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
@@ -205,4 +206,4 @@ def _tools(target: Target, code: ReachedCode) -> dict[str, str]:
     """Versions of what makes the artifact: edgekit, torch, and the libraries that the export imports or needs."""
     needed = (name for need in target.needs for name in distributions_of(need.module))
     named = {name: metadata.version(name).partition("+")[0] for name in ("edgekit", "torch", *needed)}
-    return dict(sorted((named | dict(code.libraries)).items()))
+    return dict(sorted((named | dict(code.libraries) | registry.versions_elsewhere(target)).items()))

@@ -6,7 +6,6 @@ The packages come from the package sources of this system, whose signatures apt 
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from edgekit.errors import NotVerifiedHere, UsageError
+from edgekit.storage import environment
 from edgekit.storage.files import scratch, staging
 
 FOLDER_VARIABLE = "EDGEKIT_ARM64"
@@ -30,8 +30,7 @@ MARK = "edgekit-arm64"  # says that a folder is such a system
 
 def folder() -> Path:
     """Where the arm64 system lies: $EDGEKIT_ARM64, or `edgekit/arm64` in the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get(FOLDER_VARIABLE) or Path(cache) / "edgekit" / "arm64")
+    return environment.folder("arm64")
 
 
 def command() -> list[str]:

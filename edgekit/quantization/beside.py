@@ -28,7 +28,7 @@ def beside(
         dynamic: The axes whose sizes the graph leaves open.
         more: Shapes beside those of the grid.
     """
-    return (_extremes(spec, samples), *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
+    return (_extremes(spec, samples), *_shapes(spec, samples, dynamic, more))
 
 
 def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
@@ -41,37 +41,30 @@ def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
     return replace(odd, inputs=inputs, names=(*odd.names, *changed))
 
 
-def at_shapes(
-    spec: ModelSpec, samples: Samples, dynamic: Collection[str], shapes: Sequence[Mapping[str, int]]
-) -> tuple[Batch, ...]:
-    """Real inputs at shapes, each with its own; a batch of one, since batches do not change what a row is answered.
-
-    Args:
-        spec: The model.
-        samples: What is resized, the last first.
-        dynamic: The axes whose sizes the graph leaves open.
-        shapes: Those with default sizes are left out.
-    """
+def _shapes(
+    spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]]
+) -> list[Batch]:
+    """Each with inputs of its own; a batch of one, since batches do not change what a row is answered."""
     rows = samples.batches(1)
     made: list[Batch] = []
     if not fits(spec, rows):
-        return ()
-    for sizes in _open_sizes(spec, dynamic, shapes):
+        return made
+    for sizes in _open_sizes(spec, dynamic, more):
         for _ in range(AT_A_SHAPE):
             number = len(made)
             first = len(rows) - 1 - number * REAL_STEP % len(rows)
             names = (samples.names[first],)
             made.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, first), {}, sizes, names))
-    return tuple(made)
+    return made
 
 
 def _open_sizes(
-    spec: ModelSpec, dynamic: Collection[str], shapes: Sequence[Mapping[str, int]]
+    spec: ModelSpec, dynamic: Collection[str], more: Sequence[Mapping[str, int]]
 ) -> list[Mapping[str, int]]:
     """The shapes with other than default sizes, without their batches."""
     default = {name: axis.default for name, axis in spec.axes.items()} | {BATCH: 1}
     found: list[Mapping[str, int]] = []
-    for shape in shapes:
+    for shape in (*grid(spec.axes), *more):
         sizes = {name: shape[name] if name in dynamic and name != BATCH else default[name] for name in shape}
         if sizes not in found and any(sizes[name] != default[name] for name in sizes):
             found.append(sizes)

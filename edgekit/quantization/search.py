@@ -11,21 +11,20 @@ from __future__ import annotations
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgekit.errors import ExportError
 from edgekit.judge import latency
-from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
 from edgekit.onnxgraph import qdq, saturation
 from edgekit.onnxgraph.groups import groups, nodes_of
 from edgekit.onnxgraph.quant_config import METHODS, Activation, Method, ObservedRange, QuantConfig
 from edgekit.onnxgraph.work import multiplications
 from edgekit.quantization import observers
-from edgekit.quantization.beside import at_shapes, beside
+from edgekit.quantization.beside import beside
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Evaluator
 from edgekit.quantization.retreat import given_back
@@ -173,7 +172,7 @@ class _Search:
         passed = [row.recipe.key for row in ranked if row.quality.passed]
         if rank and rank >= len(passed):
             raise ExportError(f"rank {rank} is none of the {len(passed)} recipes that passed: ranks begin with 0")
-        chosen = self._held_between(ranked[rank:])
+        chosen = ranked[rank]
         write_table(self.folder, self.tried.rows, chosen, self._times(chosen, rows), self.parts, passed)
         return Found(self._made(chosen.recipe), chosen, ranked[0])
 
@@ -195,21 +194,6 @@ class _Search:
             return self._judged(way.keeping(*self.floats, *floats))
 
         return given_back(order, judged, lambda row: row.quality.passed)
-
-    def _held_between(self, ranked: Sequence[Trial]) -> Trial:
-        """The first that passed and holds at sizes between those of the grid as well; the first where none does.
-
-        Asked of the best alone: it costs as much as all else that a recipe is asked.
-        """
-        passed = [row for row in ranked if row.quality.passed]
-        asked = at_shapes(self.spec, self.samples, self.dynamic, between(self.spec.axes))
-        if not passed or not asked:
-            return ranked[0]
-        self.tell(0.9, "asking the best between the sizes of the grid")
-        held_back = divided(self.samples, self.depth)[1]
-        evaluator = Evaluator(self.spec, self.truth, held_back, self.place, asked)
-        holding = (row for row in passed if evaluator.judge(self._made(row.recipe)).passed)
-        return next(holding, ranked[0])
 
     def _judged(self, recipe: QuantConfig) -> Trial:
         if recipe.key in self.tried.rows:

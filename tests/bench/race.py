@@ -89,7 +89,7 @@ def main() -> None:
         "Spearman, mean",
         "worst",
         "lost mass",
-        "is",
+        "verdict",
     )
     rows.sort(key=lambda row: float(row[2]))
     print("\t".join(heads))

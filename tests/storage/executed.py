@@ -39,13 +39,17 @@ def hit(module: str) -> None:
 
 
 class Instrument(ast.NodeTransformer):
-    """Puts a call of `hit` first in every function but `forward`, which belongs to modules that are captured."""
+    """Puts a call of `hit` first in every function but `forward`, which belongs to modules that are captured.
+
+    In a script that another interpreter runs there is nobody to tell.
+    """
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.generic_visit(node)
         if node.name != "forward":
             first = 1 if ast.get_docstring(node) is not None else 0
-            call = ast.parse("__import__('sys').modules['executed'].hit(__name__)").body[0]
+            told = "getattr(__import__('sys').modules.get('executed'), 'hit', str)(__name__)"
+            call = ast.parse(told).body[0]
             node.body.insert(first, call)
         return node
 

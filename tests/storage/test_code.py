@@ -28,7 +28,7 @@ PACKAGES = (ROOT / "edgekit", ROOT / "targets" / "edgekit_targets")
 EXPORTS_WITH = {
     "edgekit_targets._site": {"web"},
     "edgekit_targets._coreml": {"coreml"},
-    "edgekit_targets._executorch": {"executorch", "executorch-int8"},
+    "edgekit_targets._executorch": {"executorch", "executorch-int8", "litert"},
     "edgekit_targets._torchscript.compile": {"torchscript", "torch-mobile"},
     "edgekit_targets.onnx": {"onnx"},
     "edgekit.runtime.coreml.package": {"coreml", "coreml-int8"},
@@ -37,6 +37,7 @@ EXPORTS_WITH = {
         "onnx-int8-dynamic",
         "executorch-int8",
         "openvino-int8",
+        "litert-int8",
     },
     "edgekit.quantization.search": {"onnx-int8-static", "openvino-int8"},
     "edgekit.quantization.trials": {"onnx-int8-static"},

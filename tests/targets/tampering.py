@@ -31,9 +31,9 @@ def judged(
     return run.verify(root, QuietListener(), trust_build=trust_build)[target]
 
 
-def one_weight(file: Path, dtype: str = "float32") -> None:
+def one_weight(file: Path, dtype: str = "float32", name: str = "hidden.bias") -> None:
     """Change one weight of the small model where it lies in a file: a bias, which no format transposes."""
-    weights = weights_of("hidden.bias").astype(dtype)
+    weights = weights_of(name).astype(dtype)
     data = bytearray(file.read_bytes())
     start = data.find(weights.tobytes())
     assert start >= 0, "the file does not hold the weights as they are"

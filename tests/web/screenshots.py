@@ -40,7 +40,7 @@ def camera(page: Page) -> None:
     page.evaluate(CAMERA)
     page.fill("#query", "circle")
     page.click("#start-camera")
-    page.locator("#live-rate", has_text="frames a second").wait_for()
+    page.locator("#live-rate", has_text="frames/s").wait_for()
 
 
 def precisions(page: Page) -> None:

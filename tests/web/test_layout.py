@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,3 +69,29 @@ def test_opened_as_a_file_it_says_what_to_do(browser: Browser, bundle: Path) -> 
     assert page.locator("#page").is_hidden()
     assert len(page.inner_text("body").split()) < 80
     context.close()
+
+
+def test_a_screen_reader_finds_the_way_from_the_query_to_the_result(open_page: Opener) -> None:
+    """By roles and names alone, as the browser's accessibility tree has them."""
+    page = open_page(**DESKTOP)
+    ready(page)
+    field = page.get_by_role("region", name="Query").get_by_role("combobox", name="Look for")
+    field.fill("stri")
+    field.press("ArrowDown")
+    assert page.get_by_role("option", selected=True).all_inner_texts() == ["striped"]
+    field.press("Enter")
+    picture = page.get_by_role("region", name="Picture and relevance")
+    picture.get_by_role("status").filter(has_text="Found “striped”: ").wait_for()
+    named = re.compile(r"^Relevance map for “striped”: most relevant at the [a-z ]+ \(row \d+, column \d+\)$")
+    map_ = picture.get_by_role("application", name=named)
+    assert "Arrow keys move between patches" in map_.evaluate("(e) => e.ariaDescribedByElements[0].textContent")
+    results = page.get_by_role("complementary", name="Results")
+    best = results.get_by_role("region", name="Most relevant patches").get_by_role("listitem").first
+    assert re.fullmatch(
+        r"Rank 1: relevance [01]\.\d\d, \d+ tokens", best.get_by_role("button").get_attribute("aria-label") or ""
+    )
+    results.get_by_role("img", name=re.compile(r"^Histogram of tokens per patch: from \d+ to \d+$")).wait_for()
+    for name in ("Camera", "Open", "Test again", "Measure all precisions", "Share link", "Clear stored models"):
+        assert page.get_by_role("button", name=name, exact=True).count() == 1, name
+    for name in ("View", "Device", "Precision", "Compare with"):
+        assert page.get_by_role("group", name=name, exact=True).get_by_role("radio", checked=True).count() == 1, name

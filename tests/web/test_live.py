@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgekit.model.spec import Array
 
 HEIGHT, WIDTH, FRAMES = 120, 160, 12
-RATE = re.compile(r"Live: \d+\.\d frames a second, median [\d.]+ ms")
+RATE = re.compile(r"^\d+\.\d frames/s, median [\d.]+ ms")
 KEPT = 3  # frames that are asked again
 
 # Keeps what the page sends to its worker, what comes back, and what the map then looks like.

@@ -35,7 +35,7 @@ export class LiveBar {
   }
 
   showRate({ perSecond, latency }: Rate): void {
-    this.rate.textContent = `Live: ${perSecond.toFixed(1)} frames a second, median ${latency < 100 ? latency.toFixed(1) : latency.toFixed(0)} ms`;
+    this.rate.textContent = `${perSecond.toFixed(1)} frames/s, median ${latency.toFixed(latency < 10 ? 1 : 0)} ms`;
   }
 
   /** Say what is shown, where it has changed; not with every frame. */

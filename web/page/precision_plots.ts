@@ -6,7 +6,7 @@ import { type Answer, type Measured, apart } from "./precisions";
 const SIDE = 200; // of the square of a scatter plot, in units of its view box
 const [LEFT, BELOW] = [34, 34]; // room for the labels of its axes
 const MOST_POINTS = 1500; // more are thinned out
-const [ROW, BARS, NAMES, NUMBERS] = [30, 190, 92, 78]; // of the plot of latencies: heights and widths
+const [ROW, BARS, NAMES, NUMBERS] = [38, 120, 80, 62]; // of the plot of latencies: heights and widths
 
 /** Values of one precision, across, against those of another one, upwards; on the line both are the same. */
 export function scatterPlot(base: Answer, other: Answer, names: readonly [string, string]): SVGSVGElement {
@@ -53,7 +53,7 @@ export function latencyPlot(measured: readonly Measured[]): SVGSVGElement {
     const middle = ROW * i + ROW / 2;
     return [
       createSvg("text", { x: String(NAMES - 8), y: String(middle + 4), "text-anchor": "end" }, name),
-      createSvg("rect", { class: "bar-of", x: String(NAMES), y: String(middle - 7), width: round(x(p50) - NAMES), height: "14", rx: "2" }),
+      createSvg("rect", { class: "bar-of", x: String(NAMES), y: String(middle - 11), width: round(x(p50) - NAMES), height: "22", rx: "2" }),
       createSvg("path", { class: "spread", d: `M${round(x(p50))} ${String(middle)}H${round(x(p95))}m0-4v8` }),
       createSvg("text", { x: round(x(p95) + 6), y: String(middle + 4) }, `${p50.toFixed(1)} ms`),
     ];

@@ -1,0 +1,1 @@
+"""LiteRT: a `.tflite` file, answered in the environment `litert`."""

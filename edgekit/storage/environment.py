@@ -1,0 +1,136 @@
+"""Environments: interpreters of their own with libraries that clash with edgekit's, made by `edgekit env add`.
+
+Each lies in one folder of the user's cache and holds what its lock file beside this module names, by version and hash.
+PyTorch stands in no lock: it is the version that edgekit itself requires, in the build that pip finds here. A record is
+written last, and the folder gets its name when all of it is there: an interrupted setup leaves no environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Collection, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import DependencyError, UsageError
+from edgekit.storage.files import digest_file, dump_json, staging
+
+LITERT = "litert"
+LOCKED = {LITERT: ("linux", "x86_64")}
+"""Environments that a lock file describes, with the system and the processor that its hashes are for."""
+RECORD = "environment.json"
+PYTHON = Path("bin") / "python"
+
+
+def folder(name: str) -> Path:
+    """Where an environment lies: $EDGEKIT_<NAME>, or `edgekit/<name>` in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get(f"EDGEKIT_{name.upper()}") or Path(cache) / "edgekit" / name)
+
+
+def command(name: str) -> str:
+    """The command that makes it."""
+    return f"edgekit env add {name}"
+
+
+def ready(name: str) -> bool:
+    """Whether an environment is there, and is the one that this edgekit's lock describes."""
+    return bool(_record(name)) and (folder(name) / PYTHON).exists()
+
+
+def python(name: str) -> Path:
+    """The interpreter of an environment.
+
+    Raises:
+        DependencyError: If it is not there, or another edgekit made it; the message says how to make it.
+    """
+    if not ready(name):
+        raise DependencyError(f"there is no environment '{name}' in '{folder(name)}': {command(name)}")
+    return folder(name) / PYTHON
+
+
+def versions(name: str) -> Mapping[str, str]:
+    """The version of each package of an environment, by its normalised name; none where it is not there."""
+    packages: Mapping[str, str] = _record(name).get("packages", {})
+    return packages
+
+
+def lock(name: str) -> Path:
+    """The file with what an environment holds."""
+    return Path(__file__).with_name(f"{name}.txt")
+
+
+def install(name: str, progress: Callable[[str], None]) -> Path:
+    """Make an environment; returns its folder. One that is there is replaced when the new one is complete.
+
+    Raises:
+        UsageError: If its packages are not to be had for this host, or one is not what its hash says.
+    """
+    here = (sys.platform, platform.machine())
+    if here != LOCKED[name]:
+        raise UsageError(
+            f"the environment '{name}' is for {' on '.join(LOCKED[name])}, and this is {' on '.join(here)}: its "
+            "packages are built for nothing else"
+        )
+    with staging(folder(name), functools.partial(_own, name)) as made:
+        venv.create(made, symlinks=True)
+        progress(f"fetching the packages of '{name}', with fixed hashes")
+        _pip(made, name, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock(name)))
+        wanted = metadata.version("torch").partition("+")[0]
+        progress(f"fetching PyTorch {wanted}: about 200 MB where pip finds its CPU build, several GB where it does not")
+        _pip(made, name, f"torch=={wanted}")
+        packages = {_normal(d.name): d.version for d in metadata.distributions(path=[str(_site(made))])}
+        record = {"name": name, "lock": digest_file(lock(name)), "packages": packages}
+        (made / RECORD).write_text(dump_json(record))
+    return folder(name)
+
+
+def _record(name: str) -> dict[str, Any]:
+    try:
+        said = json.loads((folder(name) / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    whole = isinstance(said, dict) and said.get("name") == name and said.get("lock") == digest_file(lock(name))
+    return said if whole else {}
+
+
+def _own(name: str, there: Path) -> Collection[str]:
+    """All of an environment that edgekit made, whichever its lock was; nothing of any other folder."""
+    try:
+        made = json.loads((there / RECORD).read_text())["name"] == name
+    except (OSError, ValueError, KeyError, TypeError):
+        made = False
+    return {path.relative_to(there).as_posix() for path in there.rglob("*")} if made else ()
+
+
+def _pip(made: Path, name: str, *asked: str) -> None:
+    """Install into an environment with the pip that installed edgekit."""
+    pip = [sys.executable, "-m", "pip", "--python", str(made / PYTHON), "install", "--quiet", "--no-input"]
+    ended = subprocess.run([*pip, *asked], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        lines = [line for line in ended.stderr.splitlines() if line.strip()] or [f"code {ended.returncode}"]
+        first = next((line for line in lines if line.startswith("ERROR")), lines[-1]).strip()
+        raise UsageError(f"the environment '{name}' could not be made: {first[:300]}")
+
+
+def _site(made: Path) -> Path:
+    return next(made.glob("lib/python*/site-packages"))
+
+
+def _normal(name: str) -> str:
+    """A distribution's or a module's name, as pip compares them."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def version_of(name: str, module: str) -> Mapping[str, str]:
+    """The distribution of an environment that has a module's name, with its version."""
+    found = _normal(module)
+    return {found: versions(name)[found]} if found in versions(name) else {}

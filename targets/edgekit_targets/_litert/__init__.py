@@ -1,0 +1,1 @@
+"""LiteRT: what its targets share, and what runs in the environment `litert`."""

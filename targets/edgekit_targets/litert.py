@@ -1,0 +1,60 @@
+"""LiteRT (`.tflite`) with XNNPACK, fp32: Google's runtime for Android, once called TensorFlow Lite.
+
+It comes from the captured program, fixed at the model's default sizes, through litert-torch, which lives in an
+environment of its own: it brings JAX. Inputs and outputs of 64-bit integers have 32 bits in the file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from edgekit.model.program import load_program
+from edgekit.model.source import load_model
+from edgekit.runtime.litert.runtime import CPU, LitertRuntime
+from edgekit.target import FP32_DELEGATED, Exported, Job, Place, Runtime, Target
+from edgekit_targets import _executorch
+from edgekit_targets._litert import called
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.tflite.
+
+    Raises:
+        ExportError: If litert-torch cannot convert it.
+    """
+    import torch
+
+    spec = load_model(job.model)
+    job.progress(0.1, "fixing all axes")
+    exported = _executorch.fixed(load_program(source), spec, ())
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
+        program = Path(scratch) / "program.pt2"
+        torch.export.save(exported, program)
+        job.progress(0.3, "converting to LiteRT in its environment")
+        names = {"inputs": [i.name for i in spec.inputs], "outputs": [o.name for o in spec.outputs]}
+        asked = {"program": str(program), "out": str(out / called.ENTRY), **names}
+        answer = called.called(called.CONVERT, asked, spec.name)
+    called.describe(out / called.ENTRY, spec)
+    notes = (*called.fixed_at(spec), f"XNNPACK runs the graph in {answer['subgraphs']} parts")
+    return Exported(precision="fp32", entry=called.ENTRY, notes=notes)
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in LiteRT, in a process of its environment."""
+    return LitertRuntime(artifact, called.ENTRY)
+
+
+TARGET = Target(
+    summary="LiteRT (.tflite) with XNNPACK, fp32, fixed sizes",
+    choose_for="Android apps that use LiteRT, once TensorFlow Lite",
+    proved_by="LiteRT's own runtime with XNNPACK on this processor, at the model's default sizes",
+    not_proved="other sizes, phones' processors, GPUs and NPUs",
+    source="program",
+    export=export,
+    load=load,
+    places=(Place(name=CPU, tolerance=FP32_DELEGATED),),
+    needs=called.NEEDS[:2],
+    groups=("android",),
+    content=called.content,
+)
