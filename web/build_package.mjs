@@ -1,5 +1,5 @@
 /**
- * Builds the npm package into lib/: index.js for browsers, node.js for Node, worker.js, and their types.
+ * Builds the npm package into lib/: index.js for browsers, node.js for Node and Deno, what both share, worker.js, and types.
  *
  * The worker is named by a literal `new Worker(new URL(...))`, which every bundler follows. Runtimes and models are not in it.
  */
@@ -16,13 +16,14 @@ const ownWorker = {
 };
 
 rmSync("lib", { recursive: true, force: true });
-for (const [entry, platform] of [["index", "browser"], ["node", "node"], ["worker", "browser"]]) {
+for (const entries of [["index", "node"], ["worker"]]) {
   const bundle = await rolldown({
-    input: { [entry]: `src/${entry}.ts` },
-    platform,
+    input: Object.fromEntries(entries.map((entry) => [entry, `src/${entry}.ts`])),
+    platform: "browser",
+    external: /^node:/,
     plugins: [ownWorker],
     transform: { define: { RUNTIME_VERSION: JSON.stringify(devDependencies["onnxruntime-web"]) }, target: "es2022" },
   });
-  await bundle.write({ dir: "lib", format: "esm", entryFileNames: "[name].js", minify: { compress: true, mangle: false, codegen: { removeWhitespace: false } } });
+  await bundle.write({ dir: "lib", format: "esm", entryFileNames: "[name].js", chunkFileNames: "shared.js", minify: { compress: true, mangle: false, codegen: { removeWhitespace: false } } });
 }
 execFileSync("npx", ["tsc", "-p", "tsconfig.types.json", "--outDir", "lib/types"], { stdio: "inherit" });

@@ -154,7 +154,9 @@ def test_node_and_deno_run_a_bundle_on_either_runtime(
     installed: Path, bundle: Path, tmp_path: Path, program: str, runtime: str
 ) -> None:
     (tmp_path / "node_modules").mkdir()
-    for package in ("@edgekit", "onnxruntime-common", runtime):
+    # A copy: a linked package would find what is installed beside the original.
+    shutil.copytree(installed / "node_modules" / "@edgekit", tmp_path / "node_modules" / "@edgekit")
+    for package in ("onnxruntime-common", runtime):
         (tmp_path / "node_modules" / package).symlink_to(installed / "node_modules" / package)
     (tmp_path / "package.json").write_text('{ "type": "module" }')
     (tmp_path / "run.mjs").write_text(f'import process from "node:process";\n{IN_NODE}')
