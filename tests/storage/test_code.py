@@ -37,7 +37,6 @@ EXPORTS_WITH = {
         "onnx-int8-dynamic",
         "executorch-int8",
         "openvino-int8",
-        "litert-int8",
     },
     "edgekit.quantization.search": {"onnx-int8-static", "openvino-int8"},
     "edgekit.quantization.trials": {"onnx-int8-static"},

@@ -1,7 +1,7 @@
 """A `.tflite` file -> one in INT8: run by the interpreter of the environment `litert`, without edgekit.
 
-Arguments: a JSON object with the paths of the file to read and of the file to write, the recipe and, where that needs
-them, the path of an `.npz` file with samples, one row each; and the path of the JSON object that says how it ended.
+Arguments: a JSON object with the paths of the file to read and of the file to write and the recipe; and the
+path of the JSON object that says how it ended.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-
-SIGNATURE = "serving_default"
 
 
 def main() -> None:
@@ -26,23 +24,14 @@ def main() -> None:
 
 
 def _quantized(asked: dict[str, Any]) -> int:
-    import numpy as np
     from ai_edge_quantizer import quantizer, recipe
 
     recipes = {
         "dynamic": recipe.dynamic_wi8_afp32,
         "weights": recipe.weight_only_wi8_afp32,
-        "static": recipe.static_wi8_ai8,
     }
     made = quantizer.Quantizer(asked["model"], recipes[asked["recipe"]]())
-    ranges = None
-    if made.need_calibration:
-        with np.load(asked["samples"], allow_pickle=False) as held:
-            arrays = {name[1:]: held[name] for name in held.files}  # as `edgekit.runtime.litert.frames` packs them
-        rows = min(len(array) for array in arrays.values())
-        shown = [{name: array[row : row + 1] for name, array in arrays.items()} for row in range(rows)]
-        ranges = made.calibrate({SIGNATURE: shown})
-    Path(asked["out"]).write_bytes(bytes(made.quantize(ranges).quantized_model))
+    Path(asked["out"]).write_bytes(bytes(made.quantize().quantized_model))
     return _weights(asked["out"])
 
 
