@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from edgekit.artifact.fact import Code, fact
+from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.result import PlaceResult, Ratio
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
+from edgekit.report import tradeoff
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, audience_of, recommend
 from edgekit.report.rows import read_study
 from edgekit.report.speed import beside
@@ -137,3 +139,16 @@ def test_the_plot_has_the_gpu_on_the_axis_of_ratios_and_the_limits(filled: Any) 
     assert kept is not None
     assert kept.x < plot.limit
     assert [lane.best for lane in plot.lanes].count(True) == 1
+
+
+def test_what_was_rejected_on_other_inputs_does_not_seem_within_its_limits(filled: Any) -> None:
+    study = read_study(filled.folder)
+    elsewhere = Fact(
+        code=Code.LIMIT_EXCEEDED, batch="batch 8", output="relevance", metric="cosine", value=0.9, limit=0.99
+    )
+    row = next(row for row in study.rows if row.target == "onnx-fp16")
+    spoilt = replace(row, status="rejected", reasons=(elsewhere,))
+    mark = tradeoff._accuracy(spoilt)
+    assert mark is not None
+    assert mark.x > plot_tradeoff(study, [study.rows[0]]).limit
+    assert "(batch 8)" in mark.title
