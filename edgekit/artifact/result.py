@@ -3,6 +3,8 @@
 The manifest says what an artifact is and never varies; a result says what a host found, with times and devices. A phone
 or a browser writes the same file, and `edgekit report` reads them all alike. The maps that a report draws lie beside it
 in `scores-<place>.safetensors`: for each output with the role "scores" one array [n, N] over the evaluation images.
+Of a model without scores there is `errors-<place>.safetensors`: for each output of floats one array [n], the largest
+error in each image over the peak of the output's reference.
 """
 
 from __future__ import annotations

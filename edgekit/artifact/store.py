@@ -122,8 +122,8 @@ def own_files(folder: Path) -> Collection[str]:
 
     Paths are relative. A folder without a manifest is nobody's: nothing in it is edgekit's.
     """
-    scores = (path.name for path in folder.glob("scores-*.safetensors"))  # that older manifests did not name
-    return door.named_files(folder, MANIFEST, RESULT, *scores)
+    arrays = [path.name for kind in ("scores", "errors") for path in folder.glob(f"{kind}-*.safetensors")]
+    return door.named_files(folder, MANIFEST, RESULT, *arrays)  # older manifests did not name the arrays
 
 
 def describe_file(folder: Path, path: Path) -> File:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from edgekit.pipeline.evidence import evidence_of
 from edgekit.pipeline.worker import ANSWERS, PYTORCH, Measured
 from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
+from edgekit.reference.store import Reference
 from edgekit.storage.code import code_of, joined
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
@@ -42,12 +43,15 @@ class Finding:
         scores: Score maps of the evaluation images, [n, N] each.
         proof: The proved shapes.
         variant_target: The target of the variant that was judged; empty where the artifact is no bundle.
+        errors: Of a model without scores, the largest error of each output in each evaluation image over the peak of
+            the output's reference, [n] each.
     """
 
     place: PlaceResult
     scores: Mapping[str, Array]
     proof: tuple[Mapping[str, int], ...]
     variant_target: str = ""
+    errors: Mapping[str, Array] = field(default_factory=dict)
 
 
 def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
@@ -83,9 +87,12 @@ def finding_of(
     """Judge what an artifact answered in a place, wherever that is."""
     passed = judged(context.spec, context.recorded, made, place, answers, measured.failures, measured.again)
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
-    scores = {n: a for n, a in arrays_of(EVALUATION, answers).items() if n in named}
-    evidence = evidence_of(context.recorded, made, place, measured)
-    return Finding(_result(place, passed, measured, evidence), scores, passed.proved, variant_target(made, place))
+    asked = arrays_of(EVALUATION, answers)
+    scores = {n: a for n, a in asked.items() if n in named}
+    outputs = {o.name for o in context.spec.outputs}  # without the sketches of large ones
+    errors = {} if named else _errors(context.recorded, {n: a for n, a in asked.items() if n in outputs})
+    found = _result(place, passed, measured, evidence_of(context.recorded, made, place, measured))
+    return Finding(found, scores, passed.proved, variant_target(made, place), errors)
 
 
 def missing_runtime(place: Place, why: str) -> Finding:
@@ -129,10 +136,10 @@ def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence
 
 
 def files_of(found: Result, findings: Sequence[Finding]) -> dict[str, bytes]:
-    """result.json and the score maps, by name."""
+    """result.json, the score maps, and the errors of models without scores, by name."""
     files = {RESULT: result_text(found).encode()}
     for finding in findings:
-        files |= _scores(finding)
+        files |= _arrays("scores", finding.place, finding.scores) | _arrays("errors", finding.place, finding.errors)
     return files
 
 
@@ -224,14 +231,28 @@ def _read(path: Path) -> dict[str, Array]:
     return dict(load_file(path))
 
 
-def _scores(finding: Finding) -> dict[str, bytes]:
-    """The file of score maps of one place; none where there are no scores."""
+def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]:
+    """The largest error of each output of floats in each evaluation image, over the reference's peak; float32 [n]."""
+    batch = next((batch for batch in recorded.batches if batch.name == EVALUATION), None)
+    found: dict[str, Array] = {}
+    for name, reference in (batch.outputs if batch is not None else {}).items():
+        answer = asked.get(name)
+        if answer is None or reference.dtype.kind != "f" or not reference.size or reference.shape != answer.shape:
+            continue
+        if len(reference) > 1 or (batch is not None and len(batch.names) == 1):  # else it is one thing for all images
+            apart = np.abs(answer.astype(np.float64) - reference).reshape(len(reference), -1)
+            found[name] = (apart.max(axis=1) / (float(np.abs(reference).max()) or 1.0)).astype(np.float32)
+    return found
+
+
+def _arrays(kind: str, place: PlaceResult, arrays: Mapping[str, Array]) -> dict[str, bytes]:
+    """The file of a kind of arrays of one place; none where there are no arrays."""
     from safetensors.numpy import save
 
-    if not finding.scores:
+    if not arrays:
         return {}
-    data = save({name: np.ascontiguousarray(array) for name, array in sorted(finding.scores.items())})
-    return {f"scores-{finding.place.place}.safetensors": data}
+    data = save({name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())})
+    return {f"{kind}-{place.place}.safetensors": data}
 
 
 def _code(target: Target, made: Manifest) -> str:

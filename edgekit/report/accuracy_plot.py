@@ -73,10 +73,19 @@ def errors(scores: Mapping[str, Array], recorded: Mapping[str, Array]) -> Array 
     return np.asarray(np.max(found, axis=0)) if found else None
 
 
+def _largest(row: ReportRow, recorded: Mapping[str, Array]) -> Array | None:
+    """The largest error in each image: of scores absolute, of other outputs over their peak."""
+    shown = [np.asarray(values, np.float64) for values in row.errors.values() if values.ndim == 1]
+    if row.scores or not shown:
+        return errors(row.scores, recorded)
+    known = min(map(len, shown))  # of a large output the reference holds the first images only
+    return np.asarray(np.max([values[:known] for values in shown], axis=0))
+
+
 def plot_accuracy(study: Study, recorded: Mapping[str, Array]) -> Accuracy:
     """Lay out one strip for each row that has anything to show."""
     rows = [row for row in study.rows if row.scores or row.error]
-    found = {id(row): errors(row.scores, recorded) for row in rows}
+    found = {id(row): _largest(row, recorded) for row in rows}
     low, high = _decades(_marks(rows, found.values(), study.reference.noise))
 
     def x(value: float) -> float:

@@ -19,6 +19,7 @@ from edgekit.artifact.result import RESULT, PlaceResult, Result
 from edgekit.artifact.run_record import AskedTarget, RunRecord, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.model.spec import Array
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
 from edgekit.report.study import ReportedArtifact, ReportRow, RowStatus, Study
@@ -109,16 +110,34 @@ def _waiting(manifest: Manifest, why: tuple[Fact, ...]) -> ReportRow:
 def _row(manifest: Manifest | None, found: Result, place: PlaceResult, home: Path, origin: str = "") -> ReportRow:
     variants = manifest.variants if manifest else ()
     precision = next((v.precision for v in variants if v.name == place.variant), found.precision)
-    outputs = [o.name for o in manifest.outputs if o.role == "scores"] if manifest else []
-    safe = place.place.replace("/", "-").replace("\0", "-")
-    file = f"scores-{safe}.safetensors"
-    known = bool(origin) or (manifest is not None and manifest.named(file) is not None)
-    scores = tensors(home / file, {name: name for name in outputs if known})
+    outputs = manifest.outputs if manifest else ()
+    scores = _arrays("scores", [o.name for o in outputs if o.role == "scores"], manifest, place, home, bool(origin))
+    errors = {} if scores else _arrays("errors", [o.name for o in outputs], manifest, place, home)
     threads = found.host.get("threads", "")
     processor = found.host.get("processor", "") + (f", {threads} threads" if threads else "")
     return ReportRow(
-        found.target, precision, place.place, place.status, place.reasons, place, found.size, origin, processor, scores
+        target=found.target,
+        precision=precision,
+        place=place.place,
+        status=place.status,
+        reasons=place.reasons,
+        found=place,
+        size=found.size,
+        origin=origin,
+        processor=processor,
+        scores=scores,
+        errors=errors,
     )
+
+
+def _arrays(
+    kind: str, outputs: Sequence[str], manifest: Manifest | None, place: PlaceResult, home: Path, imported: bool = False
+) -> Mapping[str, Array]:
+    """Arrays of the evaluation images that lie beside a result, by output: only from a file that the manifest names."""
+    safe = place.place.replace("/", "-").replace("\0", "-")
+    file = f"{kind}-{safe}.safetensors"
+    known = imported or (manifest is not None and manifest.named(file) is not None)
+    return tensors(home / file, {name: name for name in outputs if known})
 
 
 def _with_imports(artifacts: list[ReportedArtifact], imported: list[Path], recorded: str) -> list[ReportedArtifact]:

@@ -45,6 +45,7 @@ class ReportRow:
         origin: Of a result from elsewhere: its hardware, or the name it was imported under; empty for this host's own.
         processor: Of the host that judged, with its threads; empty where unknown.
         scores: Outputs with the role "scores" over the evaluation images, [n, N] each, where they were kept.
+        errors: Of a model without scores, the largest error of each output over its peak, in each evaluation image [n].
     """
 
     target: str
@@ -57,6 +58,7 @@ class ReportRow:
     origin: str = ""
     processor: str = ""
     scores: Mapping[str, Array] = field(default_factory=dict)
+    errors: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

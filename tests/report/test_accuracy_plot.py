@@ -38,6 +38,20 @@ def test_what_cannot_be_compared_has_no_error(scores: dict[str, np.ndarray]) -> 
     assert accuracy_plot.errors(scores, {"a": np.zeros((2, 3))}) is None
 
 
+def test_a_model_without_scores_has_a_dot_an_image_for_the_largest_error_of_its_outputs(builder: Any) -> None:
+    from safetensors.numpy import save
+
+    builder.reference()
+    builder.artifact("onnx", "fp32")
+    errors = {"relevance": np.geomspace(1e-6, 1e-5, builder.n).astype(np.float32)}
+    builder.enter("onnx", {"errors-cpu.safetensors": save(errors | {"unknown": np.ones(builder.n, np.float32)})})
+    builder.judge("onnx", [ran(builder, builder.relevance + np.float32(1e-6), FP32)], 1)
+    (strip,) = plotted(builder).strips
+    assert len(strip.dots) == builder.n
+    assert strip.worst is not None
+    assert strip.worst.title.endswith(": 1.0e-5")
+
+
 def test_a_dot_an_image_on_a_logarithmic_axis(builder: Any) -> None:
     builder.reference()
     off = np.geomspace(1e-6, 1e-5, builder.n, dtype=np.float32)
