@@ -16,14 +16,19 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit n
 setup: $(VENV)/.export
 setup-test: $(VENV)/.test $(if $(NPM),$(PAGE)) $(if $(JVM),$(KOTLIN) $(JARS)) $(if $(CHROMIUM),,$(VENV)/.chromium)
 
+# pip compiles one file at a time; compileall takes all cores. It reports templates that are no Python, which is no failure.
+COMPILE = $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > $(VENV)/compile.log 2>&1 || true
+
 $(VENV)/.export: pyproject.toml
 	$(PYTHON) -c '$(NEW_ENOUGH)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,coreml,coreai,executorch,openvino,web,sign,test,docs,dev]'
+	$(COMPILE)
 	touch $@
 
 # What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.
