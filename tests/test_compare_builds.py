@@ -55,7 +55,9 @@ def consistent(folder: Path, path: str, data: bytes) -> None:
 def test_a_copy_is_identical(pair: tuple[Path, Path]) -> None:
     code, said, _ = ran(*pair)
     assert code == 0
-    assert said == dict.fromkeys(("coreml", "executorch", "executorch-int8", "onnx", "torch-mobile"), "identical")
+    assert said == dict.fromkeys(
+        ("coreai", "coreml", "executorch", "executorch-int8", "onnx", "torch-mobile"), "identical"
+    )
 
 
 def test_two_exports_of_the_same_model_are_identical_and_of_another_are_not(built: Path, tmp_path: Path) -> None:

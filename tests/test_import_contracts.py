@@ -14,7 +14,13 @@ ENOUGH = [
     "edgekit.model",
     "edgekit.onnxgraph",
 ]
-REST = ["edgekit.quantization", "edgekit.reference.golden", "edgekit.storage.files", "edgekit.serving.static"]
+REST = [
+    "edgekit.quantization",
+    "edgekit.reference.golden",
+    "edgekit.storage.environment",
+    "edgekit.storage.files",
+    "edgekit.serving.static",
+]
 
 
 @pytest.fixture(scope="module")

@@ -201,7 +201,12 @@ def test_a_public_architecture_that_chooses_by_size_is_refused_with_its_line(tmp
         export(tmp_path, "onnx", model="tests.models:mobilevit_of_any_size")
 
 
-@pytest.mark.parametrize("name", ["resnet", "convnext", "mobilevit", "vit"])
+SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes half a minute: set EDGEKIT_SLOW=1")
+
+
+@pytest.mark.parametrize(
+    "name", ["vit", *(pytest.param(name, marks=SLOW) for name in ("resnet", "convnext", "mobilevit"))]
+)
 def test_public_architectures_are_exported_and_proved(name: str, tmp_path: Path) -> None:
     rows = export(tmp_path, "onnx", model=f"tests.models:{name}")
     assert rows["onnx"].status == "verified", rows["onnx"].sentences

@@ -28,9 +28,10 @@ const post = Worker.prototype.postMessage;
 const look = () => { const canvas = document.querySelector("#map-a canvas");
   return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data; };
 Worker.prototype.postMessage = function (message, ...rest) {
-  if (message.op === "run" && message.image instanceof ImageBitmap) {
-    const frame = new OffscreenCanvas(message.image.width, message.image.height);
-    frame.getContext("2d").drawImage(message.image, 0, 0);
+  const image = message.op === "run" ? message.questions[0].image : null;
+  if (image instanceof ImageBitmap) {
+    const frame = new OffscreenCanvas(image.width, image.height);
+    frame.getContext("2d").drawImage(image, 0, 0);
     const one = { frame };
     globalThis.asked.push(one);
     globalThis.most = Math.max(globalThis.most, ++flying);
@@ -38,7 +39,7 @@ Worker.prototype.postMessage = function (message, ...rest) {
       if (data.id !== message.id || "loaded" in data) return;
       flying--;
       this.removeEventListener("message", listen);
-      one.relevance = data.response.relevance;
+      one.relevance = data.response[0].relevance;
       if (globalThis.looking && !document.querySelector("#live-bar").hidden) one.shown = look();
     };
     this.addEventListener("message", listen);
