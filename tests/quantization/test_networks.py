@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -27,7 +28,10 @@ def kinds(made: TargetOutcome) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(made.path / "model.onnx").graph.node)
 
 
-@pytest.mark.parametrize("name", ["resnet", "unet"])
+SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")
+
+
+@pytest.mark.parametrize("name", ["resnet", pytest.param("unet", marks=SLOW)])
 def test_convolutions_compute_in_int8(name: str, tmp_path: Path) -> None:
     made = exported(f"tests.networks:{name}", STATIC, tmp_path)
     assert made.status == "verified", made.sentences
@@ -44,6 +48,7 @@ def test_recurrent_layers_take_int8_with_dynamic_ranges(tmp_path: Path) -> None:
     assert kinds(made)["DynamicQuantizeLSTM"] == 2
 
 
+@SLOW
 def test_convolutions_keep_float_arithmetic_with_dynamic_ranges(tmp_path: Path) -> None:
     made = exported("tests.networks:unet", DYNAMIC, tmp_path)
     assert made.status == "verified", made.sentences

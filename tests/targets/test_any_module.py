@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 import edgekit
 from edgekit import registry
 
+SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")
 
-@pytest.mark.parametrize("factory", ["recurrent", "record"])
+
+@pytest.mark.parametrize("factory", ["recurrent", pytest.param("record", marks=SLOW)])
 def test_states_and_named_answers_are_carried(factory: str, tmp_path: Path) -> None:
     if missing := registry.missing(registry.find("executorch")):
         pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
