@@ -234,12 +234,14 @@ def _read(path: Path) -> dict[str, Array]:
 def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]:
     """The largest error of each output of floats in each evaluation image, over the reference's peak; float32 [n]."""
     batch = next((batch for batch in recorded.batches if batch.name == EVALUATION), None)
+    if batch is None:
+        return {}
     found: dict[str, Array] = {}
-    for name, reference in (batch.outputs if batch is not None else {}).items():
+    for name, reference in batch.outputs.items():
         answer = asked.get(name)
         if answer is None or reference.dtype.kind != "f" or not reference.size or reference.shape != answer.shape:
             continue
-        if len(reference) > 1 or (batch is not None and len(batch.names) == 1):  # else it is one thing for all images
+        if len(reference) > 1 or len(batch.names) == 1:  # else it is one thing for all images
             apart = np.abs(answer.astype(np.float64) - reference).reshape(len(reference), -1)
             found[name] = (apart.max(axis=1) / (float(np.abs(reference).max()) or 1.0)).astype(np.float32)
     return found

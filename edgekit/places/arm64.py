@@ -18,7 +18,6 @@ from edgekit.errors import NotVerifiedHere, UsageError
 from edgekit.storage import environment
 from edgekit.storage.files import scratch, staging
 
-FOLDER_VARIABLE = "EDGEKIT_ARM64"
 QEMU, OLDEST = "qemu-aarch64", 10
 """The emulator, and its oldest version: 7.2 crashes when ONNX Runtime is imported."""
 PYTHONS = ("3.13", "3.12", "3.11")

@@ -129,6 +129,7 @@ class _Search:
     dynamic: tuple[str, ...]
     place: Path
     parts: dict[str, tuple[str, ...]] = field(init=False)
+    held_back: Samples = field(init=False)
     observed: dict[str, ObservedRange] = field(init=False)
     evaluator: Evaluator = field(init=False)
     tried: TrialLog = field(init=False)
@@ -136,7 +137,7 @@ class _Search:
     expected: int = 1
 
     def __post_init__(self) -> None:
-        shown, held_back = divided(self.samples, self.depth)
+        shown, self.held_back = divided(self.samples, self.depth)
         self.parts = groups(self.graph)
         self.tell(0.0, f"looking at activations on {len(shown.names)} samples")
         self.observed = observers.observe(
@@ -148,7 +149,7 @@ class _Search:
         )
         self.work = multiplications(self.graph, nodes_of(self.parts, ()), self.observed)
         asked = beside(self.spec, self.samples, self.dynamic)
-        self.evaluator = Evaluator(self.spec, self.truth, held_back, self.place, asked)
+        self.evaluator = Evaluator(self.spec, self.truth, self.held_back, self.place, asked)
         self.tried = TrialLog(self.folder, self._context())
 
     def run(self, rank: int) -> Found:
@@ -208,8 +209,7 @@ class _Search:
         if not passed or not asked:
             return ranked[0]
         self.tell(0.9, "asking the best between the sizes of the grid")
-        held_back = divided(self.samples, self.depth)[1]
-        evaluator = Evaluator(self.spec, self.truth, held_back, self.place, asked, tolerance=untasked(INT8))
+        evaluator = Evaluator(self.spec, self.truth, self.held_back, self.place, asked, tolerance=untasked(INT8))
         holding = (row for row in passed if evaluator.judge(self._made(row.recipe)).passed)
         return next(holding, ranked[0])
 

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.door import require_plain
@@ -184,10 +185,8 @@ class BucketRuntime:
         best = chosen([bucket.sizes for bucket in self._index.buckets], sizes)
         fits = sizes == best or (self._index.rule == "pad" and all(size <= best[n] for n, size in sizes.items()))
         if not fits:
-            known = ", ".join("x".join(map(str, bucket.sizes.values())) for bucket in self._index.buckets)
-            raise UsageError(
-                f"no bucket takes inputs of the size {'x'.join(map(str, sizes.values()))}: there are {known}"
-            )
+            known = ", ".join(size_text(bucket.sizes) for bucket in self._index.buckets)
+            raise UsageError(f"no bucket takes inputs of the size {size_text(sizes)}: there are {known}")
         return next(bucket for bucket in self._index.buckets if bucket.sizes == best)
 
     def _open(self, bucket: Bucket) -> OrtRuntime:

@@ -38,7 +38,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(
         precision="fp16" if half else "fp32",
         entry=ENTRY,
-        dynamic=job.dynamic if captured.dynamic else (),
+        dynamic=captured.dynamic,
         notes=(HALF,) if half else (),
     )
 

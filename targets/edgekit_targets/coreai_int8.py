@@ -64,7 +64,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
     scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
-    return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic if captured.dynamic else (), notes=(note,))
+    return Exported(precision="int8", entry=ENTRY, dynamic=captured.dynamic, notes=(note,))
 
 
 def load(artifact: Path, place: Place) -> Runtime:

@@ -36,7 +36,7 @@ def test_an_old_emulator_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_without_a_system_the_sentence_says_how_to_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool(tmp_path / "bin", arm64.QEMU, "echo 'qemu-aarch64 version 10.0.2'")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv(arm64.FOLDER_VARIABLE, str(tmp_path / "none"))
+    monkeypatch.setenv("EDGEKIT_ARM64", str(tmp_path / "none"))
     with pytest.raises(NotVerifiedHere, match="make it with `edgekit env add arm64`"):
         arm64.command()
 
@@ -45,7 +45,7 @@ def test_sources_without_arm64_leave_nothing_behind(tmp_path: Path, monkeypatch:
     tool(tmp_path / "bin", "apt-get", "echo 'E: no such architecture' >&2; exit 100")
     tool(tmp_path / "bin", "dpkg", "true")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv(arm64.FOLDER_VARIABLE, str(tmp_path / "cache" / "arm64"))
+    monkeypatch.setenv("EDGEKIT_ARM64", str(tmp_path / "cache" / "arm64"))
     with pytest.raises(UsageError, match="the package sources here have no arm64: E: no such architecture"):
         arm64.install(lambda text: None)
     assert list((tmp_path / "cache").iterdir()) == []

@@ -26,7 +26,6 @@ def test_a_first_visit_loads_each_file_once_and_the_golden_vectors_after_its_ans
 ) -> None:
     found = visit(browser, url)
     twice = {path for path, count in Counter(found.first).items() if count > 1}
-    print("twice", twice)
     assert twice <= ASKED_AGAIN, twice
     assert set(found.later) == {"golden.json", "golden.bin"}
     told = {path.relative_to(bundle).as_posix() for path in web.first_visit(bundle)}
