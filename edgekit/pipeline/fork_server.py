@@ -75,8 +75,10 @@ class _Server:
         return self.parent == os.getpid() and self.process.poll() is None
 
     def close(self) -> None:
-        self.socket.close()  # which ends it
+        """End it, whatever it is importing; workers end with their calls."""
+        self.socket.close()
         if self.parent == os.getpid():
+            self.process.kill()
             self.process.wait()
 
 
@@ -112,7 +114,11 @@ def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
     )
     setup = {"main": main, "environment": environment(), "path": sys.path, "folder": str(Path.cwd())}
     try:
-        _send(modules, [stdin, stdout, stderr, status])
+        try:
+            _send(modules, [stdin, stdout, stderr, status])
+        finally:  # where the server dies, this process must not be what keeps the pipes open
+            for end in (stdin, stdout, status):
+                os.close(end)
         ends[0].write(json.dumps(setup) + "\n")
         ends[0].flush()
         return ForkedWorker(int(ends[2].readline()), *ends)
@@ -122,9 +128,6 @@ def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
     except BaseException:
         _close(ends)  # the worker reads the end of its input, and ends
         raise
-    finally:
-        for end in (stdin, stdout, status):
-            os.close(end)
 
 
 def _send(modules: Sequence[str], streams: list[int]) -> None:
@@ -163,7 +166,7 @@ def _inherited() -> tuple[object, ...]:
 
     variables = {name: value for name, value in os.environ.items() if not name.startswith(READ_LATE)}
     status = Path("/proc/self/status").read_text()
-    umask = next(line for line in status.splitlines() if line.startswith("Umask"))
+    umask = [line for line in status.splitlines() if line.startswith("Umask")]
     kinds = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     limits = tuple(resource.getrlimit(getattr(resource, kind)) for kind in kinds)
     return variables, umask, limits, os.sched_getaffinity(0), os.nice(0)
@@ -227,15 +230,15 @@ def _work() -> NoReturn:
     if not line:  # who asked is gone
         os._exit(1)
     setup = json.loads(line)
-    os.environ.clear()
-    os.environ.update(setup["environment"])
-    os.chdir(setup["folder"])
-    sys.path[:] = [path or setup["folder"] for path in setup["path"]]
-    importlib.invalidate_caches()
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()  # else every worker would draw the same
-    module, _, name = setup["main"].partition(":")
     try:
+        os.environ.clear()
+        os.environ.update(setup["environment"])
+        os.chdir(setup["folder"])
+        sys.path[:] = [path or setup["folder"] for path in setup["path"]]
+        importlib.invalidate_caches()
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # else every worker would draw the same
+        module, _, name = setup["main"].partition(":")
         main: Callable[[], None] = getattr(importlib.import_module(module), name)
         main()
     except BaseException:

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,6 +128,15 @@ def test_a_server_that_was_killed_is_replaced() -> None:
     asked()
     (second,) = fork_server._servers
     assert second is not first
+
+
+def test_a_server_that_dies_as_it_is_asked_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked()
+    (server,) = fork_server._servers
+    os.kill(server.process.pid, signal.SIGSTOP)  # it takes the request, and answers nothing
+    threading.Timer(0.5, server.process.kill).start()
+    monkeypatch.setenv("EDGEKIT_LONG", "x" * 100_000)  # more than a pipe holds
+    assert process.call(look, {}, modules=MODULES)["parent"] == os.getpid()
 
 
 def test_a_module_that_cannot_be_imported_is_left_to_the_worker() -> None:
