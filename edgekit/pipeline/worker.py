@@ -37,6 +37,8 @@ RUN_MODULES = (__name__, "torch")
 EXPORT_MODULES = (
     *RUN_MODULES,
     "torch._dynamo",
+    "torch._functorch.aot_autograd",
+    "torch._functorch.partitioners",
     "torch.export.pt2_archive",
     "torch.onnx._internal.exporter._core",
     "onnxscript.function_libs.torch_lib.ops",
