@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import edgekit
 from edgekit import registry
-from edgekit.testing import TargetContract
+from edgekit.storage import environment
+from edgekit.testing import TargetContract, small_model
 from tests.targets import tampering
 
 
@@ -27,6 +31,28 @@ def torn(file: Path) -> None:
 def text(file: Path) -> None:
     """Another file."""
     file.write_bytes(b"no model at all")
+
+
+ON_A_PHONE = """
+import sys
+import numpy
+from ai_edge_litert.compiled_model import CompiledModel
+model, given, answered = sys.argv[1:]
+compiled = CompiledModel.from_file(model)
+((key, names),) = compiled.get_signature_list().items()
+inputs = {name: compiled.create_input_buffer_by_name(key, name) for name in names["inputs"]}
+outputs = {name: compiled.create_output_buffer_by_name(key, name) for name in names["outputs"]}
+for number in range(2):
+    for name, buffer in inputs.items():
+        buffer.write(numpy.load(given)[f"{name} {number}"])
+    compiled.run_by_name(key, inputs, outputs)
+found = {}
+for name, one in compiled.get_output_tensor_details(key).items():
+    read = outputs[name].read(int(numpy.prod(one["shape"])), numpy.dtype(one["dtype"]))
+    found[name] = numpy.asarray(read).reshape(one["shape"])
+numpy.savez(answered, **found)
+"""
+"""What mobile/android's LiteRtRunner does, in Python: buffers by name, made once and used twice."""
 
 
 class LitertContract(TargetContract):
@@ -58,3 +84,22 @@ class LitertContract(TargetContract):
         )
         assert row.status == "rejected"
         assert "LiteRT" in row.sentences[0]
+
+    def test_the_interface_of_phones_gives_the_same_answers(self, builds: Path, tmp_path: Path) -> None:
+        """Apps use LiteRT's CompiledModel, where this process's runtime uses its interpreter."""
+        given, answered = tmp_path / "given.npz", tmp_path / "answered.npz"
+        asked = [small_model().random(number) for number in range(2)]
+        with edgekit.load(builds / "small" / self.name) as loaded:
+            right = loaded.run(asked[1])
+        np.savez(given, **{f"{name} {n}": a for n, inputs in enumerate(asked) for name, a in inputs.items()})  # type: ignore[arg-type]  # numpy's own options could have these names
+        python, model = environment.python(environment.LITERT), builds / "small" / self.name / "model.tflite"
+        subprocess.run([python, "-I", "-c", ON_A_PHONE, model, given, answered], check=True, capture_output=True)
+        with np.load(answered) as found:
+            assert {name: str(found[name].dtype) for name in found} == {
+                "relevance": "float32",
+                "budgets": "int32",
+                "indices": "int32",
+                "tokens": "float32",
+            }
+            for name, answer in right.items():
+                np.testing.assert_allclose(found[name], answer, atol=1e-6)
