@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
-from edgekit.runtime.litert.runtime import CPU, LitertRuntime
+from edgekit.runtime.litert.runtime import CPU, LitertRuntime, parts
 from edgekit.target import FP32_DELEGATED, Exported, Job, Place, Runtime, Target
 from edgekit_targets import _executorch
 from edgekit_targets._litert import called
@@ -34,9 +34,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         job.progress(0.3, "converting to LiteRT in its environment")
         names = {"inputs": [i.name for i in spec.inputs], "outputs": [o.name for o in spec.outputs]}
         asked = {"program": str(program), "out": str(out / called.ENTRY), **names}
-        answer = called.called(called.CONVERT, asked, spec.name)
+        called.called(called.CONVERT, asked, spec.name)
     called.describe(out / called.ENTRY, spec)
-    notes = (*called.fixed_at(spec), f"XNNPACK runs the graph in {answer['subgraphs']} parts")
+    notes = (*called.fixed_at(spec), f"parts of the graph that XNNPACK runs: {parts(out / called.ENTRY)}")
     return Exported(precision="fp32", entry=called.ENTRY, notes=notes)
 
 
