@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
-from edgekit.runtime.litert.runtime import CPU, LitertRuntime, parts
+from edgekit.runtime.litert.runtime import CPU, JS, parts
 from edgekit.target import FP32_DELEGATED, Exported, Job, Place, Runtime, Target
 from edgekit_targets import _executorch
 from edgekit_targets._litert import called
@@ -41,19 +41,19 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in LiteRT, in a process of its environment."""
-    return LitertRuntime(artifact, called.ENTRY)
+    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
+    return called.opened(artifact, place)
 
 
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, fp32, fixed sizes",
     choose_for="Android apps that use LiteRT, once TensorFlow Lite",
-    proved_by="LiteRT's own runtime with XNNPACK on this processor, at the model's default sizes",
+    proved_by="LiteRT with XNNPACK on this processor, and LiteRT.js in Chromium where that is installed; default sizes",
     not_proved="other sizes, phones' processors, GPUs and NPUs",
     source="program",
     export=export,
     load=load,
-    places=(Place(name=CPU, tolerance=FP32_DELEGATED),),
+    places=(Place(name=CPU, tolerance=FP32_DELEGATED), Place(name=JS, tolerance=FP32_DELEGATED, timed=False)),
     needs=called.NEEDS[:2],
     groups=("android",),
     content=called.content,

@@ -92,6 +92,17 @@ def test_where_the_download_counts_the_smallest_that_is_not_slower(builder: Any)
     assert advice(builder)[ANDROID].head == "Ship executorch"
 
 
+def test_an_artifact_that_two_places_verified_is_named_once(builder: Any) -> None:
+    builder.reference()
+    places = [PlaceResult(place=name, status="verified", device=ORT) for name in ("litert-cpu", "litert-js")]
+    for target, precision, size in (("litert", "fp32", 12_000_000), ("litert-int8", "int8", 4_000_000)):
+        builder.artifact(target, precision)
+        builder.judge(target, places, size)
+    found = advice(builder)[ANDROID]
+    assert found.head == "Ship litert-int8"
+    assert found.others == ("litert: the original",)
+
+
 def test_of_a_bundle_a_variant_is_recommended_with_its_own_size(filled: Any) -> None:
     found = advice(filled)
     assert found[BROWSER].head.startswith("Ship web wasm-")

@@ -12,6 +12,10 @@ import pytest
 
 import edgekit
 from edgekit import registry
+from edgekit.errors import NotVerifiedHere
+from edgekit.runtime.browser import require_chromium
+from edgekit.runtime.litert.browser import modules
+from edgekit.runtime.litert.runtime import JS
 from edgekit.storage import environment
 from edgekit.testing import TargetContract, small_model
 from tests.targets import tampering
@@ -55,8 +59,20 @@ numpy.savez(answered, **found)
 """What mobile/android's LiteRtRunner does, in Python: buffers by name, made once and used twice."""
 
 
+def has_litert_js() -> bool:
+    """Whether the place `litert-js` is one of this host's."""
+    try:
+        modules()
+        require_chromium()
+    except NotVerifiedHere:
+        return False
+    return True
+
+
 class LitertContract(TargetContract):
     """The suite of a target whose artifact is model.tflite."""
+
+    statuses = {} if has_litert_js() else {JS: "not verified here"}
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -76,6 +92,7 @@ class LitertContract(TargetContract):
         row = tampering.judged(builds / "small", self.name, change, tmp_path / "small")
         assert row.status == "rejected"
         assert row.sentences[0].startswith("litert-cpu: found@8 drop is")
+        assert has_litert_js() == any(sentence.startswith("litert-js: found@8 drop is") for sentence in row.sentences)
 
     @pytest.mark.parametrize("damage", [cut, torn, text])
     def test_a_damaged_file_is_a_sentence(self, damage: Callable[[Path], None], builds: Path, tmp_path: Path) -> None:
@@ -84,6 +101,7 @@ class LitertContract(TargetContract):
         )
         assert row.status == "rejected"
         assert "LiteRT" in row.sentences[0]
+        assert has_litert_js() == any("LiteRT.js refuses 'model.tflite': " in sentence for sentence in row.sentences)
 
     def test_the_interface_of_phones_gives_the_same_answers(self, builds: Path, tmp_path: Path) -> None:
         """Apps use LiteRT's CompiledModel, where this process's runtime uses its interpreter."""

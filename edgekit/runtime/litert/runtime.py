@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
@@ -18,8 +19,8 @@ from edgekit.runtime.litert.process import Process
 from edgekit.runtime.protocol import Timings
 from edgekit.runtime.threads import threads
 
-CPU = "litert-cpu"
-"""The name of this place."""
+CPU, JS = "litert-cpu", "litert-js"
+"""The names of the places: this one, and LiteRT.js in a browser."""
 WARM_UPS, RUNS = 10, 100
 
 
@@ -57,23 +58,18 @@ class LitertRuntime:
             UsageError: If a size that the artifact has fixed differs.
             ArtifactError: If LiteRT fails.
         """
-        found = frames.unpacked(self._process.ask(frames.RUN, self._narrow(inputs)))
+        found = frames.unpacked(self._process.ask(frames.RUN, narrowed(self._manifest, inputs)))
         return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._manifest.outputs}
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time one batch in the process that answers."""
         asked = {" seconds": seconds, " warm_ups": WARM_UPS, " least": RUNS}
-        arrays = self._narrow(inputs) | {name: np.asarray(value) for name, value in asked.items()}
+        arrays = narrowed(self._manifest, inputs) | {name: np.asarray(value) for name, value in asked.items()}
         return Timings(tuple(json.loads(self._process.ask(frames.CLOCK, arrays))["milliseconds"]))
 
     def close(self) -> None:
         """End the process."""
         self._process.close()
-
-    def _narrow(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        require_shapes(self._manifest, inputs)
-        given = {one.name: inputs[one.name] for one in self._manifest.inputs}
-        return {n: np.ascontiguousarray(a, dtype=frames.NARROW.get(a.dtype.name, a.dtype)) for n, a in given.items()}
 
     def _require_names(self, entry: str) -> None:
         """See that the file's signature is that of the manifest."""
@@ -81,6 +77,17 @@ class LitertRuntime:
             names = sorted(one.name for one in declared)
             if (found := self._process.facts[kind]) != names:
                 raise ArtifactError(f"'{entry}' has the {kind} {found}, not {names}: export again")
+
+
+def narrowed(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs in the numbers that a `.tflite` file has.
+
+    Raises:
+        UsageError: If a size that the artifact has fixed differs.
+    """
+    require_shapes(manifest, inputs)
+    given = {one.name: inputs[one.name] for one in manifest.inputs}
+    return {n: np.ascontiguousarray(a, dtype=frames.NARROW.get(a.dtype.name, a.dtype)) for n, a in given.items()}
 
 
 def parts(path: Path) -> int:

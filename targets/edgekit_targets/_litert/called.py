@@ -13,9 +13,10 @@ from typing import Any
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import ModelSpec
+from edgekit.runtime.litert.runtime import JS, LitertRuntime
 from edgekit.storage.environment import LITERT, lock, python
 from edgekit.storage.files import digest_file, digest_text, dump_json
-from edgekit.target import Need
+from edgekit.target import Need, Place, Runtime
 
 ENTRY = "model.tflite"
 FACTS = "edgekit.json"
@@ -66,6 +67,15 @@ def describe(path: Path, spec: ModelSpec) -> None:
     facts = {**spec.facts, "preprocessing": "; ".join(i.preprocessing for i in spec.inputs)}
     with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as behind:
         behind.writestr(zipfile.ZipInfo(FACTS, FIRST_DAY), dump_json(facts))
+
+
+def opened(artifact: Path, place: Place) -> Runtime:
+    """An artifact in one of the two places."""
+    if place.name != JS:
+        return LitertRuntime(artifact, ENTRY)
+    from edgekit.runtime.litert.browser import LitertJsRuntime
+
+    return LitertJsRuntime(artifact, ENTRY)
 
 
 def content() -> str:
