@@ -88,25 +88,25 @@ class BrowserRuntime:
             ArtifactError: The run failed, or the library had to leave the device that is judged.
         """
         given = user_input(self._made.inputs, inputs)
-        answer = self._page.evaluate(RUN, _sent(inputs)) if given is None else self._page.evaluate(ASK, _picture(given))
+        answer = self._page.evaluate(RUN, sent(inputs)) if given is None else self._page.evaluate(ASK, _picture(given))
         if "error" in answer:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
-        found = {name: _array(tensor) for name, tensor in answer["outputs"].items()}
+        found = {name: received(tensor) for name, tensor in answer["outputs"].items()}
         return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))
-        sent = _sent(inputs)
-        taken = self._page.evaluate(CLOCK, [sent, seconds, WARM_UPS, RUNS])
+        asked = sent(inputs)
+        taken = self._page.evaluate(CLOCK, [asked, seconds, WARM_UPS, RUNS])
         context = self._browser.new_context()
         visits = []
         for _ in range(2):
             page = open_page(context, self._server.url)
-            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, sent]))
+            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, asked]))
             page.close()
         context.close()
         first, second = visits
@@ -195,7 +195,9 @@ def _own(playwright: Playwright) -> str:
     return path
 
 
-def _sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+    """Arrays by name, as `decode` in the page takes them."""
+
     def one(array: Array) -> dict[str, object]:
         data = base64.b64encode(array.tobytes()).decode()
         return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
@@ -210,6 +212,7 @@ def _picture(given: UserInput) -> dict[str, object]:
     return {"rgba": base64.b64encode(rgba.tobytes()).decode(), "width": width, "height": height, "query": query}
 
 
-def _array(tensor: Mapping[str, Any]) -> Array:
+def received(tensor: Mapping[str, Any]) -> Array:
+    """An array as the page tells it."""
     data = base64.b64decode(tensor["data"])
     return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()
