@@ -111,7 +111,7 @@ class Pair:
 def test_what_answers_side_by_side_gives_each_batch_its_own_answers() -> None:
     pair = Pair()
     assert isinstance(pair, SideBySide)
-    bad = Batch("bad", {"x": np.float32([1, -1, 1])}, {}, {}, ("a", "b", "c"))
+    bad = Batch("bad", {"x": np.array([1, -1, 1], np.float32)}, {}, {}, ("a", "b", "c"))
     batches = (batch(EVALUATION, 5), bad, batch("grid-00", 3, batch=3))
     several = pair.answers(inputs for one in batches for inputs in one.rows())
     found = {}
@@ -124,13 +124,13 @@ def test_what_answers_side_by_side_gives_each_batch_its_own_answers() -> None:
 
 
 def test_what_answers_side_by_side_is_asked_again_too() -> None:
-    first = {f"{EVALUATION}/y": np.float32([0, 2, 5]), f"{STRESS}/y": np.float32([0, 2])}
+    first = {f"{EVALUATION}/y": np.array([0, 2, 5], np.float32), f"{STRESS}/y": np.array([0, 2], np.float32)}
     repeats = Repeats({"y": 0}, first, (batch(EVALUATION, 3), batch(STRESS, 2)))
     repeats.ask(Pair(), 32)
     assert (repeats.repeated, repeats.failures) == (5, {})
     assert repeats.rows == {f"{EVALUATION} again": (2,)}
     assert repeats.answers[f"{EVALUATION} again/y"].tolist() == [4]
-    bad = Batch("bad", {"x": np.float32([-1])}, {}, {}, ("a",))
+    bad = Batch("bad", {"x": np.array([-1], np.float32)}, {}, {}, ("a",))
     failing = Repeats({"y": 0}, first, (batch(EVALUATION, 3), bad))
     failing.ask(Pair(), 32)
     assert (failing.repeated, failing.failures) == (0, {"bad again": "ValueError: negative"})
