@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.onnxgraph.constant_names import name_constants
+from edgekit.onnxgraph.exact_rules import exact
 
 if TYPE_CHECKING:
     import onnx
@@ -35,7 +36,8 @@ def fixed(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx
             if dimension.dim_param:
                 dimension.Clear()
     model = ir.from_proto(copy)
-    optimizer.optimize(model, input_size_limit=LARGEST, output_size_limit=LARGEST)
+    with exact():
+        optimizer.optimize(model, input_size_limit=LARGEST, output_size_limit=LARGEST)
     name_constants(model)
     made = ir.to_proto(model)
     del made.graph.value_info[:]

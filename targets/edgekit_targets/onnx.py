@@ -25,6 +25,7 @@ from edgekit.model.shapes import named_sizes
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
 from edgekit.onnxgraph.constant_names import module_path, name_constants
+from edgekit.onnxgraph.exact_rules import exact
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -103,6 +104,7 @@ def _at(spec: ModelSpec, sizes: Mapping[str, int]) -> ModelSpec:
     return replace(spec, axes=axes)
 
 
+@exact()
 def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProto:
     import onnxscript.optimizer
     import torch
