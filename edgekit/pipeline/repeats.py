@@ -10,7 +10,7 @@ from edgekit.artifact.result import CANDIDATE
 from edgekit.judge.rows import Axes, rows_of
 from edgekit.model.spec import Array
 from edgekit.reference.batches import EVALUATION, Batch
-from edgekit.runtime.protocol import Runtime
+from edgekit.runtime.protocol import Answers, Runtime, SideBySide
 
 AGAIN = "again"
 MOST = 64
@@ -36,16 +36,22 @@ class Repeats:
 
     def ask(self, runtime: Runtime, most: int) -> None:
         """Ask the first rows of every batch again, from the last to the first."""
-        for batch in reversed(self._batches):
-            rows = [row for row, _ in zip(batch.rows(), range(most), strict=False)]
-            for number in reversed(range(len(rows))):
-                try:
-                    self._look(batch.name, number, runtime.run(rows[number]))
-                except Exception as error:
-                    said = str(error).strip().splitlines()[:1]
-                    self.failures[f"{batch.name} {AGAIN}"] = f"{type(error).__name__}: {' '.join(said)}"
-                    return
-                self.repeated += 1
+        asked = [
+            (batch.name, number, row)
+            for batch in reversed(self._batches)
+            for number, row in reversed([*zip(range(most), batch.rows(), strict=False)])
+        ]
+        answers = _answers(runtime, [row for _, _, row in asked])
+        for (name, number, _), answer in zip(asked, answers, strict=False):
+            try:
+                if isinstance(answer, Exception):
+                    raise answer
+                self._look(name, number, answer)
+            except Exception as error:
+                said = str(error).strip().splitlines()[:1]
+                self.failures[f"{name} {AGAIN}"] = f"{type(error).__name__}: {' '.join(said)}"
+                return
+            self.repeated += 1
 
     def timed_answer(self, name: str, answer: Mapping[str, Array]) -> None:
         """An answer of a timed run to the first row: of the evaluation set, or of the first batch."""
@@ -74,3 +80,17 @@ class Repeats:
         same = all(np.array_equal(a, first[n], equal_nan=a.dtype.kind == "f") for n, a in rows.items())
         if not same and len(self._kept.get(batch, ())) < MOST:
             self._kept.setdefault(batch, []).append((row, {n: a.copy() for n, a in rows.items()}))
+
+
+def _answers(runtime: Runtime, runs: Sequence[Mapping[str, Array]]) -> Answers:
+    """Side by side where the runtime can, else one after the other, until one fails."""
+    if isinstance(runtime, SideBySide):
+        yield from runtime.answers(runs)
+        return
+    for inputs in runs:
+        try:
+            answer = runtime.run(inputs)
+        except Exception as error:
+            yield error
+            return
+        yield answer

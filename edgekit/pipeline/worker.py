@@ -26,15 +26,26 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline import process
 from edgekit.pipeline.repeats import Repeats
 from edgekit.pipeline.start_up import start_up
-from edgekit.reference.batches import EVALUATION, Batch, applicable_batches
+from edgekit.reference.batches import EVALUATION, SPARSE, Batch, applicable_batches
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
-from edgekit.runtime.protocol import Runtime, SelfTimed
+from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SideBySide
 from edgekit.target import Job
 
 ANSWERS = "answers.safetensors"
-REPEATED, REPEATED_SLOW = 32, 4
-"""Rows of each batch that are asked twice: everywhere, and where a place is slow."""
+RUN_MODULES = (__name__, "torch")
+EXPORT_MODULES = (
+    *RUN_MODULES,
+    "torch._dynamo",
+    "torch._functorch.aot_autograd",
+    "torch._functorch.partitioners",
+    "torch.export.pt2_archive",
+    "torch.onnx._internal.exporter._core",
+    "onnxscript.function_libs.torch_lib.ops",
+)
+"""What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
+REPEATED, REPEATED_SLOW, REPEATED_SPARSELY = 32, 4, 1
+"""Rows of each batch that are asked twice: everywhere, where a place is slow, and where a run takes seconds."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
 SHORT = 0.5  # seconds: where less is timed, start-up is not measured either
@@ -136,16 +147,24 @@ def run_artifact(
         failures: dict[str, str] = {}
         axes = recorded.info.row_axes
         batches = applicable_batches(recorded.batches, manifest, images)
+        several = (
+            runtime.answers(inputs for batch in batches for inputs in batch.rows())
+            if isinstance(runtime, SideBySide)
+            else None
+        )
         for number, batch in enumerate(batches):
             progress(0.8 * number / len(batches), f"running {batch.name} in {runtime.device}")
             try:
-                answers |= {f"{batch.name}/{name}": rows for name, rows in _answer(runtime, batch, axes).items()}
+                answers |= {
+                    f"{batch.name}/{name}": rows for name, rows in _answer(runtime, several, batch, axes).items()
+                }
             except Exception as error:
                 failures[batch.name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         second = Repeats(axes, answers, batches)
         if not failures:
             progress(0.75, "asking again, in another order")
-            second.ask(runtime, REPEATED if where.timed and images is None else REPEATED_SLOW)
+            slow = REPEATED_SPARSELY if images is not None and images < SPARSE else REPEATED_SLOW
+            second.ask(runtime, REPEATED if where.timed and images is None else slow)
         found = Measured(device=runtime.device, failures={**failures, **second.failures})
         if where.timed and not found.failures:
             progress(0.8, "measuring latency")
@@ -161,8 +180,14 @@ def run_artifact(
         runtime.close()
 
 
-def _answer(runtime: Runtime, batch: Batch, axes: Axes) -> dict[str, Array]:
-    return rows_of([(batch.rows_a_run, runtime.run(inputs)) for inputs in batch.rows()], axes)
+def _answer(runtime: Runtime, several: Answers | None, batch: Batch, axes: Axes) -> dict[str, Array]:
+    """The answers to a batch: the next ones of those that come side by side, or one after the other."""
+    if several is None:
+        return rows_of([(batch.rows_a_run, runtime.run(inputs)) for inputs in batch.rows()], axes)
+    found = [next(several) for _ in batch.rows()]
+    if failed := next((answer for answer in found if isinstance(answer, Exception)), None):
+        raise failed
+    return rows_of([(batch.rows_a_run, answer) for answer in found if not isinstance(answer, Exception)], axes)
 
 
 def _save(answers: Mapping[str, Array], path: Path) -> None:

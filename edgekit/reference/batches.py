@@ -44,7 +44,10 @@ REAL_STEP = 37
 """Prime: shapes take real inputs from all over the set, photographs among them."""
 SAMPLED_SHAPE = 1  # times the pixels of one image of default size
 SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
-"""Where a place is slow: rows, or shapes, of each kind."""
+"""Where a place is slow: rows, or shapes, of each kind; the first ones, as packs of earlier versions were asked."""
+SPARSE = 8  # evaluation images: where fewer are asked for, a run takes seconds, and of other kinds so many are asked:
+SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 5, LEVELLED: 5, STRESS: 5, GRID: 3, RESIZED: 2, BETWEEN: 2}
+"""Rows, spread over the kind (all brightnesses, each kind of change), or the first shapes that are small enough."""
 
 
 @dataclass(frozen=True)
@@ -167,22 +170,33 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
 
     Where the batch is fixed and other sizes are not the usual ones, the rows of a shape are asked one at a time: single
     rows are recorded at the usual sizes only. Where only so many evaluation images are asked for, as many of other
-    kinds as SAMPLED says are asked for too, and no shapes of more than SAMPLED_SHAPE images.
+    kinds as SAMPLED, or SPARSELY, says are asked for too, and no shapes of more than SAMPLED_SHAPE images.
     """
     axes = made.axes
     found = tuple(asked for batch in batches if (asked := _applicable(batch, made)) is not None)
     if images is None:
         return found
     largest = SAMPLED_SHAPE * math.prod(axis.default for axis in axes.values())
+    most = SPARSELY if images < SPARSE else SAMPLED
     few: dict[str, int] = {}
     sample = []
     for batch in found:
         kind = batch.name.partition("-")[0]
-        if batch.sizes and (math.prod(batch.sizes.values()) > largest or few.get(kind, 0) >= SAMPLED[kind]):
+        if batch.sizes and (math.prod(batch.sizes.values()) > largest or few.get(kind, 0) >= most[kind]):
             continue
         few[kind] = few.get(kind, 0) + 1
-        sample.append(batch.first(images) if kind == EVALUATION else batch.first(SAMPLED.get(kind, len(batch.names))))
+        rows = images if kind == EVALUATION else most.get(kind, len(batch.names))
+        spread_out = images < SPARSE and not batch.sizes and kind != EVALUATION  # whose truth is that of its first rows
+        sample.append(_spread(batch, rows) if spread_out else batch.first(rows))
     return tuple(sample)
+
+
+def _spread(batch: Batch, rows: int) -> Batch:
+    """So many rows of a batch at equal steps, the first and the last among them."""
+    last = len(batch.names) - 1
+    if last < rows:
+        return batch
+    return batch.chosen([round(k * last / max(rows - 1, 1)) for k in range(rows)], batch.name)
 
 
 def _applicable(batch: Batch, made: Manifest) -> Batch | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import numpy as np
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
-from edgekit.runtime.browser_scripts import ASK, CLOCK, CODING, LOAD, RUN, VISIT
+from edgekit.runtime.browser_scripts import ALONE, ANOTHER, ANSWER, CLOCK, CODING, LOAD, VISIT
 from edgekit.runtime.protocol import Timings
 from edgekit.runtime.user_input import UserInput, user_input
 from edgekit.serving.static import Server
@@ -41,6 +41,8 @@ NO_PLAYWRIGHT = "Playwright is not installed: pip install 'edgekit[web]'"
 PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
 
 WARM_UPS, RUNS = 10, 100
+TOGETHER, TOGETHER_BYTES = 16, 16 << 20
+"""Runs, and bytes of their inputs, that are sent to the page at once."""
 
 
 class BrowserRuntime:
@@ -87,26 +89,39 @@ class BrowserRuntime:
         Raises:
             ArtifactError: The run failed, or the library had to leave the device that is judged.
         """
-        given = user_input(self._made.inputs, inputs)
-        answer = self._page.evaluate(RUN, _sent(inputs)) if given is None else self._page.evaluate(ASK, _picture(given))
-        if "error" in answer:
-            raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
-        if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
-            raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
-        found = {name: _array(tensor) for name, tensor in answer["outputs"].items()}
-        return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
+        return self._read(self._page.evaluate(ANSWER, [self._request(inputs)])[0])
+
+    def answers(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
+        """Answer as `run` does: on WASM by two of the library's runners, each with a worker and a session of its own.
+
+        A GPU in software uses all cores for one run.
+        """
+        if self._info["device"] == "wasm" and (os.cpu_count() or 1) > self._info["threads"]:
+            self._page.evaluate(ANOTHER)
+        for some in _windows(runs):
+            try:
+                found = self._page.evaluate(ANSWER, [self._request(inputs) for inputs in some])
+            except Exception as error:  # the page is gone, and with it all answers
+                yield from (error for _ in some)
+                continue
+            for answer in found:
+                try:
+                    yield self._read(answer)
+                except ArtifactError as error:
+                    yield error
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))
-        sent = _sent(inputs)
-        taken = self._page.evaluate(CLOCK, [sent, seconds, WARM_UPS, RUNS])
+        self._page.evaluate(ALONE)
+        asked = sent(inputs)
+        taken = self._page.evaluate(CLOCK, [asked, seconds, WARM_UPS, RUNS])
         context = self._browser.new_context()
         visits = []
         for _ in range(2):
             page = open_page(context, self._server.url)
-            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, sent]))
+            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, asked]))
             page.close()
         context.close()
         first, second = visits
@@ -118,6 +133,18 @@ class BrowserRuntime:
         self._browser.close()
         self._playwright.stop()
         self._server.__exit__()
+
+    def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
+        given = user_input(self._made.inputs, inputs)
+        return {"inputs": sent(inputs)} if given is None else {"picture": _picture(given)}
+
+    def _read(self, answer: Mapping[str, Any]) -> dict[str, Array]:
+        if "error" in answer:
+            raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
+        if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
+            raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
+        found = {name: received(tensor) for name, tensor in answer["outputs"].items()}
+        return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:
         answer = self._page.evaluate(LOAD, [device, dtype, PATIENCE])
@@ -195,7 +222,24 @@ def _own(playwright: Playwright) -> str:
     return path
 
 
-def _sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+def _windows(runs: Iterable[Mapping[str, Array]]) -> Iterator[list[Mapping[str, Array]]]:
+    """The runs in their order, as many together as TOGETHER and TOGETHER_BYTES allow, at least one."""
+    some: list[Mapping[str, Array]] = []
+    size = 0
+    for inputs in runs:
+        own = sum(array.nbytes for array in inputs.values())
+        if some and (len(some) == TOGETHER or size + own > TOGETHER_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(inputs)
+        size += own
+    if some:
+        yield some
+
+
+def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+    """Arrays by name, as `decode` in the page takes them."""
+
     def one(array: Array) -> dict[str, object]:
         data = base64.b64encode(array.tobytes()).decode()
         return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
@@ -210,6 +254,7 @@ def _picture(given: UserInput) -> dict[str, object]:
     return {"rgba": base64.b64encode(rgba.tobytes()).decode(), "width": width, "height": height, "query": query}
 
 
-def _array(tensor: Mapping[str, Any]) -> Array:
+def received(tensor: Mapping[str, Any]) -> Array:
+    """An array as the page tells it."""
     data = base64.b64decode(tensor["data"])
     return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()

@@ -3,8 +3,10 @@
 LOAD = """async ([device, dtype, timeout]) => {
   const { load } = await import(new URL("edgekit.js", location.href).href);
   try {
-    globalThis.runner = await load("./", { device, dtype, timeout, selfTest: false });
-    return { info: globalThis.runner.info };
+    const open = () => load("./", { device, dtype, timeout, selfTest: false });
+    globalThis.runners = [await open()];
+    globalThis.another = open;
+    return { info: globalThis.runners[0].info };
   } catch (error) {
     return { error: String(error) };
   }
@@ -22,27 +24,25 @@ globalThis.decode = (inputs) => {
   const types = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array };
   const made = ({ dtype, shape, data }) => ({ dtype, shape, data: new types[dtype](bytes(data).buffer) });
   return Object.fromEntries(Object.entries(inputs).map(([name, tensor]) => [name, made(tensor)]));
-};"""
-
-RUN = """async (inputs) => {
+};
+globalThis.feed = async (runner, inputs) => {
   const { text } = globalThis;
   try {
-    const outputs = await globalThis.runner.feed(globalThis.decode(inputs));
-    const { device, dtype } = globalThis.runner.info;
+    const outputs = await runner.feed(globalThis.decode(inputs));
+    const { device, dtype } = runner.info;
     const plain = ([name, { dtype, shape, data }]) => [name, { dtype, shape, data: text(data) }];
     return { device, dtype, outputs: Object.fromEntries(Object.entries(outputs).map(plain)) };
   } catch (error) {
     return { error: String(error) };
   }
-}"""
-
-ASK = """async ({ rgba, width, height, query }) => {
+};
+globalThis.ask = async (runner, { rgba, width, height, query }) => {
   const { bytes, text } = globalThis;
   try {
     const image = new ImageData(new Uint8ClampedArray(bytes(rgba).buffer), width, height);
     const vector = query === null ? undefined : new Float32Array(bytes(query).buffer);
-    const found = await globalThis.runner.run({ image, query: vector, size: { width, height } });
-    const { device, dtype } = globalThis.runner.info;
+    const found = await runner.run({ image, query: vector, size: { width, height } });
+    const { device, dtype } = runner.info;
     // What has a field of its own is taken from there, since that is what users read.
     const own = {
       scores: { dtype: "float32", shape: [1, found.relevance.length], data: found.relevance },
@@ -60,13 +60,41 @@ ASK = """async ({ rgba, width, height, query }) => {
   } catch (error) {
     return { error: String(error) };
   }
+};"""
+
+ANOTHER = """async () => {
+  if (globalThis.runners.length > 1) return;
+  try {
+    const runner = await globalThis.another();
+    const [{ device, dtype }, own] = [globalThis.runners[0].info, runner.info];
+    if (device === own.device && dtype === own.dtype) globalThis.runners.push(runner);
+    else await runner.dispose();
+  } catch {
+    // One answers everything: what it is asked stays the same.
+  }
+}"""
+
+ALONE = """async () => { for (const runner of globalThis.runners.splice(1)) await runner.dispose(); }"""
+
+ANSWER = """async (runs) => {
+  const found = [];
+  let next = 0;
+  const work = async (runner) => {
+    while (next < runs.length) {
+      const at = next++;
+      const { picture, inputs } = runs[at];
+      found[at] = picture ? await globalThis.ask(runner, picture) : await globalThis.feed(runner, inputs);
+    }
+  };
+  await Promise.all(globalThis.runners.map(work));
+  return found;
 }"""
 
 CLOCK = """async ([inputs, seconds, warmUps, runs]) => {
   const feeds = globalThis.decode(inputs);
   const time = async () => {
     const start = performance.now();
-    await globalThis.runner.feed(feeds);
+    await globalThis.runners[0].feed(feeds);
     return performance.now() - start;
   };
   for (let i = 0; i < warmUps; i++) await time();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -21,6 +21,18 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Free everything. A closed runtime is not used again."""
+
+
+Answers = Iterator[dict[str, Array] | Exception]
+"""What came of some runs, in their order: an answer, or why there is none."""
+
+
+@runtime_checkable
+class SideBySide(Protocol):
+    """A runtime that answers several runs at the same time, each as `run` would."""
+
+    def answers(self, runs: Iterable[Mapping[str, Array]]) -> Answers:
+        """One answer for each run, in their order; for a run that failed its error."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from edgekit.pipeline.repeats import Repeats
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
 from edgekit.reference.info import ReferenceInfo
 from edgekit.reference.store import Reference
-from edgekit.runtime.protocol import SelfTimed, Timings
+from edgekit.runtime.protocol import SelfTimed, SideBySide, Timings
 from edgekit.target import FP32, Place
 from edgekit.testing import small_model
 
@@ -89,3 +89,48 @@ def test_a_runtime_that_times_itself_is_asked() -> None:
     assert found.notes == ("1 image",)
     timing = found.timings["candidate"]
     assert (timing.device, timing.runs, timing.p50) == ("a phone", 2, 2.0)
+
+
+class Pair:
+    """Doubles what it is asked, and refuses what is negative."""
+
+    device = "a browser"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        raise AssertionError("it answers side by side")
+
+    def answers(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
+        for inputs in runs:
+            x = inputs["x"]
+            yield ValueError("negative") if (x < 0).any() else {"y": 2 * x}
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_answers_side_by_side_gives_each_batch_its_own_answers() -> None:
+    pair = Pair()
+    assert isinstance(pair, SideBySide)
+    bad = Batch("bad", {"x": np.array([1, -1, 1], np.float32)}, {}, {}, ("a", "b", "c"))
+    batches = (batch(EVALUATION, 5), bad, batch("grid-00", 3, batch=3))
+    several = pair.answers(inputs for one in batches for inputs in one.rows())
+    found = {}
+    for one in batches:
+        try:
+            found[one.name] = worker._answer(pair, several, one, {"y": 0})["y"].tolist()
+        except ValueError as error:
+            found[one.name] = str(error)
+    assert found == {EVALUATION: [0, 2, 4, 6, 8], "bad": "negative", "grid-00": [0, 2, 4]}
+
+
+def test_what_answers_side_by_side_is_asked_again_too() -> None:
+    first = {f"{EVALUATION}/y": np.array([0, 2, 5], np.float32), f"{STRESS}/y": np.array([0, 2], np.float32)}
+    repeats = Repeats({"y": 0}, first, (batch(EVALUATION, 3), batch(STRESS, 2)))
+    repeats.ask(Pair(), 32)
+    assert (repeats.repeated, repeats.failures) == (5, {})
+    assert repeats.rows == {f"{EVALUATION} again": (2,)}
+    assert repeats.answers[f"{EVALUATION} again/y"].tolist() == [4]
+    bad = Batch("bad", {"x": np.array([-1], np.float32)}, {}, {}, ("a",))
+    failing = Repeats({"y": 0}, first, (batch(EVALUATION, 3), bad))
+    failing.ask(Pair(), 32)
+    assert (failing.repeated, failing.failures) == (0, {"bad again": "ValueError: negative"})

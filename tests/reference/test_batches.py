@@ -17,6 +17,8 @@ from edgekit.reference.batches import (
     LEVELLED,
     PHOTOGRAPHS,
     RESIZED,
+    SPARSE,
+    SPARSELY,
     STRESS,
     Batch,
     applicable_batches,
@@ -188,6 +190,27 @@ def test_an_artifact_of_another_size_is_asked_the_rows_of_that_size_one_at_a_tim
     assert sizes == {8, size}
     one_thing = tuple(replace(b, outputs={"y": np.zeros(1)}) for b in asked)
     assert all(len(b.names) == 1 for b in applicable_batches(one_thing, several))
+
+
+def test_a_sparse_sample_is_spread_over_each_kind() -> None:
+    whole = {b.name: b for b in batches_for(spec(), evaluation())}
+    whole = {n: replace(b, outputs={"y": np.arange(len(b.names), dtype=float)}) for n, b in whole.items()}
+    sparse = {b.name: b for b in applicable_batches(tuple(whole.values()), made(), images=2)}
+    for kind, most in SPARSELY.items():
+        if kind not in whole:
+            continue
+        names, all_names = sparse[kind].names, whole[kind].names
+        assert len(names) == min(most, len(all_names))
+        assert names[0] == all_names[0]
+        assert most == 1 or names[-1] == all_names[-1]
+        assert [all_names[int(row)] for row in sparse[kind].outputs["y"]] == list(names)
+        for name, array in sparse[kind].inputs.items():
+            chosen = [whole[kind].inputs[name][all_names.index(one)] for one in names]
+            np.testing.assert_array_equal(array, chosen)
+    assert STRESS in sparse
+    assert sparse[EVALUATION].names == whole[EVALUATION].names[:2]
+    usual = {b.name: b.names for b in applicable_batches(tuple(whole.values()), made(), images=SPARSE)}
+    assert all(whole[name].names[: len(names)] == names for name, names in usual.items())
 
 
 def test_a_sample_takes_the_first_images_and_no_large_shape() -> None:

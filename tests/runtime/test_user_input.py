@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,7 +13,7 @@ import pytest
 
 from edgekit.arrcoc import queries
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import EdgekitError, NotVerifiedHere
+from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
 from edgekit.model.spec import Array
 from edgekit.runtime import browser
 from edgekit.runtime.ort import OrtRuntime
@@ -51,6 +52,32 @@ def in_chromium(bundle: Path, inputs: dict[str, Array]) -> dict[str, Array]:
             return pool.submit(run).result()
         except NotVerifiedHere as missing:
             pytest.skip(str(missing))
+
+
+def test_two_runners_side_by_side_answer_as_one_does(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)  # more than the threads of one, whatever the host has
+    pictures = [{**asked(), "images": np.roll(asked()["images"], k, axis=3)} for k in range(5)]
+    wrong = {**asked(), "images": asked()["images"][:, :2]}
+    runs = [*pictures, wrong, asked(0.999)]  # the last is no picture of bytes
+
+    def run() -> tuple[list[dict[str, Array]], list[dict[str, Array] | Exception], int]:
+        with closing(browser.BrowserRuntime(bundle, "wasm", "fp32")) as runtime:
+            alone = [runtime.run(inputs) for inputs in (*pictures, asked(0.999))]
+            found = list(runtime.answers(runs))
+            return alone, found, runtime._page.evaluate("runners.length")
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            alone, found, runners = pool.submit(run).result()
+        except NotVerifiedHere as missing:
+            pytest.skip(str(missing))
+    assert runners == 2
+    refused = found.pop(len(pictures))
+    assert isinstance(refused, ArtifactError), refused
+    for one, other in zip(alone, found, strict=True):
+        assert isinstance(other, dict), other
+        for name, array in one.items():
+            np.testing.assert_array_equal(other[name], array)
 
 
 def test_a_picture_of_bytes_is_what_a_user_could_give(bundle: Path) -> None:
