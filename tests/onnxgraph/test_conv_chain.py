@@ -146,7 +146,7 @@ def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_ke
         node("DequantizeLinear", ["up_int8", "step", "zero"], "y"),
     ]
     weight = np.random.default_rng(0).integers(-99, 99, (32, 32, 2, 2)).astype(np.int8)
-    held = {"w": weight, "step": np.float32(0.02), "zero": np.int8(0)}
+    held: dict[str, np.ndarray] = {"w": weight, "step": np.array(0.02, np.float32), "zero": np.array(0, np.int8)}
     quantized = model(nodes, {"x": (1, 32, 8, 8)}, {"y": (1, 32, 16, 16)}, held)
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
