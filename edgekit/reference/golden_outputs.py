@@ -16,11 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.judge.rows import BATCH
-from edgekit.judge.rules import PHOTOGRAPHS, STRESS
 from edgekit.model.pixels import pixels_of
 from edgekit.model.spec import Array, Input, ModelSpec
-from edgekit.reference.batches import EVALUATION, Batch
+from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS, STRESS, Batch
 from edgekit.reference.golden_limits import Limits, difference, errors, failure, limits, spread_of, step, worst
 from edgekit.reference.pictures import in_size
 from edgekit.reference.store import read_reference
@@ -195,7 +193,7 @@ def write_outputs(folder: Path, golden: NamedGolden, allowed: Mapping[str, Limit
 def _case(spec: ModelSpec, asked: Batch, row: int, inputs: Mapping[str, Array], answer: Answer) -> NamedCase:
     """A row with its recorded outputs; of one that is kept in part only, those of `answer`."""
     picture, image = _picture(spec), None
-    if picture is not None and inputs[picture.name].shape == spec.shape(picture.name, {BATCH: 1}):
+    if picture is not None and inputs[picture.name].shape == spec.shape(picture.name, {"batch": 1}):
         image = pixels_of(inputs[picture.name][0], picture.low, picture.high, EXACT)
     others = {name: values for name, values in inputs.items() if image is None or name != getattr(picture, "name", "")}
     case = NamedCase(asked.names[row], image, others, {})
