@@ -22,7 +22,7 @@ from edgekit.errors import UsageError
 
 ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"
-NO_COMPRESS = ("onnx", "ort", "pte", "ptl", "bin")
+NO_COMPRESS = ("onnx", "ort", "pte", "ptl", "tflite", "bin")
 """Endings that the packager must leave alone: a compressed file has no offset to map."""
 GRADLE = f"""// Written by `edgekit assets`. In the app's build file: apply(from = "edgekit/edgekit.gradle")
 android {{
@@ -119,7 +119,16 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("$", "\\$")
 
 
-TARGETS = ("executorch-int8", "executorch", "onnx-int8-dynamic", "onnx-int8-static", "onnx", "torch-mobile")
+TARGETS = (
+    "executorch-int8",
+    "executorch",
+    "litert-int8",
+    "litert",
+    "onnx-int8-dynamic",
+    "onnx-int8-static",
+    "onnx",
+    "torch-mobile",
+)
 
 PLATFORM = Platform(
     targets=TARGETS,

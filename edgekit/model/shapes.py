@@ -62,6 +62,11 @@ def fixed_sizes(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
     return tuple(dict(row) for row in dict.fromkeys(tuple(shape.items()) for shape in shapes) if row)
 
 
+def named_sizes(axes: Mapping[str, Axis]) -> dict[str, Mapping[str, int]]:
+    """`fixed_sizes` by the names that options have for them."""
+    return {size_text(sizes): sizes for sizes in fixed_sizes(axes)}
+
+
 def size_text(sizes: Mapping[str, int]) -> str:
     """Sizes as an option names them: height 320 and width 256 are "320x256"."""
     return "x".join(str(size) for size in sizes.values())

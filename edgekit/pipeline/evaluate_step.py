@@ -72,7 +72,8 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     with scratch() as out:
         try:
             arguments = _arguments(context, name, made, place, str(out))
-            measured = Measured.model_validate(process.call(worker.run_artifact, arguments, progress, context.limits))
+            said = process.call(worker.run_artifact, arguments, progress, context.limits, worker.RUN_MODULES)
+            measured = Measured.model_validate(said)
         except NotVerifiedHere as missing:
             return replace(missing_runtime(place, str(missing)), variant_target=made_by)
         except EdgekitError as error:

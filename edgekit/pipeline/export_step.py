@@ -78,7 +78,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             context.listener.progress(name, 0.6 * done, text)
 
         progress(0.05, "exporting")
-        answer = process.call(worker.export_target, arguments, progress, context.limits)
+        answer = process.call(worker.export_target, arguments, progress, context.limits, worker.EXPORT_MODULES)
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
             raise ExportError(f"target '{name}' did not write its entry '{exported.entry}'")

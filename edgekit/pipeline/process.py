@@ -2,7 +2,8 @@
 
 Converters and runtimes crash, hang, fill the memory, print and clash; none of that reaches the process that asked. The
 worker speaks lines of JSON: progress, then one result or one error. It leads a process group, which ends with its call
-and with its parent, whatever it started itself.
+and with its parent, whatever it started itself. It is a new process, or is forked from one that has imported what it
+needs (`fork_server.py`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from edgekit import errors
 from edgekit.errors import EdgekitError, ExportError, UsageError
+from edgekit.pipeline import fork_server
+from edgekit.pipeline.fork_server import ForkedWorker
 from edgekit.storage.host_errors import as_sentences
 from edgekit.target import silent
 
 Progress = Callable[[float, str], None]
+Worker = subprocess.Popen[str] | ForkedWorker
+MAIN = f"{__name__}:main"
 MEMORY_VARIABLE, SECONDS_VARIABLE = "EDGEKIT_WORKER_GIB", "EDGEKIT_WORKER_SECONDS"
 LONGEST_LINE = 64 << 20  # characters of one line of a worker's answer; real ones are below 1 MiB
 OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation", "can't allocate memory", "Cannot allocate memory")
@@ -78,7 +82,7 @@ def call(
     arguments: Mapping[str, object],
     progress: Progress = silent,
     limits: Limits | None = None,
-    python: str = sys.executable,
+    modules: Sequence[str] = (),
 ) -> dict[str, object]:
     """Call `function(**arguments, progress=...)` in a worker process.
 
@@ -87,7 +91,8 @@ def call(
         arguments: What JSON can hold.
         progress: Told what the worker says of its progress.
         limits: What the worker may take; None for those of a small model.
-        python: The interpreter; another one where libraries clash.
+        modules: What it needs that takes long to import, and may be shared with other workers (`fork_server.py`). None
+            for a new process, which shares nothing.
 
     Raises:
         EdgekitError: The worker's own, by its class.
@@ -96,21 +101,14 @@ def call(
     """
     limits = limits or limits_for(0)
     with tempfile.TemporaryFile("w+", errors="replace") as said:
-        worker = subprocess.Popen(
-            [python, "-P", "-m", __name__, f"{function.__module__}:{function.__qualname__}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path)},
-        )
+        worker = (fork_server.fork(MAIN, modules, said.fileno()) if modules else None) or _started(said)
         alarm = threading.Timer(limits.seconds, _kill, [worker.pid])
         alarm.daemon = True  # an interruption between here and the `try` must not make Python wait for it
         try:
             alarm.start()
-            answer = _converse(worker, {"memory": limits.memory, "arguments": dict(arguments)}, progress)
+            name = f"{function.__module__}:{function.__qualname__}"
+            asked = {"function": name, "memory": limits.memory, "arguments": dict(arguments)}
+            answer = _converse(worker, asked, progress)
             code = worker.wait()
         finally:
             timed_out = not alarm.is_alive()
@@ -118,6 +116,19 @@ def call(
             _end(worker)
         said.seek(0)
         return _outcome(answer, code, said.read(), limits, timed_out)
+
+
+def _started(said: TextIO) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=said,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+        env=fork_server.environment(),
+    )
 
 
 def main() -> None:
@@ -132,7 +143,7 @@ def main() -> None:
         _say(answer, {"progress": [done, text]})
 
     try:
-        module, _, function = sys.argv[1].partition(":")
+        module, _, function = asked["function"].partition(":")
         with as_sentences():
             result = getattr(importlib.import_module(module), function)(**asked["arguments"], progress=progress)
         _say(answer, {"result": result})
@@ -147,7 +158,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _converse(worker: subprocess.Popen[str], asked: Mapping[str, object], progress: Progress) -> dict[str, object]:
+def _converse(worker: Worker, asked: Mapping[str, object], progress: Progress) -> dict[str, object]:
     """Ask, and listen until there is a result or an error, or nobody speaks any more."""
     if worker.stdin is None or worker.stdout is None:
         raise ExportError("the worker process has no pipes")
@@ -200,7 +211,7 @@ def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, ti
     raise ExportError(f"the worker process died ({cause})" + (f"; it said last: {tail}" if tail else ""))
 
 
-def _end(worker: subprocess.Popen[str]) -> None:
+def _end(worker: Worker) -> None:
     _kill(worker.pid)  # what it started may still run
     worker.wait()
     for pipe in (worker.stdin, worker.stdout):

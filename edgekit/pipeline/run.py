@@ -24,7 +24,7 @@ from edgekit.model.folder import model_digest, recorded_weights
 from edgekit.model.program import Capture, program_matches, require_whole, save_program
 from edgekit.model.source import load_builds_model, save_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import asked, budgets, elsewhere
+from edgekit.pipeline import asked, budgets, elsewhere, fork_server
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
@@ -33,6 +33,7 @@ from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import Options, made_from_onnx, planned
 from edgekit.pipeline.signature import require_signed
 from edgekit.pipeline.variants import made_and_evaluated
+from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import sweep
@@ -230,6 +231,7 @@ def _save_program(captured: Capture, root: Path, listener: StepListener) -> None
     owner = model_digest(root / MODEL)
     if program_matches(root / PROGRAM, owner):
         return
+    fork_server.prepare(EXPORT_MODULES)
     listener.progress(PROGRAM, 0.2, "capturing the module and proving the grid")
     save_program(captured.program(), root / PROGRAM, owner)
     listener.done(PROGRAM)

@@ -155,7 +155,7 @@ def size_of(study: Study, row: ReportRow) -> int | None:
 
 def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendation:
     rejected = {row.target for row in rows if row.status == "rejected" and not _variant(row)}
-    good = [row for row in rows if row.status == "verified" and row.target not in rejected]
+    good = _once([row for row in rows if row.status == "verified" and row.target not in rejected])
     base = base_of(good)
     found = [_candidate(study, row, base) for row in good]
     best = _fastest(found) if audience == SERVER else _smallest(found)
@@ -168,6 +168,12 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendati
     against = _name(base) if base is not None and base is not best.row else ""
     task = formats.task(study.reference.metric, study.reference.metric_mean, best.row.drop)
     return Recommendation(audience, best, against, task, limit, tuple(others))
+
+
+def _once(rows: Sequence[ReportRow]) -> list[ReportRow]:
+    """An artifact in the first of its places; each variant of a bundle."""
+    first = {row.target: row for row in reversed(rows)}
+    return [row for row in rows if _variant(row) or row is first[row.target]]
 
 
 _BAD = ("rejected", "over budget", "failed", "skipped", "unreadable")

@@ -115,13 +115,13 @@ class BrowserRuntime:
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))
         self._page.evaluate(ALONE)
-        sent = _sent(inputs)
-        taken = self._page.evaluate(CLOCK, [sent, seconds, WARM_UPS, RUNS])
+        asked = sent(inputs)
+        taken = self._page.evaluate(CLOCK, [asked, seconds, WARM_UPS, RUNS])
         context = self._browser.new_context()
         visits = []
         for _ in range(2):
             page = open_page(context, self._server.url)
-            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, sent]))
+            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, asked]))
             page.close()
         context.close()
         first, second = visits
@@ -136,14 +136,14 @@ class BrowserRuntime:
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
         given = user_input(self._made.inputs, inputs)
-        return {"inputs": _sent(inputs)} if given is None else {"picture": _picture(given)}
+        return {"inputs": sent(inputs)} if given is None else {"picture": _picture(given)}
 
     def _read(self, answer: Mapping[str, Any]) -> dict[str, Array]:
         if "error" in answer:
             raise ArtifactError(f"the browser cannot run the bundle: {answer['error']}")
         if (answer["device"], answer["dtype"]) != (self._info["device"], self._info["dtype"]):
             raise ArtifactError(f"the browser left {self._info['device']} for {answer['device']} while it was judged")
-        found = {name: _array(tensor) for name, tensor in answer["outputs"].items()}
+        found = {name: received(tensor) for name, tensor in answer["outputs"].items()}
         return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:
@@ -237,7 +237,9 @@ def _windows(runs: Iterable[Mapping[str, Array]]) -> Iterator[list[Mapping[str, 
         yield some
 
 
-def _sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+    """Arrays by name, as `decode` in the page takes them."""
+
     def one(array: Array) -> dict[str, object]:
         data = base64.b64encode(array.tobytes()).decode()
         return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
@@ -252,6 +254,7 @@ def _picture(given: UserInput) -> dict[str, object]:
     return {"rgba": base64.b64encode(rgba.tobytes()).decode(), "width": width, "height": height, "query": query}
 
 
-def _array(tensor: Mapping[str, Any]) -> Array:
+def received(tensor: Mapping[str, Any]) -> Array:
+    """An array as the page tells it."""
     data = base64.b64decode(tensor["data"])
     return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgekit.model.program import load_program
 from edgekit.model.source import load_model
-from edgekit.runtime.litert.runtime import CPU, LitertRuntime
+from edgekit.runtime.litert.runtime import CPU, JS, parts
 from edgekit.target import FP32_DELEGATED, Exported, Job, Place, Runtime, Target
 from edgekit_targets import _executorch
 from edgekit_targets._litert import called
@@ -34,26 +34,26 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         job.progress(0.3, "converting to LiteRT in its environment")
         names = {"inputs": [i.name for i in spec.inputs], "outputs": [o.name for o in spec.outputs]}
         asked = {"program": str(program), "out": str(out / called.ENTRY), **names}
-        answer = called.called(called.CONVERT, asked, spec.name)
+        called.called(called.CONVERT, asked, spec.name)
     called.describe(out / called.ENTRY, spec)
-    notes = (*called.fixed_at(spec), f"XNNPACK runs the graph in {answer['subgraphs']} parts")
+    notes = (*called.fixed_at(spec), f"parts of the graph that XNNPACK runs: {parts(out / called.ENTRY)}")
     return Exported(precision="fp32", entry=called.ENTRY, notes=notes)
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in LiteRT, in a process of its environment."""
-    return LitertRuntime(artifact, called.ENTRY)
+    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
+    return called.opened(artifact, place)
 
 
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, fp32, fixed sizes",
     choose_for="Android apps that use LiteRT, once TensorFlow Lite",
-    proved_by="LiteRT's own runtime with XNNPACK on this processor, at the model's default sizes",
+    proved_by="LiteRT with XNNPACK on this processor, and LiteRT.js in Chromium where that is installed; default sizes",
     not_proved="other sizes, phones' processors, GPUs and NPUs",
     source="program",
     export=export,
     load=load,
-    places=(Place(name=CPU, tolerance=FP32_DELEGATED),),
+    places=(Place(name=CPU, tolerance=FP32_DELEGATED), Place(name=JS, tolerance=FP32_DELEGATED, timed=False)),
     needs=called.NEEDS[:2],
     groups=("android",),
     content=called.content,

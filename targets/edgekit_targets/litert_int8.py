@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.model.source import load_model
-from edgekit.runtime.litert.runtime import CPU, LitertRuntime
+from edgekit.runtime.litert.runtime import CPU, JS
 from edgekit.target import INT8, Exported, Job, Option, Place, Runtime, Target
 from edgekit_targets._litert import called
 
@@ -44,19 +44,19 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 
 def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in LiteRT, in a process of its environment."""
-    return LitertRuntime(artifact, called.ENTRY)
+    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
+    return called.opened(artifact, place)
 
 
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, INT8, fixed sizes",
     choose_for="the same as `litert`, about a third of the size",
-    proved_by="LiteRT's own runtime with XNNPACK on this processor, at the model's default sizes",
+    proved_by="LiteRT with XNNPACK on this processor, and LiteRT.js in Chromium where that is installed; default sizes",
     not_proved="other sizes, phones' processors, GPUs and NPUs",
     source="litert",
     export=export,
     load=load,
-    places=(Place(name=CPU, tolerance=INT8),),
+    places=(Place(name=CPU, tolerance=INT8), Place(name=JS, tolerance=INT8, timed=False)),
     needs=called.NEEDS,
     groups=("android",),
     options=(RECIPE,),

@@ -21,7 +21,7 @@ from edgekit.errors import ExportError, UsageError
 from edgekit.model import causes, onnx_file, own_operators
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
-from edgekit.model.shapes import fixed_sizes, size_text
+from edgekit.model.shapes import named_sizes
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
 from edgekit.onnxgraph.constant_names import module_path, name_constants
@@ -88,7 +88,7 @@ def size_of(spec: ModelSpec, wanted: str) -> Mapping[str, int]:
     """
     if wanted in ("dynamic", "static"):
         return {}
-    known = {size_text(sizes): sizes for sizes in fixed_sizes(spec.axes)}
+    known = named_sizes(spec.axes)
     if wanted not in known:
         possible = ", ".join(("dynamic", "static", *known))
         raise UsageError(

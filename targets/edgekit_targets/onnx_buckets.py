@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError, UsageError
-from edgekit.model.shapes import fixed_sizes, size_text
+from edgekit.model.shapes import named_sizes, size_text
 from edgekit.model.source import load_model
 from edgekit.model.spec import Axis, ModelSpec
 from edgekit.onnxgraph import save
@@ -94,7 +94,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 def _wanted(spec: ModelSpec, named: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
-    known = {size_text(sizes): sizes for sizes in fixed_sizes(spec.axes)}
+    known = named_sizes(spec.axes)
     if len(known) < 2:
         raise UsageError(f"'{spec.name}' takes one size: use onnx with -O onnx.shapes=static")
     if wrong := [name for name in named if name not in known]:

@@ -44,6 +44,8 @@ def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> Non
     assert [m["file"] for m in index["models"]] == [
         "executorch-int8/model.pte",
         "executorch/model.pte",
+        "litert-int8/model.tflite",
+        "litert/model.tflite",
         "onnx/model.onnx",
         "torch-mobile/model.ptl",
     ]
@@ -63,7 +65,7 @@ def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> Non
 def test_every_constant_of_the_code_is_the_manifests(build: Path, app: Path) -> None:
     apps.write_assets("android", build, app)
     code = (app / "src/main/kotlin/edgekit/generated/Toy.kt").read_text()
-    for target in ("executorch-int8", "executorch", "onnx", "torch-mobile"):
+    for target in ("executorch-int8", "executorch", "litert-int8", "litert", "onnx", "torch-mobile"):
         manifest = read_artifact(build / target)
         entry = next(f for f in manifest.files if f.path == manifest.entry)
         limit = 2e-2 if manifest.precision == "int8" else 1e-3
@@ -160,7 +162,7 @@ def test_lists_for_reduced_builds(build: Path, app: Path) -> None:
     assert "ai.onnx;20;MatMul,Softmax" in config
     assert (app / "edgekit/toy.pytorch_operators.yaml").read_text() == "- aten::topk\n0.0"
     gradle = (app / "edgekit/edgekit.gradle").read_text()
-    assert all(f"'{ending}'" in gradle for ending in ("onnx", "pte", "ptl", "bin"))
+    assert all(f"'{ending}'" in gradle for ending in ("onnx", "pte", "ptl", "tflite", "bin"))
 
 
 def test_two_models_live_in_one_app(build: Path, app: Path, own: Path) -> None:
@@ -203,7 +205,7 @@ def test_a_rejected_artifact_enters_no_app(own: Path, app: Path) -> None:
     outcome = apps.write_assets("android", own, app)
     assert "'executorch' was rejected in 'cpu' (max abs 0.3) and was left out" in outcome.notes
     assert not (app / HOME / "executorch").exists()
-    for target in ("executorch-int8", "onnx", "torch-mobile"):
+    for target in ("executorch-int8", "litert", "litert-int8", "onnx", "torch-mobile"):
         toy.judge(own / target, "not verified here")
     with pytest.raises(ArtifactError, match="no verified artifact for such an app"):
         apps.write_assets("android", own, app)

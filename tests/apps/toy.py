@@ -23,6 +23,8 @@ FILES = {
     "torch-mobile": {"model.ptl": b"lite" * 999, "model.v7.ptl": b"older", "operators.yaml": b"- aten::topk\n"},
     "executorch": {"model.pte": b"flat" * 777},
     "executorch-int8": {"model.pte": b"int8" * 200},
+    "litert": {"model.tflite": b"....TFL3" * 333},
+    "litert-int8": {"model.tflite": b"....TFL3" * 99},
     "coreai": {"model.aimodel/metadata.json": b"{}", "model.aimodel/main.mlirb": b"bytecode" * 44},
     "coreml": {"Toy.mlpackage/Manifest.json": b"{}", "Toy.mlpackage/Data/model.mlmodel": b"program" * 55},
 }

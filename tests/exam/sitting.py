@@ -11,10 +11,9 @@ import io
 import json
 import os
 import shutil
-import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,7 +146,7 @@ def _called(
     arguments: Mapping[str, object],
     progress: process.Progress = silent,
     limits: process.Limits | None = None,
-    python: str = sys.executable,
+    modules: Sequence[str] = (),
 ) -> dict[str, object]:
     try:
         result = function(**json.loads(json.dumps(dict(arguments))), progress=progress)

@@ -8,6 +8,8 @@ import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from edgekit.storage import environment
+
 ANDROID = Path(__file__).parents[2] / "mobile" / "android"
 SCRIPTS = sorted(p for p in ANDROID.rglob("*.gradle.kts") if "node_modules" not in p.parts)
 XML = sorted(p for p in ANDROID.rglob("*.xml") if "node_modules" not in p.parts)
@@ -22,6 +24,11 @@ def test_every_alias_is_in_the_version_catalog_and_every_entry_is_used() -> None
     assert used == declared
     versions = {entry["version"]["ref"] for part in ("libraries", "plugins") for entry in catalog[part].values()}
     assert versions == set(catalog["versions"])
+
+
+def test_an_app_has_the_litert_that_judged_the_artifact() -> None:
+    catalog = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())
+    assert f"ai-edge-litert=={catalog['versions']['litert']} " in environment.lock(environment.LITERT).read_text()
 
 
 def test_brackets_of_build_scripts_match() -> None:

@@ -85,7 +85,8 @@ def _reads_as_a_result(folder: Path) -> None:
 def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
     assert (compiled / "org" / "edgekit" / "sample" / "MainActivity.class").is_file()
     assert (compiled / "edgekit" / "generated" / "ArrCocTiny.class").is_file()
-    assert (compiled / "org" / "edgekit" / "android" / "ExecuTorchRunner.class").is_file()
+    for runtime in ("ExecuTorch", "LiteRt", "OnnxRuntime", "PyTorchMobile"):
+        assert (compiled / "org" / "edgekit" / "android" / f"{runtime}Runner.class").is_file()
 
 
 def test_sdk_free_files_import_no_sdk() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from edgekit import registry
+from edgekit.apps import android, apple
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.result import PlaceResult, Ratio
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
@@ -90,6 +92,17 @@ def test_where_the_download_counts_the_smallest_that_is_not_slower(builder: Any)
     assert advice(builder)[ANDROID].head == "Ship executorch"
 
 
+def test_an_artifact_that_two_places_verified_is_named_once(builder: Any) -> None:
+    builder.reference()
+    places = [PlaceResult(place=name, status="verified", device=ORT) for name in ("litert-cpu", "litert-js")]
+    for target, precision, size in (("litert", "fp32", 12_000_000), ("litert-int8", "int8", 4_000_000)):
+        builder.artifact(target, precision)
+        builder.judge(target, places, size)
+    found = advice(builder)[ANDROID]
+    assert found.head == "Ship litert-int8"
+    assert found.others == ("litert: the original",)
+
+
 def test_of_a_bundle_a_variant_is_recommended_with_its_own_size(filled: Any) -> None:
     found = advice(filled)
     assert found[BROWSER].head.startswith("Ship web wasm-")
@@ -104,6 +117,14 @@ def test_of_a_bundle_a_variant_is_recommended_with_its_own_size(filled: Any) -> 
 )
 def test_audiences(target: str, audience: str) -> None:
     assert audience_of(target) == audience
+
+
+def test_what_is_for_phones_goes_into_an_app() -> None:
+    """A report must not recommend for an app what `edgekit assets` refuses."""
+    newest = apple.platform(apple.CORE_AI_BEGINS)
+    for target in registry.available():
+        assert audience_of(target) != ANDROID or target in android.PLATFORM.targets
+        assert audience_of(target) != IOS or target in newest.targets
 
 
 def test_speeds_are_told_by_the_best_evidence(filled: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import edgekit
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import UsageError
+from edgekit.errors import ArtifactError, UsageError
 from edgekit.testing import SMALL, TargetContract, small_model
 from edgekit_targets import onnx as onnx_target
 from tests.targets import tampering
@@ -61,7 +61,10 @@ def test_another_fixed_size_is_asked_what_the_reference_has_there(tmp_path: Path
     def change(folder: Path) -> None:
         tampering.one_weight(folder / "model.onnx")
 
-    assert tampering.judged(build["onnx"].path.parent, "onnx", change, tmp_path / "wrong").status == "rejected"
+    whole = build["onnx"].path.parent
+    assert tampering.judged(whole, "onnx", change, tmp_path / "wrong").status == "rejected"
+    with pytest.raises(ArtifactError, match=r"is no ONNX file \(a field is longer than the file\)"):
+        tampering.judged(whole, "onnx", lambda folder: tampering.cut(folder / "model.onnx"), tmp_path / "half")
     with pytest.raises(UsageError, match="cannot be '320x256': possible are dynamic, static, 96x96, 160x160, 112x112"):
         onnx_target.size_of(small_model(), "320x256")
 

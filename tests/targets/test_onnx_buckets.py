@@ -12,7 +12,7 @@ import pytest
 
 import edgekit
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import UsageError
+from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.buckets import INDEX, WEIGHTS
@@ -96,6 +96,13 @@ class TestOnnxBuckets(TargetContract):
         row = tampering.judged(builds / "small", NAME, change, tmp_path / "small")
         assert row.status == "rejected"
         assert said in " ".join(row.sentences)
+
+    def test_half_of_one_file_is_no_artifact(self, builds: Path, tmp_path: Path) -> None:
+        """Whoever signs it again is told so: it is read before any runtime sees it."""
+        with pytest.raises(ArtifactError, match=r"160x112\.onnx' is no ONNX file \(a field is longer than the file\)"):
+            tampering.judged(
+                builds / "small", NAME, lambda folder: tampering.cut(folder / "model" / "160x112.onnx"), tmp_path
+            )
 
     def test_a_picture_gets_the_bucket_that_holds_it(self, builds: Path) -> None:
         query = small_model().random(0)["queries"]

@@ -13,6 +13,8 @@ TARGETS = (
     "torch-mobile",
     "executorch",
     "executorch-int8",
+    "openvino",
+    "coreai",
     "coreml",
     "coreml-int8",
 )

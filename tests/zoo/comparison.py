@@ -1,11 +1,12 @@
 """An independent look at an artifact that edgekit verified: other inputs, other arithmetic, none of edgekit's judge.
 
-The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch or ExecuTorch, called directly. Core ML packages
-run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy compares.
+The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch, ExecuTorch, OpenVINO or Core AI, called directly.
+Core ML packages run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy compares.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ PRECISIONS = {
     "torchscript": "fp32",
     "torch-mobile": "fp32",
     "executorch": "delegated",
+    "openvino": "delegated",
+    "coreai": "fp32",
     "onnx-fp16": "fp16",
     "coreml": "fp16",
     "onnx-int8-static": "int8",
@@ -124,21 +127,53 @@ def _executorch(artifact: Path) -> Run:
     return lambda inputs: [v.numpy().copy() for v in method.execute([torch.from_numpy(x) for x in inputs.values()])]
 
 
+def _openvino(artifact: Path) -> Run:
+    import openvino
+
+    model = openvino.Core().compile_model(_entry(artifact), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        said = model(dict(inputs))
+        return [np.array(said[name]) for name in _outputs(artifact)]
+
+    return run
+
+
+def _core_ai(artifact: Path) -> Run:
+    from coreai.authoring.asset import AIModelAsset
+    from coreai.runtime import NDArray
+
+    async def answered(inputs: Mapping[str, Array]) -> list[Array]:
+        async with AIModelAsset.load(Path(_entry(artifact))).executable() as model:
+            said = await model.load_function("main")({name: NDArray(_narrow(x)) for name, x in inputs.items()})
+            return [np.array(said[name].numpy()) for name in _outputs(artifact)]
+
+    return lambda inputs: asyncio.run(answered(inputs))
+
+
+def _narrow(array: Array) -> Array:
+    """Core AI has no 64-bit integers."""
+    return array.astype(np.int32) if array.dtype == np.int64 else array
+
+
 def _core_ml(artifact: Path) -> Run:
     from edgekit.runtime.coreml.runtime import open_package
 
     package = open_package(artifact, "interpreter")
-    names = [output["name"] for output in json.loads((artifact / "manifest.json").read_text())["outputs"]]
 
     def run(inputs: Mapping[str, Array]) -> list[Array]:
         said = package.run(inputs)
-        return [said[name] for name in names]
+        return [said[name] for name in _outputs(artifact)]
 
     return run
 
 
 def _tensors(said: Any) -> list[Array]:
     return [v.detach().numpy() for v in ((said,) if isinstance(said, torch.Tensor) else said)]
+
+
+def _outputs(artifact: Path) -> list[str]:
+    return [output["name"] for output in json.loads((artifact / "manifest.json").read_text())["outputs"]]
 
 
 def _entry(artifact: Path) -> str:
@@ -154,6 +189,8 @@ OPEN: dict[str, Callable[[Path], Run]] = {
     "torch-mobile": _lite,
     "executorch": _executorch,
     "executorch-int8": _executorch,
+    "openvino": _openvino,
+    "coreai": _core_ai,
     "coreml": _core_ml,
     "coreml-int8": _core_ml,
 }

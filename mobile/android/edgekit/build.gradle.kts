@@ -32,6 +32,7 @@ dependencies {
 
     // An app adds the runtimes that it uses.
     compileOnly(libs.executorch)
+    compileOnly(libs.litert)
     compileOnly(libs.onnxruntime)
     compileOnly(libs.pytorch.lite)
 

@@ -49,6 +49,7 @@ dependencies {
     implementation(libs.androidx.activity)
     implementation(libs.androidx.appcompat)
     implementation(libs.executorch)
+    implementation(libs.litert)
     implementation(libs.onnxruntime)
     implementation(libs.pytorch.lite)
 }

@@ -13,29 +13,30 @@ from typing import Any
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import ModelSpec
+from edgekit.runtime.litert.runtime import JS, LitertRuntime
 from edgekit.storage.environment import LITERT, lock, python
 from edgekit.storage.files import digest_file, digest_text, dump_json
-from edgekit.target import Need
+from edgekit.target import Need, Place, Runtime
 
 ENTRY = "model.tflite"
 FACTS = "edgekit.json"
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of a ZIP archive: no date
-CONVERT, QUANTIZE = (Path(__file__).with_name(f"{name}.py") for name in ("convert", "quantize"))
+SCRIPT, CONVERT, QUANTIZE = (Path(__file__).with_name(f"{name}.py") for name in ("script", "convert", "quantize"))
 NEEDS = tuple(Need(name, environment=LITERT) for name in ("litert_torch", "ai_edge_litert", "ai_edge_quantizer"))
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
 
 
-def called(script: Path, asked: Mapping[str, object], name: str) -> dict[str, Any]:
-    """What a script answers in the environment.
+def called(file: Path, asked: Mapping[str, object], name: str) -> dict[str, Any]:
+    """What a file's `answer` returns in the environment.
 
     Raises:
         DependencyError: If the environment is not there.
-        ExportError: If the script's library could not do it or its process died; the message names the user's model.
+        ExportError: If the file's library could not do it or its process died; the message names the user's model.
     """
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         told = Path(scratch) / "told.json"
         ended = subprocess.run(
-            [str(python(LITERT)), "-I", str(script), json.dumps(dict(asked)), str(told)],
+            [str(python(LITERT)), "-I", str(SCRIPT), str(file), json.dumps(dict(asked)), str(told)],
             capture_output=True,
             text=True,
             errors="replace",
@@ -45,10 +46,11 @@ def called(script: Path, asked: Mapping[str, object], name: str) -> dict[str, An
         answer: dict[str, Any] = json.loads(told.read_text()) if told.is_file() else {}
     if not answer:
         lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()] or ["nothing"]
-        raise ExportError(f"LiteRT cannot {script.stem} '{name}': its process died ({ended.returncode}), {lines[-1]}")
+        raise ExportError(f"LiteRT cannot {file.stem} '{name}': its process died ({ended.returncode}), {lines[-1]}")
     if "error" in answer:
-        raise ExportError(f"LiteRT cannot {script.stem} '{name}': {answer['error']}")
-    return answer
+        raise ExportError(f"LiteRT cannot {file.stem} '{name}': {answer['error']}")
+    found: dict[str, Any] = answer["answer"]
+    return found
 
 
 def fixed_at(spec: ModelSpec) -> tuple[str, ...]:
@@ -67,6 +69,15 @@ def describe(path: Path, spec: ModelSpec) -> None:
         behind.writestr(zipfile.ZipInfo(FACTS, FIRST_DAY), dump_json(facts))
 
 
+def opened(artifact: Path, place: Place) -> Runtime:
+    """An artifact in one of the two places."""
+    if place.name != JS:
+        return LitertRuntime(artifact, ENTRY)
+    from edgekit.runtime.litert.browser import LitertJsRuntime
+
+    return LitertJsRuntime(artifact, ENTRY)
+
+
 def content() -> str:
     """sha256 of what makes the artifacts elsewhere: the environment's lock, and the scripts."""
-    return digest_text("\n".join(digest_file(path) for path in (lock(LITERT), CONVERT, QUANTIZE)))
+    return digest_text("\n".join(digest_file(path) for path in (lock(LITERT), SCRIPT, CONVERT, QUANTIZE)))

@@ -1,29 +1,17 @@
-"""A `.tflite` file -> one in INT8: run by the interpreter of the environment `litert`, without edgekit.
-
-Arguments: a JSON object with the paths of the file to read and of the file to write and the recipe; and the
-path of the JSON object that says how it ended.
-"""
+"""A `.tflite` file -> one in INT8: run by the interpreter of the environment `litert`, without edgekit."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 
-def main() -> None:
-    """Quantize, and say how many weights are in INT8."""
-    asked, told = json.loads(sys.argv[1]), Path(sys.argv[2])
-    try:
-        answer: dict[str, Any] = {"weights": _quantized(asked)}
-    except Exception as error:  # whatever its passes met: the parent says it in a sentence
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        answer = {"error": lines[0] if lines else type(error).__name__}
-    told.write_text(json.dumps(answer))
+def answer(asked: dict[str, Any]) -> dict[str, object]:
+    """Quantize, and say how many weights are in INT8.
 
-
-def _quantized(asked: dict[str, Any]) -> int:
+    Args:
+        asked: The paths of the file to read ("model") and of the file to write ("out"), and the recipe.
+    """
     from ai_edge_quantizer import quantizer, recipe
 
     recipes = {
@@ -32,7 +20,7 @@ def _quantized(asked: dict[str, Any]) -> int:
     }
     made = quantizer.Quantizer(asked["model"], recipes[asked["recipe"]]())
     Path(asked["out"]).write_bytes(bytes(made.quantize().quantized_model))
-    return _weights(asked["out"])
+    return {"weights": _weights(asked["out"])}
 
 
 def _weights(path: str) -> int:
@@ -45,7 +33,3 @@ def _weights(path: str) -> int:
     tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
     constant = [t for t in tensors if held[t.buffer] and t.type == qtyping.TensorType.INT8]
     return sum(len(tensor.shape) > 1 for tensor in constant)
-
-
-if __name__ == "__main__":
-    main()

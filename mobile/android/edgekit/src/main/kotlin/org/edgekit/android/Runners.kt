@@ -23,6 +23,7 @@ object Runners {
     private fun open(bundle: ModelBundle, model: Model, threads: Int): Runner = when {
         model.manifest.target == "torch-mobile" -> PyTorchMobileRunner(model, bundle.file(model), threads)
         model.manifest.target.startsWith("executorch") -> ExecuTorchRunner(model, bundle.file(model), threads)
+        model.manifest.target.startsWith("litert") -> LiteRtRunner(model, bundle.file(model), threads)
         model.manifest.target.startsWith("onnx") -> OnnxRuntimeRunner(model, bundle.file(model), threads)
         else -> throw EdgekitException("the target '${model.manifest.target}' does not run on Android")
     }
@@ -30,6 +31,7 @@ object Runners {
     private fun library(target: String): String = when {
         target == "torch-mobile" -> "org.pytorch:pytorch_android_lite"
         target.startsWith("executorch") -> "org.pytorch:executorch-android"
+        target.startsWith("litert") -> "com.google.ai.edge.litert:litert"
         else -> "com.microsoft.onnxruntime:onnxruntime-android"
     }
 }

@@ -1,0 +1,252 @@
+"""Workers forked from a process that has imported already what they need (Linux).
+
+Importing PyTorch and its exporter takes seconds, and each worker needs it. The server imports the modules that it is
+told, once, runs nothing of them, and forks a worker for each request. It has no state of a model, and ends with its
+parent. A worker inherits what its server was started with; where the parent has changed that since (`_inherited`),
+`fork` gives None, and the caller starts a process.
+
+On macOS system libraries do not survive a fork, and Windows has none: `fork` gives None there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a process of its own
+LONGEST_REQUEST = 1 << 16  # bytes
+READ_LATE = ("EDGEKIT_", "PYTEST_", "CUBLAS_", "TORCHINDUCTOR_")
+"""Beginnings of variables that are read when they are used: no library takes one in as it is imported."""
+
+
+class ForkedWorker:
+    """A worker and the ends of its pipes.
+
+    Attributes:
+        pid: Its process, which leads a group of its own.
+        stdin: What it reads.
+        stdout: What it answers.
+    """
+
+    def __init__(self, pid: int, stdin: TextIO, stdout: TextIO, status: TextIO) -> None:
+        self.pid, self.stdin, self.stdout, self._status = pid, stdin, stdout, status
+        self._code: int | None = None
+
+    def wait(self) -> int:
+        """Its exit code once it has ended; minus the signal's number where one ended it."""
+        if self._code is None:
+            self._code = int(self._status.readline() or -signal.SIGKILL)
+            self._status.close()
+        return self._code
+
+
+class _Server:
+    """A server and the socket to it."""
+
+    def __init__(self) -> None:
+        self.parent, self.inherited = os.getpid(), _inherited()
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the parent's to answer
+                pass_fds=[theirs.fileno()],
+                env=environment(),
+            )
+
+    def usable(self) -> bool:
+        return self.parent == os.getpid() and self.process.poll() is None
+
+    def close(self) -> None:
+        """End it, whatever it is importing; workers end with their calls."""
+        self.socket.close()
+        if self.parent == os.getpid():
+            self.process.kill()
+            self.process.wait()
+
+
+_lock = threading.Lock()
+_servers: list[_Server] = []  # one at most
+
+
+def environment() -> dict[str, str]:
+    """The environment of a worker, which finds modules where this process does."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path)}
+
+
+def prepare(modules: Sequence[str]) -> None:
+    """Let the server import modules while this process does something else."""
+    with contextlib.suppress(OSError), _lock:
+        if server := _server():
+            server.socket.send(_request(modules))
+
+
+def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
+    """A worker that is about to run a function; None where a process must be started instead.
+
+    Args:
+        main: `package.module:name` of a function without arguments.
+        modules: What the server imports before it forks, if it has not yet; one that fails is left to the worker.
+        stderr: Where its standard error goes.
+    """
+    (stdin, to_worker), (from_worker, stdout), (told, status) = (os.pipe() for _ in range(3))
+    ends = (
+        os.fdopen(to_worker, "w", encoding="utf-8", errors="replace"),
+        os.fdopen(from_worker, encoding="utf-8", errors="replace"),
+        os.fdopen(told, encoding="ascii"),
+    )
+    setup = {"main": main, "environment": environment(), "path": sys.path, "folder": str(Path.cwd())}
+    try:
+        try:
+            _send(modules, [stdin, stdout, stderr, status])
+        finally:  # where the server dies, this process must not be what keeps the pipes open
+            for end in (stdin, stdout, status):
+                os.close(end)
+        ends[0].write(json.dumps(setup) + "\n")
+        ends[0].flush()
+        return ForkedWorker(int(ends[2].readline()), *ends)
+    except (OSError, ValueError):  # there is no server, or it has died
+        _close(ends)
+        return None
+    except BaseException:
+        _close(ends)  # the worker reads the end of its input, and ends
+        raise
+
+
+def _send(modules: Sequence[str], streams: list[int]) -> None:
+    with _lock:
+        server = _server()
+        if server is None:
+            raise ConnectionError("no fork server")
+        socket.send_fds(server.socket, [_request(modules)], streams)
+
+
+def _close(ends: Sequence[TextIO]) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.close()
+
+
+def _request(modules: Sequence[str]) -> bytes:
+    return json.dumps(list(modules)).encode()
+
+
+def _server() -> _Server | None:
+    """The server of this process, started if need be; None where a worker of it would not be what a process is."""
+    if sys.platform != "linux" or os.environ.get(VARIABLE) == "0":
+        return None
+    if _servers and not _servers[0].usable():
+        _servers.pop().close()
+    if not _servers:
+        _servers.append(_Server())
+        atexit.register(_servers[0].close)
+    return _servers[0] if _servers[0].inherited == _inherited() else None
+
+
+def _inherited() -> tuple[object, ...]:
+    """What a process takes over from the one that starts it, and libraries look at as they are imported."""
+    import resource
+
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(READ_LATE)}
+    status = Path("/proc/self/status").read_text()
+    umask = [line for line in status.splitlines() if line.startswith("Umask")]
+    kinds = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    limits = tuple(resource.getrlimit(getattr(resource, kind)) for kind in kinds)
+    return variables, umask, limits, os.sched_getaffinity(0), os.nice(0)
+
+
+def serve(requests: socket.socket) -> NoReturn:
+    """Import and fork as requested, until the parent has closed its end."""
+    while True:
+        request, streams, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
+        _reap()
+        if not request:
+            os._exit(0)
+        for module in json.loads(request):
+            with contextlib.suppress(Exception):
+                importlib.import_module(module)
+        if streams:
+            gc.collect()
+            gc.freeze()  # a worker that looked for garbage in here would copy it
+            if _forked() == 0:
+                requests.close()
+                _keep(streams)
+        for stream in streams:
+            os.close(stream)
+
+
+def _reap() -> None:
+    """Take note of keepers that have ended, so that the time of their workers counts as this process's."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _keep(streams: list[int]) -> NoReturn:
+    """Fork the worker, and say how it ended: its exit code is its parent's to read, which this process is."""
+    *standard, status = streams
+    worker = _forked()
+    if worker == 0:
+        os.setsid()
+        os.write(status, b"%d\n" % os.getpid())
+        for number, stream in enumerate(standard):
+            os.dup2(stream, number)
+        for stream in streams:
+            os.close(stream)
+        _work()
+    for stream in standard:
+        os.close(stream)
+    _, ended = os.waitpid(worker, 0)
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(status, b"%d\n" % os.waitstatus_to_exitcode(ended))
+    os._exit(0)
+
+
+def _forked() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # OpenBLAS has threads, and ends them before a fork
+        return os.fork()
+
+
+def _work() -> NoReturn:
+    line = sys.stdin.readline()
+    if not line:  # who asked is gone
+        os._exit(1)
+    setup = json.loads(line)
+    try:
+        os.environ.clear()
+        os.environ.update(setup["environment"])
+        os.chdir(setup["folder"])
+        sys.path[:] = [path or setup["folder"] for path in setup["path"]]
+        importlib.invalidate_caches()
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # else every worker would draw the same
+        module, _, name = setup["main"].partition(":")
+        main: Callable[[], None] = getattr(importlib.import_module(module), name)
+        main()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
