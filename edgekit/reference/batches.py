@@ -46,7 +46,7 @@ SAMPLED_SHAPE = 1  # times the pixels of one image of default size
 SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
 """Where a place is slow: rows, or shapes, of each kind; the first ones, as packs of earlier versions were asked."""
 SPARSE = 8  # evaluation images: where fewer are asked for, a run takes seconds, and of other kinds so many are asked:
-SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 5, LEVELLED: 5, STRESS: 5, GRID: 3, RESIZED: 2, BETWEEN: 2}
+SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 4, LEVELLED: 3, STRESS: 3, GRID: 3, RESIZED: 2, BETWEEN: 2}
 """Rows, spread over the kind (all brightnesses, each kind of change), or the first shapes that are small enough."""
 
 
