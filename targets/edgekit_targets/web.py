@@ -37,7 +37,7 @@ LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "q8": 2e-2}
 MARGIN = 2.0  # and at least so many times what ONNX Runtime shows here
 SAMPLES = 8
 TELLING = 2  # words: "red circle" says more to a visitor than "large"
-SOFTWARE_IMAGES = 5  # of the evaluation set: SwiftShader takes two to three seconds for each run
+SOFTWARE_IMAGES = 4  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
 QUALITY = 90  # of the samples' WebP: 20 KB instead of 60
 ASYNCIFY_NOTE = (
     "the runtime's asyncify build brings WebGPU to browsers without JSPI, for 3.9 MB with brotli; its file has 25.5"
