@@ -28,6 +28,7 @@ from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.progress import Style, shown
 from edgekit.pipeline.ranks import first_that_holds
+from edgekit.quantization.calibration import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
 from edgekit.storage.host_errors import as_sentences
@@ -146,6 +147,8 @@ def quantize(
         fresh: As for `export`.
         progress: As for `export`.
     """
+    if calibration:
+        check_folder(Path(calibration))
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
     there = _texts(places)
     ranked = partial(export, model, example=example, targets=(INT8,), output=output, places=there, progress=progress)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from edgekit.apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
-from edgekit.errors import ArtifactError, ExportError, UsageError
+from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import read_config, recorded_weights
 from edgekit.model.shapes import size_text
 from edgekit.model.source import load_builds_model
 from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.pipeline.signature import Signed, require_signed
-from edgekit.reference import golden
+from edgekit.reference import golden, golden_outputs
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import digest_text, dump_json, scratch
@@ -23,6 +24,8 @@ WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")
 LIMITS = {"fp32": 1e-3, "fp16": 1e-2, "int8": 2e-2}
 """Largest difference of a score on the golden vectors that a device may show, at least: phones have other kernels than
 the host that proved the artifact, so fp32 gets the limit of a delegate."""
+SHOWN = {"max abs": "max_abs", "error": "rms", "unequal": "wrong", "wrong labels": "wrong", "flips": "wrong"}
+"""Metric of a result -> what it is called in golden vectors by name; "error" is in units of the spread."""
 MARGIN = 2.0  # and at least so many times what was measured here
 
 
@@ -47,7 +50,7 @@ def plan(
         models.append(_model(manifest, folder))
     named = read_config(build / MODEL)["files"]
     files |= {name: build / MODEL / name for name in WORDS if name in named}
-    vectors, note = _golden(build, trust_build)
+    vectors, note = _golden(build, trust_build, models)
     files |= vectors
     name = models[0].manifest.name
     index = {
@@ -147,23 +150,45 @@ def _measured(manifest: Manifest, folder: Path) -> float:
     return max((value for value in wanted if value is not None), default=0.0)
 
 
-def _golden(build: Path, trust_build: bool) -> tuple[dict[str, Content], tuple[str, ...]]:
+def _golden(build: Path, trust_build: bool, models: Sequence[Model]) -> tuple[dict[str, Content], tuple[str, ...]]:
     """Golden vectors on the images on which mistakes of preprocessing show most, and one that a library has to resize.
 
-    Where there are none, a note says why.
+    Those of a model without scores hold its inputs and outputs by name. Where there are none, a note says why.
     """
     from edgekit.runtime.eager import EagerRuntime
 
     spec = load_builds_model(build / MODEL, trust_build)
-    words = golden.read_words(build / MODEL) if set(WORDS[:2]) <= set(spec.files) else None
     answer = EagerRuntime(spec).run
-    try:
-        cases = golden.choose_golden(spec, build / REFERENCE, words, answer)
-    except ExportError as error:
-        return {}, (f"there are no golden vectors: {error}",)
-    if not cases:
-        return {}, ("there are no golden vectors: no evaluation image is made of bytes",)
-    cases = (*cases, golden.of_another_size(cases[0], spec, answer))
     with scratch() as folder:
-        golden.write_golden(folder, cases)
+        if all(output.role != "scores" for output in spec.outputs):
+            found = golden_outputs.choose_outputs(spec, build / REFERENCE, answer, golden.FAULTS)
+            if not found.cases:
+                return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
+            found = golden_outputs.with_another_size(found, spec, answer)
+            allowed = {m.manifest.target: found.limits(_kernels(m), _errors(m, found.spread)) for m in models}
+            golden_outputs.write_outputs(folder, found, allowed, (golden.JSON, golden.BINARY))
+        else:
+            words = golden.read_words(build / MODEL) if set(WORDS[:2]) <= set(spec.files) else None
+            cases = golden.choose_golden(spec, build / REFERENCE, words, answer)
+            if not cases:
+                return {}, ("there are no golden vectors: no evaluation image is made of bytes",)
+            golden.write_golden(folder, (*cases, golden.of_another_size(cases[0], spec, answer)))
         return {name: (folder / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()
+
+
+def _kernels(model: Model) -> str:
+    """Whose limits a device holds an artifact to: phones have other kernels than the host that proved it."""
+    return {"fp32": "delegated", "fp16": "fp16"}.get(model.manifest.precision, "int8")
+
+
+def _errors(model: Model, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """What an artifact showed of each output on the evaluation set, as it was measured on this host."""
+    found = result_of(model.folder, model.manifest)
+    shown: dict[str, dict[str, float]] = {}
+    for m in (m for place in (found.places if found is not None else ()) for m in place.measures):
+        metric = SHOWN.get(m.metric)
+        if m.batch == EVALUATION and metric is not None and m.value is not None:
+            own = shown.setdefault(m.output, {})
+            unit = spread.get(m.output, 1.0) if metric == "rms" else 1.0
+            own[metric] = max(own.get(metric, 0.0), unit * m.value)
+    return shown

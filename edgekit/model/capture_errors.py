@@ -16,6 +16,8 @@ from pathlib import Path
 from edgekit.model.causes import plain
 
 _GUARD = re.compile(r"\[guard added\] \((?P<where>[^()]+:\d+) in (?P<function>\w+)\)")
+_THEIRS = ("site-packages", "torch/", "_prims", "_subclasses")
+"""Parts of the paths of libraries; PyTorch shortens its own."""
 _FIXED = re.compile(r"as dynamic but your code specialized it to be a constant \((\d+)\)")
 
 
@@ -52,7 +54,7 @@ def _theirs(filename: str) -> bool:
 
 def at(guards: list[str]) -> str:
     """` at file:line` of the first guard that the user's own code added, or nothing."""
-    where = [g for g in guards if "site-packages" not in g and "torch/" not in g and "_prims" not in g]
+    where = [g for g in guards if not any(part in g for part in _THEIRS)]
     return f" at {where[0]}" if where else ""
 
 

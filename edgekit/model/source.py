@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CheckpointError, ModelError, UsageError, did_you_mean
-from edgekit.model import checkpoint, factory, own_operators, transformers_folder
+from edgekit.model import checkpoint, factory, own_operators, timm_folder, transformers_folder
 from edgekit.model.captured import GRAPH, holds_program, read_captured, write_captured
 from edgekit.model.contract import checked
 from edgekit.model.folder import CONFIG, own_files, read_config
@@ -42,7 +42,7 @@ def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
     """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
 
     Args:
-        model: The name; a folder as `transformers:FOLDER`, a factory as `package.module:factory`.
+        model: The name; a folder as `transformers:FOLDER` or `timm:FOLDER`, a factory as `package.module:factory`.
         axes: For an ONNX file: the ranges of its open sizes.
 
     Raises:
@@ -56,6 +56,8 @@ def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
         raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
     if model.startswith(transformers_folder.PREFIX):
         return checked(transformers_folder.spec_of_folder(Path(model.removeprefix(transformers_folder.PREFIX))))
+    if model.startswith(timm_folder.PREFIX):
+        return checked(timm_folder.spec_of_timm(model.removeprefix(timm_folder.PREFIX)))
     path = Path(model)
     if path.suffix == ".onnx" and path.is_file():
         return spec_of_onnx(path, axes)
@@ -76,12 +78,13 @@ def _hint(model: str) -> str:
         hint = "there is no such file; "
     elif "/" in model:
         hint = (
-            "nothing is downloaded: a model of transformers is taken from a folder, as transformers:FOLDER; any other "
-            "is loaded in a function of your own that returns its ModelSpec, named as package.module:factory; "
+            "nothing is downloaded: a model of transformers is taken from a folder, as transformers:FOLDER, one of "
+            "timm from a folder or the cache, as timm:NAME; any other is loaded in a function of your own that returns "
+            "its ModelSpec, named as package.module:factory; "
         )
     else:
         hint = ""
-    others = "a checkpoint's or an ONNX file's path, transformers:FOLDER, or package.module:factory"
+    others = "a checkpoint's or an ONNX file's path, transformers:FOLDER, timm:NAME, or package.module:factory"
     return f"{hint}possible are {', '.join(PRESETS)}, {others}"
 
 
@@ -164,6 +167,8 @@ def load_model(folder: Path, trust_build: bool = False) -> ModelSpec:
         return read_captured(config, folder)
     if name.startswith(transformers_folder.PREFIX):
         spec = checked(transformers_folder.spec_of_files({file: folder / file for file in files}))
+    elif name.startswith(timm_folder.PREFIX):
+        spec = checked(timm_folder.spec_of_files({file: folder / file for file in files}))
     else:
         spec = factory.recorded(name, config.get("factory_sha256", ""), trust_build)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}

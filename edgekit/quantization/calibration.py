@@ -94,6 +94,23 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
     return found
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse at once a folder that `samples` would refuse after minutes of other work.
+
+    Raises:
+        CalibrationError: If it is missing, holds nothing to calibrate with, too few pictures, or one that is broken.
+    """
+    paths = _pictures(folder)
+    if not paths and not any(folder.glob("*.npy")):
+        raise CalibrationError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
+    if paths and len(paths) < LEAST:
+        raise CalibrationError(
+            f"the folder '{folder}' has {len(paths)} calibration samples: at least {LEAST} are needed"
+        )
+    for path in paths:
+        _pixels(path, COLOURS)
+
+
 def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
     """Whether nothing is known of a model's inputs but that they are pictures: `samples` are parts of photographs."""
     pictures = all(i.kind == "image" and len(i.shape) == 4 and i.shape[1] == COLOURS for i in spec.inputs)
@@ -144,10 +161,7 @@ def _rows_of(declared: Input) -> int:
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
-    if not folder.is_dir():
-        raise CalibrationError(f"there is no calibration folder '{folder}'")
-    picture = next((i for i in spec.inputs if i.kind == "image"), None)
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    picture, paths = next((i for i in spec.inputs if i.kind == "image"), None), _pictures(folder)
     others = [i.name for i in spec.inputs if i is not picture]
     if picture is None and not any((folder / f"{name}.npy").is_file() for name in others):
         wanted = ", ".join(f"{name}.npy" for name in others)
@@ -167,11 +181,26 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
     return Samples(inputs, names)
 
 
+def _pictures(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise CalibrationError(f"there is no calibration folder '{folder}'")
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+
+
 def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
     """One image as the model takes it: [channels, height, width], scaled from bytes to the declared range."""
+    channels, height, width = shape[1:]
+    pixels = _pixels(path, channels)
+    if pixels.shape[:2] != (height, width):
+        pixels = in_size(pixels, height, width, declared.fit)
+    planes = pixels.transpose(2, 0, 1).astype(np.float32)
+    return np.asarray(declared.low + planes * ((declared.high - declared.low) / 255.0), dtype=np.float32)
+
+
+def _pixels(path: Path, channels: int) -> Array:
+    """A picture as bytes, [height, width, channels]."""
     from PIL import Image, UnidentifiedImageError
 
-    channels, height, width = shape[1:]
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
             raise ValueError(f"it is no plain file of at most {LARGEST} bytes")
@@ -183,11 +212,7 @@ def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
         raise CalibrationError(
             f"the calibration image '{path}' cannot be read ({error}): remove or replace it"
         ) from error
-    pixels = pixels.reshape(*pixels.shape[:2], -1)
-    if pixels.shape[:2] != (height, width):
-        pixels = in_size(pixels, height, width, declared.fit)
-    planes = pixels.transpose(2, 0, 1).astype(np.float32)
-    return np.asarray(declared.low + planes * ((declared.high - declared.low) / 255.0), dtype=np.float32)
+    return pixels.reshape(*pixels.shape[:2], -1)
 
 
 def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:

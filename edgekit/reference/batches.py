@@ -14,6 +14,7 @@ has none, at shapes between those of the grid).
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.artifact.manifest import Manifest
+from edgekit.judge.sketch import SUFFIX
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.variations import (
@@ -46,7 +48,7 @@ SAMPLED_SHAPE = 1  # times the pixels of one image of default size
 SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
 """Where a place is slow: rows, or shapes, of each kind; the first ones, as packs of earlier versions were asked."""
 SPARSE = 8  # evaluation images: where fewer are asked for, a run takes seconds, and of other kinds so many are asked:
-SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 5, LEVELLED: 5, STRESS: 5, GRID: 3, RESIZED: 2, BETWEEN: 2}
+SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 4, LEVELLED: 3, STRESS: 3, GRID: 3, RESIZED: 2, BETWEEN: 2}
 """Rows, spread over the kind (all brightnesses, each kind of change), or the first shapes that are small enough."""
 
 
@@ -90,14 +92,20 @@ class Batch:
         return replace(self, inputs=inputs, outputs=outputs, names=self.names[:rows])
 
     def chosen(self, rows: Sequence[int], name: str) -> Batch:
-        """Some of its rows, under another name; what was kept of the first rows only is left to its sketches."""
+        """Some of its rows, under another name; of what was kept of the first rows only the first ones that it has."""
         count, places = len(self.names), np.asarray(rows, int)
 
         def taken(arrays: Mapping[str, Array]) -> dict[str, Array]:
             return {n: array[places] for n, array in arrays.items() if len(array) == count}
 
+        large = {n: array for n, array in self.outputs.items() if n + SUFFIX in self.outputs and len(array) < count}
+
+        def kept(array: Array) -> Array:
+            return array[list(itertools.takewhile(lambda row: row < len(array), rows))]
+
+        whole = {n: kept(array) for n, array in large.items()}
         names = tuple(self.names[row] for row in rows)
-        return replace(self, name=name, inputs=taken(self.inputs), outputs=taken(self.outputs), names=names)
+        return replace(self, name=name, inputs=taken(self.inputs), outputs=taken(self.outputs) | whole, names=names)
 
     def rows(self) -> Iterator[dict[str, Array]]:
         """The inputs of one run each."""

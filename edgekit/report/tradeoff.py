@@ -126,7 +126,7 @@ def _accuracy(row: ReportRow) -> Mark | None:
         return None
     measure, used = near
     if row.status == "rejected" and used <= 1 and row.reasons:  # on other inputs than the evaluation set
-        return Mark(100.0, "over, elsewhere", str(row.reasons[0]))
+        return Mark(100.0, "over", str(row.reasons[0]))
     number = f"{used:.0%}" if math.isfinite(used) and used < 10 else ">1000%" if math.isfinite(used) else "not finite"
     title = f"{measure.metric} of {measure.output or 'the task'} {formats.measured(measure)}, {formats.limit(measure)}"
     return Mark(round(100 * min(used / BEYOND, 1.0), 2), number, title)

@@ -42,7 +42,7 @@ PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest 
 
 WARM_UPS, RUNS = 10, 100
 TOGETHER, TOGETHER_BYTES = 16, 16 << 20
-"""Runs, and bytes of their inputs, that are sent to the page at once."""
+"""Runs, and bytes of their inputs, that are sent to the page at once. Slow runs are sent alone: progress shows then."""
 
 
 class BrowserRuntime:
@@ -96,9 +96,10 @@ class BrowserRuntime:
 
         A GPU in software uses all cores for one run.
         """
-        if self._info["device"] == "wasm" and (os.cpu_count() or 1) > self._info["threads"]:
+        quick = self._info["device"] == "wasm"
+        if quick and (os.cpu_count() or 1) > self._info["threads"]:
             self._page.evaluate(ANOTHER)
-        for some in _windows(runs):
+        for some in _windows(runs, TOGETHER if quick else 1):
             try:
                 found = self._page.evaluate(ANSWER, [self._request(inputs) for inputs in some])
             except Exception as error:  # the page is gone, and with it all answers
@@ -222,13 +223,13 @@ def _own(playwright: Playwright) -> str:
     return path
 
 
-def _windows(runs: Iterable[Mapping[str, Array]]) -> Iterator[list[Mapping[str, Array]]]:
-    """The runs in their order, as many together as TOGETHER and TOGETHER_BYTES allow, at least one."""
+def _windows(runs: Iterable[Mapping[str, Array]], most: int) -> Iterator[list[Mapping[str, Array]]]:
+    """The runs in their order, as many together as TOGETHER_BYTES allows: at least one, at most so many."""
     some: list[Mapping[str, Array]] = []
     size = 0
     for inputs in runs:
         own = sum(array.nbytes for array in inputs.values())
-        if some and (len(some) == TOGETHER or size + own > TOGETHER_BYTES):
+        if some and (len(some) == most or size + own > TOGETHER_BYTES):
             yield some
             some, size = [], 0
         some.append(inputs)

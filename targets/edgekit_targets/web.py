@@ -7,7 +7,7 @@ the user's own device before it answers, and falls back where a result is off (s
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from edgekit.artifact.option import OptionValue
 from edgekit.artifact.store import read_artifact, read_file
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.source import load_model
-from edgekit.reference import golden
+from edgekit.reference import golden, golden_outputs
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, digest_text, dump_json
 from edgekit.target import FP16, FP32, FP32_DELEGATED, INT8, Exported, Job, Need, Option, Place, Runtime, Target
@@ -37,7 +37,7 @@ LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "q8": 2e-2}
 MARGIN = 2.0  # and at least so many times what ONNX Runtime shows here
 SAMPLES = 8
 TELLING = 2  # words: "red circle" says more to a visitor than "large"
-SOFTWARE_IMAGES = 5  # of the evaluation set: SwiftShader takes two to three seconds for each run
+SOFTWARE_IMAGES = 4  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
 QUALITY = 90  # of the samples' WebP: 20 KB instead of 60
 ASYNCIFY_NOTE = (
     "the runtime's asyncify build brings WebGPU to browsers without JSPI, for 3.9 MB with brotli; its file has 25.5"
@@ -76,11 +76,15 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
-    cases, words = _golden(spec, job, out / PATHS["fp32"])
+    words = golden.read_words(job.model)
+    cases = _golden(spec, job, out / PATHS["fp32"], words)
     variants = tuple(_variant(name, folder, cases, spec, out) for name, folder in chosen.items())
-    notes = _notes(spec, cases, out / PATHS["fp32"], variants)
+    if _scored(spec):
+        notes = _notes(spec, cases, out / PATHS["fp32"], variants)
+        path = golden.write_golden(out, cases) if cases else ""
+    else:
+        notes, path = _outputs(spec, job, out, tuple(chosen))
     _write_samples(spec, job, words, out)
-    path = golden.write_golden(out, cases) if cases else ""
     _site.write_headers(out)
     _stamp(out)
     _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
@@ -130,12 +134,35 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
     return {name: folder for name, folder in found.items() if not asked or name in asked}
 
 
-def _golden(spec: ModelSpec, job: Job, fp32: Path) -> tuple[tuple[golden.Case, ...], golden.Words | None]:
-    words = golden.read_words(job.model)
+def _golden(spec: ModelSpec, job: Job, fp32: Path, words: golden.Words | None) -> tuple[golden.Case, ...]:
     if not _scored(spec):
-        return (), words
+        return ()
     with closing(OrtRuntime(fp32)) as runtime:
-        return golden.choose_golden(spec, job.reference, words, runtime.run, job.dynamic), words
+        return golden.choose_golden(spec, job.reference, words, runtime.run, job.dynamic)
+
+
+def _outputs(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Write the golden vectors of a model without scores; returns notes, and the path of golden.json."""
+    with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
+        found = golden_outputs.choose_outputs(spec, job.reference, fp32.run, golden.FAULTS)
+        if not found.cases:
+            notes = ("an input has a dtype that golden vectors do not hold, so the bundle has no self-test",)
+            return notes, ""
+        allowed = {"delegated": found.limits("delegated", {})}
+        for name in names:
+            with closing(OrtRuntime(out / PATHS[name])) as runtime:
+                allowed[name] = found.limits(PRECISIONS[name], found.shown(spec, runtime.run))
+        faults = golden.FAULTS
+        unseen = {
+            fault for name in names for fault in golden_outputs.undetected(found, spec, fp32.run, allowed[name], faults)
+        }
+    path = golden_outputs.write_outputs(out, found, allowed, (golden.JSON, golden.BINARY))
+    return _unseen(unseen), path
+
+
+def _unseen(faults: Collection[str]) -> tuple[str, ...]:
+    notes = [f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(faults)]
+    return tuple(notes)
 
 
 def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: ModelSpec, out: Path) -> Variant:
@@ -151,13 +178,11 @@ def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: Mode
 def _notes(
     spec: ModelSpec, cases: tuple[golden.Case, ...], fp32: Path, variants: tuple[Variant, ...]
 ) -> tuple[str, ...]:
-    if not _scored(spec):
-        return ("golden vectors are of scores, and the model has none, so the bundle has no self-test",)
     if not cases:
         return ("there is no evaluation image made of bytes, so the bundle has no golden vectors and no self-test",)
     with closing(OrtRuntime(fp32)) as runtime:
         unseen = {fault for v in variants for fault in golden.undetected_faults(cases, spec, runtime.run, v.max_abs)}
-    return tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
+    return _unseen(unseen)
 
 
 def _scored(spec: ModelSpec) -> bool:

@@ -43,7 +43,9 @@ def test_an_axis_that_was_fixed_names_its_size_and_the_guard() -> None:
     assert said == "'net' fixes a dynamic axis at size 4 at /home/me/net.py:12"
 
 
-@pytest.mark.parametrize("guard", ["/x/site-packages/timm/vit.py:1", "/src/torch/nn/a.py:2", "torch/_prims/b.py:3"])
+@pytest.mark.parametrize(
+    "guard", ["/x/site-packages/timm/vit.py:1", "/src/torch/nn/a.py:2", "torch/_prims/b.py:3", "_subclasses/c.py:4"]
+)
 def test_guards_of_libraries_are_nobodys_line(guard: str) -> None:
     assert capture_errors.at([guard]) == ""
     assert capture_errors.at([guard, "mine.py:4"]) == " at mine.py:4"

@@ -127,6 +127,36 @@ def test_a_lone_convolution_is_taken_where_its_weight_is_large() -> None:
         assert conv_chain.convolutions(graph) == taken
 
 
+def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_kernel(tmp_path: Path) -> None:
+    """Between Q and DQ it computes them in float: where a release fuses them, they belong into the chain."""
+    up = node("ConvTranspose", ["x_rounded", "w_rounded"], "up", strides=[2, 2])
+    plain = model(
+        [node("ConvTranspose", ["x", "w"], "y")],
+        {"x": (1, 32, 8, 8)},
+        {"y": (1, 32, 9, 9)},
+        {"w": rounded(32, 32, 2, 2)},
+    )
+    assert conv_chain.convolutions(plain) == ()
+    nodes = [
+        node("QuantizeLinear", ["x", "step", "zero"], "x_int8"),
+        node("DequantizeLinear", ["x_int8", "step", "zero"], "x_rounded"),
+        node("DequantizeLinear", ["w", "step", "zero"], "w_rounded"),
+        up,
+        node("QuantizeLinear", ["up", "step", "zero"], "up_int8"),
+        node("DequantizeLinear", ["up_int8", "step", "zero"], "y"),
+    ]
+    weight = np.random.default_rng(0).integers(-99, 99, (32, 32, 2, 2)).astype(np.int8)
+    held: dict[str, np.ndarray] = {"w": weight, "step": np.array(0.02, np.float32), "zero": np.array(0, np.int8)}
+    quantized = model(nodes, {"x": (1, 32, 8, 8)}, {"y": (1, 32, 16, 16)}, held)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(quantized.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    kinds = operators(onnx.load(tmp_path / "optimized.onnx"))
+    assert kinds["ConvTranspose"] == 1
+    assert kinds["DequantizeLinear"] >= 2
+
+
 def test_groups_and_work_name_convolutions(graph: onnx.ModelProto, observed: dict[str, ObservedRange]) -> None:
     assert groups(graph) == {name: (f"{name}/Conv",) for name in ("stem", "first", "second", "third")}
     assert groups(graph, dynamic=True) == {}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import edgekit
 from edgekit.errors import CalibrationError
 from edgekit.model.spec import Evaluation
 from edgekit.quantization import calibration
@@ -157,3 +158,23 @@ def test_a_folder_must_be_whole_where_the_model_has_no_set(folder: Path) -> None
     (folder / "queries.npy").unlink()
     with pytest.raises(CalibrationError, match=r"has no queries.npy, and 'small' has no set of its own"):
         samples(replace(small_model(), calibration=None), folder)
+
+
+def test_a_folder_that_cannot_calibrate_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+
+    def refused(why: str) -> None:
+        with pytest.raises(CalibrationError, match=why):
+            edgekit.quantize("edgekit.testing:small_model", calibration=folder, output=tmp_path / "build")
+        assert not (tmp_path / "build").exists()
+
+    refused("there is no calibration folder")
+    folder.mkdir()
+    refused("holds no images: PNG, JPEG, WebP and BMP are read")
+    for number in range(LEAST):
+        if number == LEAST - 1:
+            refused("has 63 calibration samples: at least 64 are needed")
+        Image.new("RGB", (5, 4)).save(folder / f"{number:03d}.png")
+    calibration.check_folder(folder)
+    (folder / "007.png").write_bytes((folder / "007.png").read_bytes()[:40])
+    refused(r"007.png' cannot be read")

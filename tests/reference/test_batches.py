@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
+from edgekit.judge.sketch import SUFFIX
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import (
@@ -190,6 +191,15 @@ def test_an_artifact_of_another_size_is_asked_the_rows_of_that_size_one_at_a_tim
     assert sizes == {8, size}
     one_thing = tuple(replace(b, outputs={"y": np.zeros(1)}) for b in asked)
     assert all(len(b.names) == 1 for b in applicable_batches(one_thing, several))
+
+
+def test_chosen_rows_keep_what_is_large_as_far_as_it_was_kept() -> None:
+    rows = np.arange(6.0)
+    outputs = {"y": rows[:3], "y" + SUFFIX: rows}
+    batch = Batch("stress", {"x": rows}, outputs, {}, tuple("abcdef"))
+    found = batch.chosen([0, 2, 4, 5], "some").outputs
+    assert {name: array.tolist() for name, array in found.items()} == {"y": [0, 2], "y" + SUFFIX: [0, 2, 4, 5]}
+    assert batch.chosen([5], "some").outputs["y"].shape == (0,)
 
 
 def test_a_sparse_sample_is_spread_over_each_kind() -> None:

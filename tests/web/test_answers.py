@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import brotli
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
@@ -19,6 +23,7 @@ from edgekit.errors import EdgekitError
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.serving.static import Server
 from tests.command import exit_code
+from tests.manifests import resealed
 from tests.web.driving import load
 
 if TYPE_CHECKING:
@@ -154,8 +159,58 @@ def test_pictures_of_the_evaluation_set_are_samples_and_other_outputs_stand_in_n
         first = opened.locator(".classes li").first.inner_text().split("\n")[0]
         assert opened.inner_text('.answers section[aria-label="label"] p') == first.removeprefix("class ")
         context.close()
-    notes = read_artifact(sampled / "web").notes
-    assert "golden vectors are of scores, and the model has none, so the bundle has no self-test" in notes
+
+
+SELF_TEST = """async () => {
+  const { load } = await import("./edgekit.js");
+  const runner = await load("./", { device: "wasm", dtype: "fp32" });
+  return runner.info.selfTest;
+}"""
+
+
+@pytest.mark.parametrize("name", ["build", "sampled"])
+def test_a_bundle_without_scores_tests_itself_and_one_with_changed_weights_fails(
+    name: str, browser: Browser, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Photographs are the cases of the one, bytes of an evaluation set those of the other."""
+    whole = request.getfixturevalue(name) / "web"
+    assert read_artifact(whole).golden == "golden.json"
+    changed = Path(shutil.copytree(whole, tmp_path / "web"))
+    _change_weights(changed)
+    found = {}
+    for folder in (whole, changed):
+        with Server(folder) as server:
+            context = browser.new_context(service_workers="block")
+            opened = context.new_page()
+            opened.goto(server.url + "icon.svg")
+            try:
+                found[folder] = opened.evaluate(SELF_TEST)
+            except Exception as error:
+                found[folder] = str(error)
+            context.close()
+    report = found[whole]
+    assert (report["pass"], len(report["cases"])) == (True, 2), report
+    assert all(0 < case["limit"] < 1 for case in report["cases"])
+    assert "the self-test of fp32 on wasm failed in case" in found[changed]
+    assert "of the output" in found[changed]
+
+
+def _change_weights(bundle: Path) -> None:
+    """Add one to a weight of the last layer, and enter the file's hash: only the self-test sees it.
+
+    One, not all: what a layer norm gives has the sum 0, so that a whole row of weights may move.
+    """
+    path = bundle / "onnx" / "model.onnx"
+    model = onnx.load(path)
+    weights = {t.name: t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and t.dims}
+    last = next(weights[name] for node in reversed(model.graph.node) for name in node.input if name in weights)
+    values = onnx.numpy_helper.to_array(last).copy()
+    values.flat[0] += 1
+    last.CopyFrom(onnx.numpy_helper.from_array(values, last.name))
+    onnx.save(model, path)
+    for packed, pack in ((".gz", gzip.compress), (".br", brotli.compress)):
+        path.with_name(path.name + packed).write_bytes(pack(path.read_bytes()))
+    resealed(bundle)
 
 
 def test_the_classes_stand_in_the_manifest(build: Path) -> None:

@@ -95,8 +95,8 @@ A cell stays as it was found until it is asked again.
 
 Every verified artifact was then asked 12 other inputs by a script that shares no code with edgekit's judge
 (`tests/zoo/comparison.py`): plain ONNX Runtime, PyTorch, ExecuTorch, OpenVINO and Core AI, and the interpreter for Core
-ML. One that differs there from its module would be a **false verdict**. Layers with one output for each kind of input are fitted to
-tell the kinds apart: with random weights alone the likeliest class is left to rounding. Where there are
+ML. One that differs there from its module would be a **false verdict**. Layers with one output for each kind of input
+are fitted to tell the kinds apart: with random weights alone the likeliest class is left to rounding. Where there are
 batch norms, their biases are 1.5 and kernels are orthogonal: else random layers multiply rounding by 1.2 each, 52 of
 them by 1900, which no precision survives and no trained network does (`tests/zoo/samples.py`).
 

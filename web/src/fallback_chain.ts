@@ -236,9 +236,10 @@ export async function runSelfTest(
 ): Promise<SelfTestReport> {
   const [json, binary] = await files;
   const allowed = bundle.variant(dtype)?.max_abs ?? 0;
-  const limit = device === "webgpu" || device === "webnn" ? Math.max(allowed, DRIVER_MAX_ABS) : allowed;
+  const delegated = device === "webgpu" || device === "webnn";
+  const limit = delegated ? Math.max(allowed, DRIVER_MAX_ABS) : allowed;
   const report = await client.request(
-    { op: "selfTest", json, binary, limit, url: bundle.urlOf(bundle.manifest.golden) },
+    { op: "selfTest", json, binary, limit, allowed: delegated ? [dtype, "delegated"] : [dtype], url: bundle.urlOf(bundle.manifest.golden) },
     { limit: options.timeout, what: `the self-test of ${dtype} on ${device}`, signal: options.signal },
   );
   return { ...report, device, dtype };

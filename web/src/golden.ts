@@ -1,13 +1,16 @@
 /**
  * Golden vectors: a few images with the outputs of the recorded reference, to test this device with.
  *
+ * Those of a model with scores have parts of their own, of any other model they hold inputs and outputs by name.
  * The format is described in web/README.md and shared with the mobile libraries: `golden.json` names the cases and the
  * offsets of their arrays in `golden.bin`.
  */
 import type { Bundle } from "./bundle.js";
 import { ManifestError } from "./errors.js";
+import type { ExpectedOutput, NamedCase, OutputLimits } from "./golden_outputs.js";
 import type { Manifest } from "./manifest.js";
 import type { Pixels } from "./preprocessing.js";
+import type { RawTensor } from "./protocol.js";
 
 export interface Expected {
   readonly relevance: Float32Array;
@@ -27,7 +30,7 @@ export interface GoldenCase {
 export interface CaseReport {
   readonly name: string;
   readonly pass: boolean;
-  /** Largest absolute error of a score; infinite where one is NaN. */
+  /** Largest absolute error of a score, or of the output that is nearest its limit; infinite where one is NaN. */
   readonly maxAbs: number;
   readonly limit: number;
   /** Largest error of a token budget. */
@@ -47,26 +50,43 @@ export interface SelfTestReport {
 
 /** Limit of the share of relevance that the selected patches lose: twice the limit of an artifact's verdict. */
 export const MAX_LOST_MASS = 0.02;
-const FORMAT = 1;
+const [SCORES, OUTPUTS] = [1, 2];
+const ARRAYS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array } as const;
 
 interface Part {
   readonly offset: number;
   readonly shape: readonly number[];
 }
 
+interface NamedPart extends Part {
+  readonly dtype: keyof typeof ARRAYS;
+  readonly step: number;
+}
+
+/** The golden vectors of a bundle: `cases` of a model with scores, `named` ones of any other. */
+export interface Golden {
+  readonly cases: readonly GoldenCase[];
+  readonly named: readonly NamedCase[];
+  /** Variant, or "delegated" for other kernels in fp32 -> the limits of each output. */
+  readonly limits: Readonly<Record<string, OutputLimits>>;
+}
+
 /** Parse golden.json and golden.bin. @throws ManifestError if they do not match. */
-export function parseGolden(json: Uint8Array, binary: Uint8Array, url: string): GoldenCase[] {
+export function parseGolden(json: Uint8Array, binary: Uint8Array, url: string): Golden {
   const invalid = (what: string): never => {
     throw new ManifestError(`the golden vectors of ${url} are damaged: ${what}`);
   };
-  const top = JSON.parse(new TextDecoder().decode(json)) as { format?: number; cases?: unknown[] };
-  if (top.format !== FORMAT || !Array.isArray(top.cases)) invalid(`format ${String(top.format)} is not supported, only ${String(FORMAT)}`);
+  const top = JSON.parse(new TextDecoder().decode(json)) as { format?: number; cases?: unknown[]; limits?: Golden["limits"] };
+  if ((top.format !== SCORES && top.format !== OUTPUTS) || !Array.isArray(top.cases)) {
+    invalid(`format ${String(top.format)} is not supported, only ${String(SCORES)} and ${String(OUTPUTS)}`);
+  }
   const bytes = (part: Part, size: number): Uint8Array<ArrayBuffer> => {
     const length = size * part.shape.reduce((a, b) => a * b, 1);
     if (part.offset + length > binary.length) invalid("an array extends past the end of golden.bin");
     return binary.slice(part.offset, part.offset + length);
   };
-  return (top.cases ?? []).map((value) => {
+  if (top.format === OUTPUTS) return { cases: [], named: (top.cases ?? []).map((value) => namedCase(value, bytes, invalid)), limits: top.limits ?? {} };
+  const cases = (top.cases ?? []).map((value) => {
     const c = value as { name: string; words: string[]; image: Part; query: Part; expected: Record<keyof Expected, Part> };
     const [height = 0, width = 0, channels = 0] = c.image.shape;
     if (channels !== 3) invalid("an image does not have three channels");
@@ -82,6 +102,24 @@ export function parseGolden(json: Uint8Array, binary: Uint8Array, url: string): 
       },
     };
   });
+  return { cases, named: [], limits: {} };
+}
+
+function namedCase(value: unknown, bytes: (part: Part, size: number) => Uint8Array<ArrayBuffer>, invalid: (what: string) => never): NamedCase {
+  const c = value as { name: string; image: NamedPart | null; inputs: Record<string, NamedPart>; expected: Record<string, NamedPart> };
+  const tensor = (part: NamedPart): ExpectedOutput => {
+    const kind = (ARRAYS as Partial<typeof ARRAYS>)[part.dtype] ?? invalid(`an array has the dtype ${part.dtype}`);
+    const count = Math.ceil(part.shape.reduce((a, b) => a * b, 1) / part.step);
+    const data = new kind(bytes({ offset: part.offset, shape: [count] }, kind.BYTES_PER_ELEMENT).buffer);
+    return { dtype: part.dtype, shape: part.shape, data, step: part.step };
+  };
+  const tensors = (parts: Record<string, NamedPart>): Record<string, ExpectedOutput> =>
+    Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, tensor(part)]));
+  const [height = 0, width = 0, channels = 0] = c.image?.shape ?? [];
+  if (c.image && channels !== 3) invalid("an image does not have three channels");
+  const image: Pixels | null = c.image && { data: bytes(c.image, 1), height, width };
+  const inputs: Record<string, RawTensor> = tensors(c.inputs);
+  return { name: c.name, image, inputs, expected: tensors(c.expected) };
 }
 
 /** Compare one output with the reference. `limit` is the largest allowed error of a score. */

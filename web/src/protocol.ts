@@ -68,7 +68,10 @@ export interface SelfTestRequest {
   readonly op: "selfTest";
   readonly json: Uint8Array<ArrayBuffer>;
   readonly binary: Uint8Array<ArrayBuffer>;
+  /** Of a score. */
   readonly limit: number;
+  /** Names of the tables of limits of other outputs; the widest holds. */
+  readonly allowed: readonly string[];
   readonly url: string;
 }
 

@@ -33,9 +33,9 @@ test("the file format", () => {
   new Float32Array(binary.buffer).set([0.5, 7], 3);
   const part = (offset: number, ...shape: number[]): object => ({ offset, shape });
   const rows = { name: "a", words: ["red"], image: part(0, 2, 2, 3), query: part(16, 1), expected: { relevance: part(12, 1), budgets: part(20, 1), indices: part(24, 1) } };
-  const [read] = parseGolden(bytes(JSON.stringify({ format: 1, cases: [rows] })), binary, "u");
+  const [read] = parseGolden(bytes(JSON.stringify({ format: 1, cases: [rows] })), binary, "u").cases;
   expect(read?.image).toMatchObject({ height: 2, width: 2 });
   expect([read?.expected.relevance[0], read?.query[0]]).toEqual([0.5, 7]);
-  expect(() => parseGolden(bytes(JSON.stringify({ format: 2, cases: [] })), binary, "u")).toThrow("format 2");
+  expect(() => parseGolden(bytes(JSON.stringify({ format: 3, cases: [] })), binary, "u")).toThrow("format 3");
   expect(() => parseGolden(bytes(JSON.stringify({ format: 1, cases: [{ ...rows, image: part(60, 2, 2, 3) }] })), binary, "u")).toThrow("past the end");
 });

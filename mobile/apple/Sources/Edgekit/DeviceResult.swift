@@ -96,6 +96,15 @@ public struct DeviceResult: Encodable, Sendable {
         guard let worst = cases.max(by: { $0.maxAbs < $1.maxAbs }),
             let mostLost = cases.max(by: { $0.lostMass < $1.lostMass })
         else { return [] }
+        if !worst.output.isEmpty {  // outputs have units and limits of their own
+            let share = { (one: CaseReport) in one.passed ? one.maxAbs / max(one.limit, .leastNormalMagnitude) : .infinity }
+            let nearest = cases.max { share($0) < share($1) } ?? worst
+            return [
+                Measure(
+                    output: nearest.output, metric: nearest.metric, value: nearest.maxAbs.isFinite ? nearest.maxAbs : nil,
+                    limit: nearest.limit, passed: nearest.passed, image: nearest.name)
+            ]
+        }
         return [
             Measure(
                 output: manifest.output("scores")?.name ?? "", metric: "max abs",

@@ -26,6 +26,9 @@ public struct CaseReport: Sendable {
     public let budgetOff: Double
     public let lostMass: Double
     public let reason: String
+    /// Of a model without scores, the output and the metric that `maxAbs` is of: those that are nearest their limit.
+    public var output = ""
+    public var metric = "max abs"
 
     public var passed: Bool { reason.isEmpty }
 }
@@ -70,17 +73,27 @@ public struct GoldenCase: Sendable {
             let expected: Expected
         }
 
-        let format: Int
         let cases: [Case]
+    }
+
+    private struct Format: Decodable {
+        let format: Int
+    }
+
+    /// Whether the file is of a model without scores: `NamedGolden` reads it.
+    static func isNamed(_ json: Data) throws -> Bool {
+        let file: Format = try decode(json, name: "golden.json")
+        guard [format, NamedGolden.format].contains(file.format) else {
+            throw EdgekitError(
+                "golden.json is invalid (format \(file.format) is not supported, only \(format) and \(NamedGolden.format)): "
+                    + "export the assets again")
+        }
+        return file.format == NamedGolden.format
     }
 
     /// Parse the two files.
     public static func parse(json: Data, binary: Data) throws -> [GoldenCase] {
         let file: File = try decode(json, name: "golden.json")
-        guard file.format == format else {
-            throw EdgekitError(
-                "golden.json is invalid (format \(file.format) is not supported, only \(format)): export the assets again")
-        }
         return try file.cases.map { one in
             guard one.image.shape.count == 3, one.image.shape[2] == 3 else {
                 throw EdgekitError(

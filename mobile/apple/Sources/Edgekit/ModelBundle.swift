@@ -112,10 +112,19 @@ public struct ModelBundle: Sendable {
         return read.threshold
     }
 
-    /// The golden vectors; empty for a bundle without.
+    /// The golden vectors of a model with scores; empty for a bundle without.
     public func golden() throws -> [GoldenCase] {
         guard files.contains(where: { $0.path == "golden.json" }) else { return [] }
-        return try GoldenCase.parse(json: data("golden.json"), binary: data("golden.bin"))
+        let json = try data("golden.json")
+        return try GoldenCase.isNamed(json) ? [] : GoldenCase.parse(json: json, binary: data("golden.bin"))
+    }
+
+    /// The golden vectors of a model without scores; without cases for a bundle that has none.
+    public func goldenOutputs() throws -> NamedGolden {
+        let none = NamedGolden(cases: [], limits: [:])
+        guard files.contains(where: { $0.path == "golden.json" }) else { return none }
+        let json = try data("golden.json")
+        return try GoldenCase.isNamed(json) ? NamedGolden.parse(json: json, binary: data("golden.bin")) : none
     }
 
     /// Verify the size and hash of every file; for the first start of an app version.

@@ -30,6 +30,16 @@ extension Model {
         }
         return tensors
     }
+
+    /// The inputs of a golden case of a model without scores; its picture is preprocessed as any other.
+    public func inputs(_ one: NamedCase) throws -> [String: Tensor] {
+        guard let picture = one.picture, let input = manifest.inputs.first(where: { $0.kind == "image" }) else {
+            return one.inputs
+        }
+        let shape = try manifest.shape(input, sizes: ["batch": 1])
+        let scaled = try picture.fitted(height: shape[2], width: shape[3], fit: input.fit ?? "stretch")
+        return one.inputs.merging([input.name: scaled.tensor(low: input.low, high: input.high)]) { _, new in new }
+    }
 }
 
 extension Runner {
@@ -57,6 +67,11 @@ extension Runner {
         for one in try bundle.golden() {
             let answered = try await answer(one.picture, query: one.query, k: one.expected.indices.count)
             reports.append(one.evaluate(answered, limit: model.maxAbs))
+        }
+        let named = try bundle.goldenOutputs()
+        for one in named.cases {
+            let outputs = try await run(model.inputs(one))
+            reports.append(one.evaluate(outputs, limits: named.limits[model.manifest.target] ?? [:]))
         }
         return reports
     }

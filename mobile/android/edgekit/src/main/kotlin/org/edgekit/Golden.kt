@@ -17,7 +17,17 @@ class Answer(val relevance: FloatArray, val budgets: LongArray, val indices: Lon
 class GoldenCase(val name: String, val picture: Picture, val query: FloatArray, val expected: Answer)
 
 /** The result of one golden case; `reason` is empty where it passed. */
-class CaseReport(val name: String, val maxAbs: Double, val limit: Double, val budgetOff: Double, val lostMass: Double, val reason: String) {
+class CaseReport(
+    val name: String,
+    val maxAbs: Double,
+    val limit: Double,
+    val budgetOff: Double,
+    val lostMass: Double,
+    val reason: String,
+    /** Of a model without scores, the output and the metric that `maxAbs` is of: those that are nearest their limit. */
+    val output: String = "",
+    val metric: String = "max abs",
+) {
     val passed: Boolean get() = reason.isEmpty()
 }
 
@@ -32,10 +42,14 @@ object Golden {
     /** Limit of the share of relevance that the selected patches lose: twice the limit of an artifact's verdict. */
     const val MAX_LOST_MASS = 0.02
 
+    /** Whether the file is of a model without scores: `GoldenOutputs` reads it. */
+    internal fun isNamed(json: String): Boolean = decodeJson<GoldenFormat>(json, ModelBundle.GOLDEN).format == GoldenOutputs.FORMAT
+
     /** Parse the two files. */
     fun parse(json: String, binary: ByteArray): List<GoldenCase> {
+        val format = decodeJson<GoldenFormat>(json, ModelBundle.GOLDEN).format
+        if (format != FORMAT) invalid("format $format is not supported, only $FORMAT and ${GoldenOutputs.FORMAT}")
         val file: GoldenFile = decodeJson(json, ModelBundle.GOLDEN)
-        if (file.format != FORMAT) invalid("format ${file.format} is not supported, only $FORMAT")
         return file.cases.map { case ->
             if (case.image.shape.size != 3 || case.image.shape[2] != 3) invalid("the image of '${case.name}' does not have three channels")
             val (height, width) = case.image.shape
@@ -96,7 +110,7 @@ object Golden {
         return if (scores > 1e-3) (expected.budgets[high] - expected.budgets[low]) / scores.toDouble() else 400.0
     }
 
-    private fun part(part: Part, binary: ByteArray, size: Int): ByteBuffer {
+    internal fun part(part: Part, binary: ByteArray, size: Int): ByteBuffer {
         val count = part.shape.fold(1, Int::times)
         if (part.offset < 0 || count < 0 || part.offset + size.toLong() * count > binary.size) {
             invalid("an array extends past the end of ${ModelBundle.GOLDEN_BINARY}")
@@ -104,16 +118,19 @@ object Golden {
         return ByteBuffer.wrap(binary, part.offset, size * count).slice().order(ByteOrder.LITTLE_ENDIAN)
     }
 
-    private fun invalid(what: String): Nothing = throw EdgekitException("${ModelBundle.GOLDEN} is invalid ($what): export the assets again")
+    internal fun invalid(what: String): Nothing = throw EdgekitException("${ModelBundle.GOLDEN} is invalid ($what): export the assets again")
 
-    private fun floats(bytes: ByteBuffer) = bytes.asFloatBuffer().let { b -> FloatArray(b.remaining()).also(b::get) }
+    internal fun floats(bytes: ByteBuffer) = bytes.asFloatBuffer().let { b -> FloatArray(b.remaining()).also(b::get) }
 
     private fun longs(bytes: ByteBuffer) = bytes.asIntBuffer().let { b -> LongArray(b.remaining()) { b[it].toLong() } }
 }
 
+@Serializable
+private class GoldenFormat(val format: Int)
+
 /** The content of golden.json. */
 @Serializable
-private class GoldenFile(val format: Int, val cases: List<Case>) {
+private class GoldenFile(val cases: List<Case>) {
     @Serializable
     class Case(val name: String, val image: Part, val query: Part, val expected: Expected)
 
@@ -123,4 +140,4 @@ private class GoldenFile(val format: Int, val cases: List<Case>) {
 
 /** An array in golden.bin: its first byte and its shape. */
 @Serializable
-private class Part(val offset: Int, val shape: List<Int>)
+internal class Part(val offset: Int, val shape: List<Int>)

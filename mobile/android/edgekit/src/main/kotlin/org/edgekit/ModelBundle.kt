@@ -47,10 +47,17 @@ class ModelBundle(private val source: Source) {
         if (PRESENCE in files) decodeJson<Presence>(text(PRESENCE), PRESENCE).checked() else null
     }
 
-    /** The golden vectors; empty for a bundle without. */
+    /** The golden vectors of a model with scores; empty for a bundle without. */
     val golden: List<GoldenCase> by lazy {
-        if (GOLDEN in files) Golden.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else emptyList()
+        if (GOLDEN in files && !isNamed) Golden.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else emptyList()
     }
+
+    /** The golden vectors of a model without scores; without cases for a bundle that has none. */
+    val goldenOutputs: NamedGolden by lazy {
+        if (GOLDEN in files && isNamed) GoldenOutputs.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else NamedGolden(emptyList(), emptyMap())
+    }
+
+    private val isNamed: Boolean by lazy { Golden.isNamed(text(GOLDEN)) }
 
     /** Read one file and verify its size and hash. */
     fun bytes(path: String): ByteArray {

@@ -36,6 +36,17 @@ fun Runner.answer(picture: Picture, query: FloatArray, k: Int = 0): Answer {
 }
 
 /** Run every golden case on this device. */
-fun Runner.selfTest(bundle: ModelBundle): List<CaseReport> = bundle.golden.map { case ->
-    Golden.evaluate(case, answer(case.picture, case.query, case.expected.indices.size), model.maxAbs)
+fun Runner.selfTest(bundle: ModelBundle): List<CaseReport> {
+    val scored = bundle.golden.map { Golden.evaluate(it, answer(it.picture, it.query, it.expected.indices.size), model.maxAbs) }
+    val named = bundle.goldenOutputs
+    val limits = named.limits[model.manifest.target].orEmpty()
+    return scored + named.cases.map { GoldenOutputs.evaluate(it, run(model.inputs(it)), limits) }
+}
+
+/** The inputs of a golden case of a model without scores; its picture is preprocessed as any other. */
+fun Model.inputs(case: NamedCase): Map<String, Tensor> {
+    val picture = case.picture ?: return case.inputs
+    val input = manifest.inputs.first { it.kind == "image" }
+    val shape = manifest.shape(input, mapOf("batch" to 1))
+    return case.inputs + (input.name to picture.fitted(shape[2], shape[3], input.fit).tensor(input.low, input.high))
 }

@@ -31,9 +31,14 @@ internal object Files {
     const val PRESENCE = """{"output": "relevance", "statistic": "max", "threshold": 0.47}"""
 
     /** A bundle on disk with one model of a file of four bytes, as `edgekit assets` writes it. */
-    fun bundle(folder: File, manifest: String = MANIFEST, presence: String = PRESENCE): File {
+    fun bundle(
+        folder: File,
+        manifest: String = MANIFEST,
+        presence: String = PRESENCE,
+        golden: Map<String, ByteArray> = goldenFiles(),
+    ): File {
         val model = byteArrayOf(1, 2, 3, 4)
-        val written = mapOf("toy/manifest.json" to manifest.toByteArray(), "toy/model.ptl" to model, "presence.json" to presence.toByteArray()) + goldenFiles()
+        val written = mapOf("toy/manifest.json" to manifest.toByteArray(), "toy/model.ptl" to model, "presence.json" to presence.toByteArray()) + golden
         for ((path, data) in written) File(folder, path).apply { parentFile.mkdirs() }.writeBytes(data)
         val index = buildJsonObject {
             put("schema_version", 1)

@@ -1,0 +1,131 @@
+"""A model of timm with its weights -> ModelSpec: `timm:FOLDER`, or `timm:NAME` where the local cache has them.
+
+A folder holds `config.json` and `model.safetensors`, as timm writes them and as its repositories hold them. Nothing is
+downloaded. Mean and deviation of its pictures are part of the model, so that whoever feeds it cannot get them wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import DependencyError, ModelError, did_you_mean
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.weights import slug
+
+PREFIX = "timm:"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+KEPT = "timm.json"
+"""The folder's config.json in a model folder."""
+PIXELS, COLOURS = 224, 3
+FITS = {"squash": "stretch", "border": "letterbox"}
+"""timm's way of cropping -> the rule of resizing; "crop" for any other."""
+
+
+def spec_of_timm(model: str) -> ModelSpec:
+    """Describe a model of timm, with its weights.
+
+    Args:
+        model: A folder, or a name as timm has it: "resnet18.a1_in1k".
+
+    Raises:
+        DependencyError: If timm is not installed.
+        ModelError: If there is no such model, or its weights are not on this machine.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = Path(model) if (Path(model) / CONFIG).is_file() else _cached(model)
+    made = _spec(slug(model if folder != Path(model) else folder.resolve().name) or "model", folder / CONFIG)
+    try:
+        made.module.load_state_dict(load_file(folder / WEIGHTS))
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"'{folder / WEIGHTS}' cannot be read ({error}): save or fetch the model again") from error
+    except RuntimeError as error:
+        raise ModelError(f"'{folder / WEIGHTS}' holds other weights than '{folder / CONFIG}' describes") from error
+    return made
+
+
+def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
+    """Make the model of a model folder again from its kept file, with weights that are to be put in."""
+    return _spec("model", files[KEPT])
+
+
+def _cached(name: str) -> Path:
+    """The folder of a model's weights in the cache of the Hugging Face hub.
+
+    Raises:
+        ModelError: If timm has no such model, or the cache does not hold it.
+    """
+    timm, known = _timm(), _timm().list_pretrained()
+    repository = next((one for one in known if name in (one, one.partition(".")[0])), None)
+    if repository is None:
+        every = timm.list_models()
+        if name in every:
+            raise ModelError(f"timm has no weights for '{name}': give a folder with {CONFIG} and {WEIGHTS}")
+        meant = did_you_mean(name, every) or "`timm.list_models()` names all that there are"
+        raise ModelError(f"timm has no model '{name}', and there is no folder of that name: {meant}")
+    repository = timm.get_pretrained_cfg(name if "." in name else repository).hf_hub_id or f"timm/{repository}"
+    from huggingface_hub import try_to_load_from_cache
+
+    found = [try_to_load_from_cache(repository, file) for file in (CONFIG, WEIGHTS)]
+    if not all(isinstance(path, str) for path in found):
+        raise ModelError(
+            f"the weights of '{name}' are not on this machine, and nothing is downloaded: fetch them with "
+            f"`hf download {repository} {CONFIG} {WEIGHTS}`, or give a folder that holds both"
+        )
+    return Path(str(found[0])).parent
+
+
+def _spec(name: str, config: Path) -> ModelSpec:
+    said = _read(config)
+    told, architecture = said.get("pretrained_cfg") or {}, str(said.get("architecture", ""))
+    if architecture not in _timm().list_models():
+        raise ModelError(f"'{config}' names the architecture '{architecture}', which this timm has not")
+    classes, arguments = said.get("num_classes", 0), dict(said.get("model_args") or {})
+    module = _timm().create_model(architecture, pretrained=False, **{"num_classes": classes, **arguments}).eval()
+    _, high, wide = told.get("input_size") or (COLOURS, PIXELS, PIXELS)
+    fit: Any = FITS.get(str(told.get("crop_mode")), "crop")
+    mean, deviation = (tuple(float(value) for value in told.get(key) or ()) for key in ("mean", "std"))
+    pictures = Input("images", ("batch", COLOURS, int(high), int(wide)), kind="image", fit=fit)
+    output = Output("logits", role="logits", classes=_classes(said)) if classes else Output("embedding", "embedding")
+    return ModelSpec(
+        name=name,
+        module=module,
+        inputs=(replace(pictures, mean=mean, deviation=deviation),),
+        outputs=(output,),
+        axes={"batch": Axis(1, 1, 4)},
+        factory=f"{PREFIX}{architecture}",
+        files={KEPT: config},
+    )
+
+
+def _classes(said: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the classes in their order; none where config.json has none."""
+    names, words = said.get("label_names") or [], said.get("label_descriptions") or {}
+    if not isinstance(names, list) or len(names) != said.get("num_classes"):
+        return ()
+    return tuple(str(words.get(name, name)) for name in names)
+
+
+def _timm() -> Any:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # a torchvision of another PyTorch raises the latter
+        raise DependencyError(
+            f"'{PREFIX}NAME' needs timm and torchvision: pip install timm ({type(error).__name__}: {error})"
+        ) from error
+    return timm
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"'{path}' cannot be read ({error}): save or fetch the model again") from error
+    return found
