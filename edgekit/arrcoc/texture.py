@@ -116,9 +116,7 @@ def texture_array(images: Tensor) -> Tensor:
     lightness, green_red = _lab(large)
     luma = torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype, device=images.device)
     gx, gy = sobel((large * luma.view(1, 3, 1, 1)).sum(1, keepdim=True))
-    # In a vector: PyTorch's ONNX exporter takes a scalar of 1e-8 for zero, and leaves it out.
-    least = torch.tensor([1e-8], dtype=images.dtype, device=images.device)
-    edges = torch.cat([gx, gy, torch.sqrt(gx * gx + gy * gy + least)], 1)
+    edges = torch.cat([gx, gy, torch.sqrt(gx * gx + gy * gy + 1e-8)], 1)
     maps = torch.cat([large, lightness / 100.0, (green_red + 128.0) / 255.0, edges], 1)
     maps = F.interpolate(maps, size=[ARRAY_GRID, ARRAY_GRID], mode="bilinear", align_corners=False)
     scaled = torch.cat([maps[:, :5], minmax(maps[:, 5:], (2, 3))], 1)

@@ -7,8 +7,13 @@ import onnx
 import pytest
 from onnx import helper
 
+from edgekit.model.contract import checked
+from edgekit.model.graph import capture
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import foreign
 from edgekit.onnxgraph.exact_rules import exact
+from edgekit.onnxgraph.fixed_sizes import fixed
+from edgekit_targets import onnx as onnx_target
 from tests.onnxgraph.graphs import answers, model, operators, rounded
 
 CHANGES = {"Add": 1e-8, "Sub": 1e-12, "Mul": 1.000004, "Div": 0.999996}
@@ -32,6 +37,22 @@ def test_an_epsilon_stays_and_what_changes_nothing_goes() -> None:
     assert np.array_equal(answers(made, x=x)["y"], answers(chain(CHANGES), x=x)["y"])
     assert answers(made, x=x)["y"][0] == pytest.approx(1e-4, rel=1e-3)
     assert operators(foreign.adopted(chain(NOTHING), ["x"], ["y"])) == {"Identity": 4, "Sqrt": 1}
+
+
+def test_a_modules_epsilon_stays_whether_sizes_are_open_or_fixed() -> None:
+    import torch
+    from torch import nn
+
+    class Unit(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / (torch.sqrt((x * x).sum(1, keepdim=True)) + 1e-8)
+
+    spec = checked(
+        ModelSpec("unit", Unit().eval(), (Input("x", ("batch", 4)),), (Output("y"),), {"batch": Axis(1, 1, 3)})
+    )
+    made = onnx_target._translate(spec, capture(spec), 20)
+    for graph in (made, fixed(made, {"x": (1, 4)})):
+        assert not answers(graph, x=np.zeros((1, 4), np.float32)).popitem()[1].any()
 
 
 def test_the_rules_are_as_they_were_afterwards() -> None:

@@ -164,7 +164,7 @@ def test_an_edit_of_these_judges_nothing_again(found: dict[str, Any]) -> None:
     [
         ("edgekit.runtime.ort", {"onnx", "onnx-buckets", "onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"}),
         ("edgekit.runtime.buckets", {"onnx-buckets"}),
-        ("edgekit.runtime.browser", {"web"}),
+        ("edgekit.runtime.browser", {"web", "litert", "litert-int8"}),
         ("edgekit.runtime.executorch", {"executorch", "executorch-int8"}),
         ("edgekit.runtime.torchscript", {"torchscript", "torch-mobile"}),
         ("edgekit.runtime.coreml.interpreter", {"coreml", "coreml-int8"}),
