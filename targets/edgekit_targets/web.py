@@ -38,8 +38,10 @@ MARGIN = 2.0  # and at least so many times what ONNX Runtime shows here
 SAMPLES = 8
 TELLING = 2  # words: "red circle" says more to a visitor than "large"
 WASM_IMAGES = 24
-"""Of the evaluation set, for the variants that a browser with WASM takes only where it is told to: a run takes a fifth of
-a second, and everything is asked of the same file in ONNX Runtime before."""
+"""Of the evaluation set, for the variants that a browser with WASM takes only where it is told to.
+
+A run takes a fifth of a second, and everything is asked of the same file in ONNX Runtime before.
+"""
 SOFTWARE_IMAGES = 4  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
 QUALITY = 90  # of the samples' WebP: 20 KB instead of 60
 ASYNCIFY_NOTE = (
