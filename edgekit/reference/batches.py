@@ -48,7 +48,7 @@ SAMPLED_SHAPE = 1  # times the pixels of one image of default size
 FEW = 8  # evaluation images: so many are asked in a slow place by default, and were by the results that models bring
 SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
 """Rows, or small shapes, of each kind that are asked with FEW evaluation images: the first ones, as ever."""
-SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 4, LEVELLED: 3, STRESS: 3, GRID: 3, RESIZED: 2, BETWEEN: 2}
+SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 3, LEVELLED: 3, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
 """With fewer, where a run takes seconds: rows spread over the kind (all brightnesses, each kind of change)."""
 AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, GRID: 100, RESIZED: 100, BETWEEN: 100}
 """With more: rows spread likewise, and all small shapes."""

@@ -42,7 +42,7 @@ WASM_IMAGES = 24
 
 A run takes a fifth of a second, and everything is asked of the same file in ONNX Runtime before.
 """
-SOFTWARE_IMAGES = 4  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
+SOFTWARE_IMAGES = 3  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
 QUALITY = 90  # of the samples' WebP: 20 KB instead of 60
 ASYNCIFY_NOTE = (
     "the runtime's asyncify build brings WebGPU to browsers without JSPI, for 3.9 MB with brotli; its file has 25.5"
