@@ -55,9 +55,8 @@ def consistent(folder: Path, path: str, data: bytes) -> None:
 def test_a_copy_is_identical(pair: tuple[Path, Path]) -> None:
     code, said, _ = ran(*pair)
     assert code == 0
-    assert said == dict.fromkeys(
-        ("coreai", "coreml", "executorch", "executorch-int8", "onnx", "torch-mobile"), "identical"
-    )
+    targets = ("coreai", "coreml", "executorch", "executorch-int8", "litert", "litert-int8", "onnx", "torch-mobile")
+    assert said == dict.fromkeys(targets, "identical")
 
 
 def test_two_exports_of_the_same_model_are_identical_and_of_another_are_not(built: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline import process
 from edgekit.pipeline.repeats import Repeats
 from edgekit.pipeline.start_up import start_up
-from edgekit.reference.batches import EVALUATION, SPARSE, Batch, applicable_batches
+from edgekit.reference.batches import EVALUATION, FEW, Batch, applicable_batches
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SideBySide
@@ -163,7 +163,7 @@ def run_artifact(
         second = Repeats(axes, answers, batches)
         if not failures:
             progress(0.75, "asking again, in another order")
-            slow = REPEATED_SPARSELY if images is not None and images < SPARSE else REPEATED_SLOW
+            slow = REPEATED_SPARSELY if images is not None and images < FEW else REPEATED_SLOW
             second.ask(runtime, REPEATED if where.timed and images is None else slow)
         found = Measured(device=runtime.device, failures={**failures, **second.failures})
         if where.timed and not found.failures:

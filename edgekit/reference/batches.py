@@ -45,11 +45,13 @@ RANDOM_ROWS = 4
 REAL_STEP = 37
 """Prime: shapes take real inputs from all over the set, photographs among them."""
 SAMPLED_SHAPE = 1  # times the pixels of one image of default size
+FEW = 8  # evaluation images: so many are asked in a slow place by default, and were by the results that models bring
 SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
-"""Where a place is slow: rows, or shapes, of each kind; the first ones, as packs of earlier versions were asked."""
-SPARSE = 8  # evaluation images: where fewer are asked for, a run takes seconds, and of other kinds so many are asked:
-SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 4, LEVELLED: 3, STRESS: 3, GRID: 3, RESIZED: 2, BETWEEN: 2}
-"""Rows, spread over the kind (all brightnesses, each kind of change), or the first shapes that are small enough."""
+"""Rows, or small shapes, of each kind that are asked with FEW evaluation images: the first ones, as ever."""
+SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 3, LEVELLED: 3, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
+"""With fewer, where a run takes seconds: rows spread over the kind (all brightnesses, each kind of change)."""
+AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, GRID: 100, RESIZED: 100, BETWEEN: 100}
+"""With more: rows spread likewise, and all small shapes."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +180,14 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
 
     Where the batch is fixed and other sizes are not the usual ones, the rows of a shape are asked one at a time: single
     rows are recorded at the usual sizes only. Where only so many evaluation images are asked for, as many of other
-    kinds as SAMPLED, or SPARSELY, says are asked for too, and no shapes of more than SAMPLED_SHAPE images.
+    kinds as SAMPLED, SPARSELY or AMPLY says are asked for too, and no shapes of more than SAMPLED_SHAPE images.
     """
     axes = made.axes
     found = tuple(asked for batch in batches if (asked := _applicable(batch, made)) is not None)
     if images is None:
         return found
     largest = SAMPLED_SHAPE * math.prod(axis.default for axis in axes.values())
-    most = SPARSELY if images < SPARSE else SAMPLED
+    most = SAMPLED if images == FEW else SPARSELY if images < FEW else AMPLY
     few: dict[str, int] = {}
     sample = []
     for batch in found:
@@ -194,7 +196,7 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
             continue
         few[kind] = few.get(kind, 0) + 1
         rows = images if kind == EVALUATION else most.get(kind, len(batch.names))
-        spread_out = images < SPARSE and not batch.sizes and kind != EVALUATION  # whose truth is that of its first rows
+        spread_out = images != FEW and not batch.sizes and kind != EVALUATION  # whose truth is that of its first rows
         sample.append(_spread(batch, rows) if spread_out else batch.first(rows))
     return tuple(sample)
 

@@ -40,7 +40,7 @@ SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "-
 NO_PLAYWRIGHT = "Playwright is not installed: pip install 'edgekit[web]'"
 PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
 
-WARM_UPS, RUNS = 10, 100
+WARM_UPS, RUNS = 3, 30
 TOGETHER, TOGETHER_BYTES = 16, 16 << 20
 """Runs, and bytes of their inputs, that are sent to the page at once. Slow runs are sent alone: progress shows then."""
 

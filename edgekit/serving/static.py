@@ -7,6 +7,8 @@ are chosen by Accept-Encoding; every answer carries the headers that threads nee
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import ipaddress
 import os
 import stat
@@ -74,12 +76,14 @@ class Served:
         size: Bytes, checked again when it is opened.
         sha256: For the ETag.
         encoded: Encoding -> (path, size).
+        packed: What has no sibling, with gzip; empty where nothing.
     """
 
     path: Path
     size: int
     sha256: str
     encoded: Mapping[str, tuple[Path, int]]
+    packed: bytes = b""
 
 
 class Server:
@@ -149,7 +153,8 @@ def tabulate(folder: Path) -> dict[str, Served]:
         encoded = {e: (folder / sibling.path, sibling.size) for e, sibling in siblings.items()}
         table[f"/{path}"] = Served(folder / path, file.size, file.sha256, encoded)
     own = folder / MANIFEST
-    table[f"/{MANIFEST}"] = Served(own, own.stat().st_size, digest_file(own), {})
+    data = own.read_bytes()  # no sibling of it can be in the list of files that it is
+    table[f"/{MANIFEST}"] = Served(own, len(data), digest_file(own), {}, gzip.compress(data, mtime=0))
     table["/"] = table["/index.html"]
     return table
 
@@ -203,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such file in this bundle", body)
             return
         encoding = self._encoding(served)
-        path, size = served.encoded[encoding] if encoding else (served.path, served.size)
+        path, size = served.encoded.get(encoding, (served.path, served.size))
         tag = f'"{served.sha256[:20]}{"-" + encoding if encoding else ""}"'
         if self.headers.get("If-None-Match") == tag:
             self._start(HTTPStatus.NOT_MODIFIED, name, tag, encoding, 0)
@@ -215,9 +220,10 @@ class _Handler(BaseHTTPRequestHandler):
                 HTTPStatus.CONFLICT, "the file changed since the bundle was opened: start the demo again", body
             )
             return
-        with os.fdopen(stream, "rb") as file:
-            self._start(HTTPStatus.OK, name, tag, encoding, size)
-            while body and (chunk := file.read(CHUNK)):
+        packed = served.packed if encoding else b""
+        with os.fdopen(stream, "rb") as file, io.BytesIO(packed) as short:
+            self._start(HTTPStatus.OK, name, tag, encoding, len(packed) or size)
+            while body and (chunk := (short if packed else file).read(CHUNK)):
                 self.wfile.write(chunk)
 
     def _meant(self, host: str) -> bool:
@@ -236,7 +242,8 @@ class _Handler(BaseHTTPRequestHandler):
             for part in self.headers.get("Accept-Encoding", "").split(",")
             if part.replace(" ", "").partition(";q=")[2] not in ("0", "0.0")
         }
-        return next((e for e in ENCODINGS if e in accepted and e in served.encoded), "")
+        there = {*served.encoded, *(("gzip",) if served.packed else ())}
+        return next((e for e in ENCODINGS if e in accepted and e in there), "")
 
     def _start(self, status: HTTPStatus, name: str, tag: str, encoding: str, size: int) -> None:
         file = "index.html" if name == "/" else name.removeprefix("/")

@@ -22,7 +22,7 @@ from edgekit.report.rows import read_study
 from edgekit.testing import QuietListener
 from tests.apps import toy
 
-TARGETS = ("coreai", "coreml", "executorch", "executorch-int8", "onnx", "torch-mobile")
+TARGETS = ("coreai", "coreml", "executorch", "executorch-int8", "litert", "litert-int8", "onnx", "torch-mobile")
 RUNS = {
     "verified": json.dumps({"targets": {t: {"status": "verified"} for t in (*TARGETS, "web")}}),
     "failed": json.dumps({"targets": {t: {"status": "failed", "error": "a\x1b[31m"} for t in TARGETS}}),

@@ -11,14 +11,15 @@ from edgekit.judge.sketch import SUFFIX
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import (
+    AMPLY,
     BETWEEN,
     CHANGED,
     EVALUATION,
+    FEW,
     GRID,
     LEVELLED,
     PHOTOGRAPHS,
     RESIZED,
-    SPARSE,
     SPARSELY,
     STRESS,
     Batch,
@@ -202,11 +203,12 @@ def test_chosen_rows_keep_what_is_large_as_far_as_it_was_kept() -> None:
     assert batch.chosen([5], "some").outputs["y"].shape == (0,)
 
 
-def test_a_sparse_sample_is_spread_over_each_kind() -> None:
+@pytest.mark.parametrize(("images", "most_of"), [(2, SPARSELY), (9, AMPLY)], ids=["sparse", "ample"])
+def test_a_sample_is_spread_over_each_kind(images: int, most_of: dict[str, int]) -> None:
     whole = {b.name: b for b in batches_for(spec(), evaluation())}
     whole = {n: replace(b, outputs={"y": np.arange(len(b.names), dtype=float)}) for n, b in whole.items()}
-    sparse = {b.name: b for b in applicable_batches(tuple(whole.values()), made(), images=2)}
-    for kind, most in SPARSELY.items():
+    sparse = {b.name: b for b in applicable_batches(tuple(whole.values()), made(), images=images)}
+    for kind, most in most_of.items():
         if kind not in whole:
             continue
         names, all_names = sparse[kind].names, whole[kind].names
@@ -218,8 +220,8 @@ def test_a_sparse_sample_is_spread_over_each_kind() -> None:
             chosen = [whole[kind].inputs[name][all_names.index(one)] for one in names]
             np.testing.assert_array_equal(array, chosen)
     assert STRESS in sparse
-    assert sparse[EVALUATION].names == whole[EVALUATION].names[:2]
-    usual = {b.name: b.names for b in applicable_batches(tuple(whole.values()), made(), images=SPARSE)}
+    assert sparse[EVALUATION].names == whole[EVALUATION].names[:images]
+    usual = {b.name: b.names for b in applicable_batches(tuple(whole.values()), made(), images=FEW)}
     assert all(whole[name].names[: len(names)] == names for name, names in usual.items())
 
 

@@ -1,3 +1,4 @@
+import gzip
 import socket
 import time
 from collections.abc import Iterator
@@ -67,7 +68,13 @@ def test_serves_the_page_with_what_threads_need(server: Server) -> None:
 
 
 def test_serves_the_manifest_and_the_right_types(server: Server) -> None:
-    assert ask(server, "/manifest.json")[0].getheader("Content-Type") == "application/json"
+    plain, data = ask(server, "/manifest.json")
+    assert plain.getheader("Content-Type") == "application/json"
+    packed, smaller = ask(server, "/manifest.json", Accept_Encoding="br, gzip")
+    assert (packed.getheader("Content-Encoding"), packed.getheader("Vary")) == ("gzip", "Accept-Encoding")
+    assert int(packed.getheader("Content-Length") or 0) == len(smaller)
+    assert gzip.decompress(smaller) == data
+    assert plain.getheader("ETag") != packed.getheader("ETag")
     assert ask(server, "/run.wasm")[0].getheader("Content-Type") == "application/wasm"
     script, _ = ask(server, "/assets/page-1a.js?v=1")
     assert script.getheader("Content-Type") == "text/javascript; charset=utf-8"
