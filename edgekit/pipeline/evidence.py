@@ -6,6 +6,7 @@ from collections import Counter
 
 from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.manifest import Manifest
+from edgekit.model.shapes import size_text
 from edgekit.pipeline.compare_step import sample_of
 from edgekit.pipeline.worker import Measured
 from edgekit.reference.batches import BETWEEN, PHOTOGRAPHS, Batch, applicable_batches
@@ -47,6 +48,8 @@ def _not_asked(
     found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
     fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
     found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
+    several = ", ".join(map(size_text, made.sizes)) if len(made.sizes) > 1 else ""
+    found += [f"sizes other than {several}, which it refuses"] if several else []
     lost = [b.name for b in recorded.batches if not b.sizes and b.name not in {taken.name for taken in whole}]
     found += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
     pictured = any(b.name == PHOTOGRAPHS for b in recorded.batches)

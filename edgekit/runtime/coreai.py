@@ -1,14 +1,15 @@
 """Core AI, Apple's successor of Core ML: the runtime that its wheel brings for Linux, and the system's own on macOS.
 
 A saved `.aimodel` is lowered when it is opened. Core AI has no 64-bit integers: inputs are handed over in 32 bits, and
-answers come back in the dtypes that the manifest declares.
+answers come back in the dtypes that the manifest declares. An asset has one function, or one for each size that the
+manifest enumerates.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -19,11 +20,12 @@ import numpy as np
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
-from edgekit.runtime.input_shapes import require_shapes
+from edgekit.runtime.input_shapes import enumerated_size, require_shapes
 
 LINUX = "coreai-linux"
 DEVICE = "coreai"
 FUNCTION = "main"
+"""The function of an asset; those of enumerated sizes are `main_s224x224` and so on (`size_key`)."""
 SLOW = "edgekit.fp16_products"
 """The entry of an asset's metadata with its multiplications in fp16 matrix products, in millions an example."""
 MOST_PRODUCTS = 2.0
@@ -43,7 +45,7 @@ class CoreaiRuntime:
 
     Raises:
         NotVerifiedHere: If this host cannot run it there.
-        ArtifactError: If Core AI refuses the asset.
+        ArtifactError: If Core AI refuses the asset, or it lacks the function of a size.
     """
 
     def __init__(self, folder: Path, entry: str, place: str) -> None:
@@ -52,30 +54,45 @@ class CoreaiRuntime:
         self._loop = asyncio.new_event_loop()
         self._opened = AsyncExitStack()
         self.device = f"Core AI {version('coreai-core')}, {'Linux, CPU' if place == LINUX else 'macOS'}"
-        self._function = self._loop.run_until_complete(self._open(folder / entry, place))
+        self._functions: dict[str, Any] = {}
+        self._model = self._loop.run_until_complete(self._open(folder / entry, place))
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch: arrays by input name in, arrays by output name out.
 
         Raises:
-            UsageError: If a size that the artifact has fixed differs.
+            UsageError: If a size that the artifact has fixed differs, or it has no function for the inputs' size.
             ArtifactError: If Core AI cannot answer it.
         """
         from coreai.runtime import NDArray
 
         require_shapes(self._manifest, inputs)
         given = {i.name: NDArray(_narrow(inputs[i.name])) for i in self._manifest.inputs}
+        function = self._function(inputs)
         try:
-            answers = self._loop.run_until_complete(self._function(given))
+            answers = self._loop.run_until_complete(function(given))
         except Exception as error:
             raise ArtifactError(f"Core AI failed: {reason(error)}") from error
         return {o.name: np.array(answers[o.name].numpy(), dtype=o.dtype) for o in self._manifest.outputs}
 
     def close(self) -> None:
         """Free the model and the lowered files."""
-        self._function = None
+        self._functions.clear()
+        self._model = None
         self._loop.run_until_complete(self._opened.aclose())
         self._loop.close()
+
+    def _function(self, inputs: Mapping[str, Array]) -> Any:
+        """That of the inputs' size; it is loaded when it is first asked."""
+        declared = [i.shape for i in self._manifest.inputs]
+        several = self._manifest.sizes
+        name = function_of(declared, enumerated_size(self._manifest, inputs)) if several else FUNCTION
+        if name not in self._functions:
+            try:
+                self._functions[name] = self._model.load_function(name)
+            except Exception as error:
+                raise ArtifactError(f"Core AI refuses the function '{name}': {reason(error)}") from error
+        return self._functions[name]
 
     async def _open(self, path: Path, place: str) -> Any:
         from coreai.authoring.asset import AIModelAsset
@@ -92,9 +109,25 @@ class CoreaiRuntime:
             )
         try:
             model = await self._opened.enter_async_context(asset.executable())
-            return model.load_function(FUNCTION)
+            held = set(model.function_names)
         except Exception as error:
             raise ArtifactError(f"Core AI refuses '{path.name}': {reason(error)}") from error
+        declared = [i.shape for i in self._manifest.inputs]
+        wanted = [function_of(declared, one) for one in self._manifest.sizes] or [FUNCTION]
+        if lost := [name for name in wanted if name not in held]:
+            raise ArtifactError(f"'{path.name}' lacks the function '{lost[0]}': export it again")
+        return model
+
+
+def function_of(shapes: Iterable[Sequence[int | str]], sizes: Mapping[str, int]) -> str:
+    """The name of the function for one of several sizes."""
+    return f"{FUNCTION}_{size_key(shapes, sizes)}"
+
+
+def size_key(shapes: Iterable[Sequence[int | str]], sizes: Mapping[str, int]) -> str:
+    """Sizes in the order in which the inputs' shapes name their axes: height 320 and width 256 are "s320x256"."""
+    order = dict.fromkeys(size for shape in shapes for size in shape if size in sizes)
+    return f"s{'x'.join(str(sizes[str(axis)]) for axis in order)}"
 
 
 def reason(error: Exception) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.errors import UsageError
+from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
 
 
@@ -27,6 +28,21 @@ def require_shapes(manifest: Manifest, inputs: Mapping[str, Array]) -> None:
                 f"the artifact '{manifest.name}' ({manifest.target}) takes '{declared.name}' as [{known}], "
                 f"not {list(shape)}"
             )
+
+
+def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[str, int]:
+    """Which of the sizes that an artifact enumerates all inputs have.
+
+    Raises:
+        UsageError: If they have none of them.
+    """
+    for sizes in manifest.sizes:
+        wanted = {i.name: [sizes.get(n) if isinstance(n, str) else None for n in i.shape] for i in manifest.inputs}
+        if all(w in (None, s) for name, of in wanted.items() for w, s in zip(of, inputs[name].shape, strict=True)):
+            return sizes
+    shapes = ", ".join(f"'{i.name}' {list(inputs[i.name].shape)}" for i in manifest.inputs)
+    known = ", ".join(map(size_text, manifest.sizes))
+    raise UsageError(f"the artifact '{manifest.name}' ({manifest.target}) takes the sizes {known}, not {shapes}")
 
 
 def _fixed(manifest: Manifest, size: int | str) -> int | None:

@@ -9,17 +9,19 @@ import json
 import math
 import random
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, UsageError
 from edgekit.model import causes
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
+from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.spec import ModelSpec
+from edgekit.runtime.coreai import FUNCTION, size_key
 from edgekit.target import Job, Option
 
 if TYPE_CHECKING:
@@ -31,14 +33,19 @@ VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version
 SHAPES = Option(
     name="shapes",
     default="dynamic",
-    choices=("dynamic", "static"),
-    help="whether batch and size stay open, or are fixed at the example's, which suits the Neural Engine",
+    choices=("dynamic", "static", "enumerated"),
+    help="open batch and size; or for the Neural Engine fixed ones: the example's, or a function for each grid size",
 )
 NAME_DIGITS = 16  # of the sha256 of a constant that are its name
 
 
-def converted(spec: ModelSpec, exported: torch.export.ExportedProgram) -> Any:
+def converted(spec: ModelSpec, exported: torch.export.ExportedProgram, sizes: Sequence[Mapping[str, int]] = ()) -> Any:
     """The program as a `coreai.authoring.AIProgram` with the model's names of inputs and outputs.
+
+    Args:
+        spec: The model.
+        exported: With open sizes, where some are enumerated.
+        sizes: Of the axes beside the batch: a function for each takes the place of the one with open sizes.
 
     Raises:
         ExportError: If coreai-torch cannot convert it.
@@ -50,9 +57,44 @@ def converted(spec: ModelSpec, exported: torch.export.ExportedProgram) -> Any:
         converter = TorchConverter(mode=TorchConverter.Mode.RELEASE)
         names = {"input_names": [i.name for i in spec.inputs], "output_names": [o.name for o in spec.outputs]}
         try:
-            return converter.add_exported_program(exported, **names).to_coreai()
+            program = converter.add_exported_program(exported, **names).to_coreai()
+            if sizes:
+                program.set_static_shape_config(FUNCTION, _shapes(spec, sizes))
         except Exception as error:  # it raises whatever its lowering met
             raise ExportError(f"coreai-torch cannot convert '{spec.name}': {causes.why(error, exported)}") from error
+    return program
+
+
+def _shapes(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The shapes of inputs by the key of each size; the batch is at its default."""
+    declared = {i.name: i.shape for i in spec.inputs}
+    vary = [name for name, shape in declared.items() if any(isinstance(size, str) for size in shape)]
+    return {size_key(declared.values(), one): {name: spec.shape(name, one) for name in vary} for one in sizes}
+
+
+def sizes_of(spec: ModelSpec, job: Job) -> tuple[Mapping[str, int], ...]:
+    """The sizes that get a function each: those of the shape grid, where the option enumerates them; else none.
+
+    Raises:
+        UsageError: If the model takes one size.
+    """
+    if job.get(SHAPES) != "enumerated":
+        return ()
+    sizes = fixed_sizes(spec.axes)
+    if len(sizes) < 2:
+        raise UsageError(f"'{spec.name}' takes one size: use shapes=static in place of shapes=enumerated")
+    return sizes
+
+
+def open_axes(captured: Program, sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """Axes that take several sizes."""
+    return tuple(n for n in captured.dynamic if not sizes or len({one.get(n) for one in sizes}) > 1)
+
+
+def told(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """The note of enumerated sizes."""
+    named = ", ".join(map(size_text, sizes))
+    return (f"a function for each of the sizes {named} ({', '.join(sizes[0])}); the batch is fixed",) if sizes else ()
 
 
 def program_of(source: Path, spec: ModelSpec, job: Job) -> Program:

@@ -23,6 +23,7 @@ HALF = "weights and arithmetic are fp16; inputs and outputs are fp32"
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.aimodel."""
     spec, half = load_model(job.model), job.get(PRECISION) == "fp16"
+    sizes = _coreai.sizes_of(spec, job)
     captured = _coreai.program_of(source, spec, job)
     job.progress(0.1, "decomposing the graph")
     exported = _coreai.taken_apart(spec, captured.exported)
@@ -32,14 +33,15 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         exported = _coreai.halved(exported)
         more[SLOW] = f"{_coreai.fp16_products(exported):.3f}"
     job.progress(0.5, "converting to Core AI")
-    program = _coreai.converted(spec, exported)
+    program = _coreai.converted(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
     _coreai.write(program, out / ENTRY, spec, more)
     return Exported(
         precision="fp16" if half else "fp32",
         entry=ENTRY,
-        dynamic=captured.dynamic,
-        notes=(HALF,) if half else (),
+        dynamic=_coreai.open_axes(captured, sizes),
+        sizes=sizes,
+        notes=((HALF,) if half else ()) + _coreai.told(sizes),
     )
 
 

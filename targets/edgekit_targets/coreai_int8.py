@@ -52,19 +52,26 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         ExportError: If it cannot be captured with packed weights, or there is none to pack.
     """
     spec, weights = load_model(job.model), job.get(WEIGHTS)
+    sizes = _coreai.sizes_of(spec, job)
     bits, captured = PALETTES.get(weights), _coreai.program_of(source, spec, job)
     job.progress(0.1, "rounding the weights")
     exported, layers = _quantized(spec, captured, bits)
     job.progress(0.4, "decomposing the graph")
     exported = _coreai.taken_apart(spec, exported)
     job.progress(0.6, "converting to Core AI")
-    program = _coreai.converted(spec, exported)
+    program = _coreai.converted(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
     _coreai.write(program, out / ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
     scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
-    return Exported(precision="int8", entry=ENTRY, dynamic=captured.dynamic, notes=(note,))
+    return Exported(
+        precision="int8",
+        entry=ENTRY,
+        dynamic=_coreai.open_axes(captured, sizes),
+        sizes=sizes,
+        notes=(note, *_coreai.told(sizes)),
+    )
 
 
 def load(artifact: Path, place: Place) -> Runtime:

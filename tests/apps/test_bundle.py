@@ -103,3 +103,6 @@ def test_an_artifact_of_another_size_goes_into_no_app(own: Path) -> None:
     assert "onnx" not in [model.manifest.target for model in bundle.plan(own, ANY, ()).models]
     with pytest.raises(ArtifactError, match="takes 160x112, and a device checks itself with pictures of the default"):
         bundle.plan(own, ANY, ("onnx",))
+    resealed(own / "onnx", sizes=({"height": 160, "width": 112}, {"height": 160, "width": 160}))
+    with pytest.raises(ArtifactError, match="takes 160x112, and a device checks itself with pictures of the default"):
+        bundle.plan(own, ANY, ("onnx",))

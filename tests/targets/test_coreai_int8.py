@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ import edgekit
 from edgekit import registry
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
-from edgekit.testing import TargetContract
+from edgekit.model.shapes import fixed_sizes
+from edgekit.testing import TargetContract, small_model
 from edgekit.testing.models import SMALL
 from edgekit_targets import _palette
 from tests.targets import tampering
@@ -61,6 +63,18 @@ def test_a_palette_at_one_size_is_proved_and_a_changed_value_of_its_table_is_rej
     row = tampering.judged(build.path, "coreai-int8", spoil, tmp_path / "spoilt" / "small")
     assert row.status == "rejected"
     assert row.sentences[0].startswith("coreai-linux: ")
+
+
+@pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="exports one more model: set EDGEKIT_SLOW=1")
+def test_enumerated_sizes_are_proved(tmp_path: Path) -> None:
+    if missing := registry.missing(registry.find("coreai-int8")):
+        pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
+    options = {"coreai-int8": {"shapes": "enumerated"}}
+    build = edgekit.export(SMALL, targets=["coreai-int8"], output=tmp_path, options=options, progress="none")
+    made = read_artifact(build["coreai-int8"].path)
+    assert [verdict.status for verdict in made.verdicts] == ["verified", "not verified here"]
+    assert made.sizes == fixed_sizes(small_model().axes)
+    assert {shape["height"] for shape in made.proof} == {size["height"] for size in made.sizes}
 
 
 def test_a_palette_of_unknown_size_is_refused(tmp_path: Path) -> None:

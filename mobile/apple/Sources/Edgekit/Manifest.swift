@@ -76,12 +76,14 @@ public struct Manifest: Decodable, Sendable {
     public let inputs: [TensorInfo]
     public let outputs: [TensorInfo]
     public let axes: [String: Axis]
+    /// The only sizes of the axes beside the batch that the artifact takes together; nil or empty: all within `axes`.
+    public let sizes: [[String: Int]]?
     public let files: [File]
     public let verdicts: [Verdict]
     public let notes: [String]
 
     enum CodingKeys: String, CodingKey {
-        case name, target, precision, entry, inputs, outputs, axes, files, verdicts, notes
+        case name, target, precision, entry, inputs, outputs, axes, sizes, files, verdicts, notes
         case schemaVersion = "schema_version"
     }
 
@@ -134,6 +136,33 @@ public struct Manifest: Decodable, Sendable {
                 )
             }
         }
+        _ = try enumeratedSize(given)
+    }
+
+    /// Which of the sizes that the artifact enumerates all inputs have; nil where it enumerates none.
+    public func enumeratedSize(_ given: [String: Tensor]) throws -> [String: Int]? {
+        guard let sizes, !sizes.isEmpty else { return nil }
+        let found = sizes.first { one in
+            inputs.allSatisfy { input in
+                zip(input.shape, given[input.name]?.shape ?? []).allSatisfy { wanted, size in
+                    guard case .axis(let axisName) = wanted, let taken = one[axisName] else { return true }
+                    return taken == size
+                }
+            }
+        }
+        if let found { return found }
+        let shapes = inputs.map { "'\($0.name)' \(given[$0.name]?.shape ?? [])" }.joined(separator: ", ")
+        let known = sizes.map(sizeText).joined(separator: ", ")
+        throw EdgekitError("the model '\(name)' (\(target)) takes the sizes \(known), not \(shapes)")
+    }
+
+    /// Sizes in the order in which the inputs' shapes name their axes: height 320 and width 256 are "320x256".
+    public func sizeText(_ sizes: [String: Int]) -> String {
+        var order: [String] = []
+        for case .axis(let axisName) in inputs.flatMap(\.shape) where sizes[axisName] != nil && !order.contains(axisName) {
+            order.append(axisName)
+        }
+        return order.compactMap { sizes[$0].map(String.init) }.joined(separator: "x")
     }
 
     private func describe(_ size: Size) throws -> String {

@@ -10,11 +10,12 @@ import Foundation
 /// measure it. Core AI is absent from the iOS simulator.
 @available(iOS 27.0, macOS 27.0, *)
 public final class CoreAIRunner: Runner {
-    /// The function that edgekit writes into every `.aimodel`.
+    /// The function that edgekit writes into an `.aimodel`; those of enumerated sizes are "main_s224x224" and so on.
     public static let function = "main"
 
     public let model: Edgekit.Model
-    private let loaded: InferenceFunction
+    private let asset: AIModel
+    private var functions: [String: InferenceFunction] = [:]
     private let preferred: ComputeUnitKind?
 
     /// Load a model of a bundle; `preferred` is the compute unit to use where the model's operators allow it, and nil
@@ -23,11 +24,8 @@ public final class CoreAIRunner: Runner {
         model = try bundle.model(target)
         self.preferred = preferred
         let options = preferred.map { SpecializationOptions(preferredComputeUnitKind: $0) } ?? .default
-        let asset = try await AIModel(contentsOf: try bundle.url(model.path), options: options)
-        guard let function = try asset.loadFunction(named: CoreAIRunner.function) else {
-            throw EdgekitError("'\(model.path)' has no function '\(CoreAIRunner.function)': export the assets again")
-        }
-        loaded = function
+        asset = try await AIModel(contentsOf: try bundle.url(model.path), options: options)
+        _ = try function(functionName(model.manifest.sizes?.first))
     }
 
     public var device: String {
@@ -43,8 +41,9 @@ public final class CoreAIRunner: Runner {
 
     public func run(_ inputs: [String: Tensor]) async throws -> [String: Tensor] {
         try model.manifest.check(inputs)
+        let loaded = try function(functionName(model.manifest.enumeratedSize(inputs)))
         var arrays: [String: NDArray] = [:]
-        for (name, tensor) in inputs { arrays[name] = try array(tensor, as: scalarType(of: name)) }
+        for (name, tensor) in inputs { arrays[name] = try array(tensor, as: scalarType(of: name, in: loaded)) }
         var answer = try await loaded.run(inputs: arrays)
         var outputs: [String: Tensor] = [:]
         for name in loaded.descriptor.outputNames {
@@ -53,7 +52,22 @@ public final class CoreAIRunner: Runner {
         return outputs
     }
 
-    private func scalarType(of name: String) throws -> NDArray.ScalarType {
+    /// A function is loaded when its size is first asked for.
+    private func function(_ name: String) throws -> InferenceFunction {
+        if let known = functions[name] { return known }
+        guard let loaded = try asset.loadFunction(named: name) else {
+            throw EdgekitError("'\(model.path)' has no function '\(name)': export the assets again")
+        }
+        functions[name] = loaded
+        return loaded
+    }
+
+    private func functionName(_ sizes: [String: Int]?) -> String {
+        guard let sizes else { return CoreAIRunner.function }
+        return "\(CoreAIRunner.function)_s\(model.manifest.sizeText(sizes))"
+    }
+
+    private func scalarType(of name: String, in loaded: InferenceFunction) throws -> NDArray.ScalarType {
         guard case .ndArray(let described) = loaded.descriptor.inputDescriptor(of: name) else {
             throw EdgekitError("the input '\(name)' of the model '\(model.manifest.name)' is no array in '\(model.path)'")
         }

@@ -23,6 +23,25 @@ final class ManifestTests: XCTestCase {
         XCTAssertThrowsError(try manifest.check([:]))
     }
 
+    func testTakesTheSizesThatItEnumeratesAndNoOthers() throws {
+        let axis = "{\"default\": 2, \"minimum\": 2, \"maximum\": 4, \"multiple_of\": 1, \"dynamic\": true}"
+        let several = text.replacingOccurrences(of: "3, 2, 2]", with: "3, \"height\", \"width\"]")
+            .replacingOccurrences(of: "\"axes\": {", with: "\"axes\": {\"height\": \(axis), \"width\": \(axis), ")
+            .replacingOccurrences(
+                of: "\"files\"",
+                with: "\"sizes\": [{\"width\": 2, \"height\": 2}, {\"width\": 3, \"height\": 2}], \"files\"")
+        let manifest = try Manifest.parse(Data(several.utf8))
+        let given = { (height: Int, width: Int) in
+            ["images": Tensor(shape: [1, 3, height, width], floats: Array(repeating: 0, count: 3 * height * width))]
+        }
+        XCTAssertEqual(try manifest.enumeratedSize(given(2, 3)).map(manifest.sizeText), "2x3")
+        XCTAssertThrowsError(try manifest.check(given(3, 2))) { error in
+            XCTAssertEqual(
+                error as? EdgekitError,
+                EdgekitError("the model 'toy' (coreml) takes the sizes 2x2, 2x3, not 'images' [1, 3, 3, 2]"))
+        }
+    }
+
     func testNamesTheFieldThatIsWrong() {
         let wrong = text.replacingOccurrences(of: "\"entry\": \"Toy.mlpackage\"", with: "\"entry\": 3")
         XCTAssertThrowsError(try Manifest.parse(Data(wrong.utf8))) { error in
