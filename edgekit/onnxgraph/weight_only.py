@@ -4,9 +4,8 @@
     x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N], zero point [N] -> fp32 [K, N]
 
 Gemm and Conv alike; the weights of a Conv are [D, C, kh, kw], with a scale for each of D, those of a ConvTranspose
-[C, D, kh, kw]. A table of positions that is resized to the size of the image, [1, D, h, w], is stored alike. Zero
-points are zero, and written: without them ONNX Runtime refuses a DequantizeLinear with a scale for each channel under
-`session.x64quantprecision`.
+[C, D, kh, kw]. Zero points are zero, and written: without them ONNX Runtime refuses a DequantizeLinear with a scale for
+each channel under `session.x64quantprecision`.
 """
 
 from __future__ import annotations
@@ -24,15 +23,10 @@ LEAST = 4096
 """Elements: a smaller weight is not worth a node."""
 CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
-RESIZED = ("Resize", 1)
-"""What resizes a table of positions, its first input, and the axis of the table's channels."""
 
 
 def quantize_weights(graph: onnx.ModelProto) -> None:
-    """Store the float weights of convolutions and linear layers, and tables that are resized, in INT8.
-
-    One scale a channel; changes the graph.
-    """
+    """Store the float weights of convolutions and linear layers in INT8, one scale a channel; changes the graph."""
     from onnx import TensorProto, helper, numpy_helper
 
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
@@ -78,9 +72,7 @@ def stored(graph: onnx.ModelProto) -> int:
 
 
 def _axis(node: onnx.NodeProto, name: str) -> int | None:
-    """The channel axis of a weight or a table in a node; None where it is neither."""
-    if (node.op_type, list(node.input).index(name)) == (RESIZED[0], 0):
-        return RESIZED[1]
+    """The channel axis of a weight in a node; None where it is not simply a weight."""
     known = node.op_type in CHANNEL and list(node.input).index(name) == 1
     return channel_axis(node) if known and not _grouped(node) else None
 

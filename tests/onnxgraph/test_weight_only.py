@@ -56,28 +56,6 @@ def test_each_output_channel_has_a_scale(
     assert 0 < errors.max() < 0.2
 
 
-def test_a_table_that_is_resized_is_stored_and_no_activation_is() -> None:
-    """Positions of a grid of patches, at the size of the image that is asked; a scale a channel."""
-    table = rounded(1, 48, 14, 14)
-    table[:, 0] *= 1000
-    held = {"table": table, "sizes": np.array([1, 48, 6, 9], np.int64), "to": np.array([1, 48, 28, 28], np.int64)}
-    nodes = [
-        helper.make_node("Resize", ["table", "", "", "sizes"], ["positions"], mode="linear"),
-        helper.make_node("Resize", ["x", "", "", "to"], ["larger"], mode="nearest"),
-    ]
-    shapes = {"positions": (1, 48, 6, 9), "larger": (1, 48, 28, 28)}
-    before = model(nodes, {"x": (1, 48, 14, 14)}, shapes, held)
-    after = onnx.ModelProto()
-    after.CopyFrom(before)
-    weight_only.quantize_weights(after)
-    assert weight_only.stored(after) == 1
-    assert (weights(after)["table_int8"].shape, weights(after)["table_scale"].shape) == ((1, 48, 14, 14), (48,))
-    right, got = (answers(g, x=rounded(1, 48, 14, 14, seed=1)) for g in (before, after))
-    assert np.array_equal(right["larger"], got["larger"])
-    errors = np.abs(right["positions"] - got["positions"]).max(axis=(0, 2, 3)) / np.abs(table).max(axis=(0, 2, 3))
-    assert 0 < errors.max() < 0.5 / 127 * 1.01
-
-
 def _shape(kind: str) -> tuple[int | str, ...]:
     return ("batch", 48, "high", "wide") if kind == "Conv" else ("rows", 80)
 
