@@ -109,7 +109,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 
 def parts(options: Mapping[str, OptionValue]) -> tuple[tuple[str, ...], ...]:
-    """The targets that a whole bundle takes: fp16, and INT8 both ways, of which the better verified one goes in."""
+    """The targets that a whole bundle takes: fp16, and INT8 both ways, the better one first; one of them goes in."""
     asked, wanted = options[VARIANTS.name], options[INT8_SOURCE.name]
     names = asked if isinstance(asked, tuple) and asked else tuple(PATHS)
     int8 = tuple(target for target in INT8_TARGETS if wanted in ("auto", target.removeprefix("onnx-int8-")))
