@@ -8,7 +8,7 @@ from edgekit import registry
 from edgekit.artifact.option import OptionValue
 from edgekit.errors import UsageError
 from edgekit.pipeline import asked
-from edgekit.pipeline.parts import Part, parts_of
+from edgekit.pipeline.parts import parts_of
 from edgekit.target import Target
 
 Options = Mapping[str, Mapping[str, object]]
@@ -17,7 +17,7 @@ Options = Mapping[str, Mapping[str, object]]
 
 def planned(
     targets: Mapping[str, Target], wanted: tuple[str, ...], options: Options
-) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, Part]]:
+) -> tuple[tuple[str, ...], dict[str, dict[str, OptionValue]], dict[str, str]]:
     """The targets of a run, sources first, the options of each with their types, and which are parts of which bundle.
 
     Raises:

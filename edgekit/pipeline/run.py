@@ -30,7 +30,6 @@ from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
-from edgekit.pipeline.parts import Part
 from edgekit.pipeline.plan import Options, made_from_onnx, planned
 from edgekit.pipeline.signature import require_signed
 from edgekit.pipeline.variants import made_and_evaluated
@@ -93,9 +92,8 @@ def export(
         listener.started(order, read_durations(root / CACHE))
         for target in order:
             began = time.monotonic()
-            part = brought.get(target)
-            made = _not_needed(context, target, part, outcomes) or _one(context, target, chosen[target], outcomes)
-            outcomes[target] = replace(made, part_of=part.bundle if part else "")
+            made = _one(context, target, chosen[target], outcomes)
+            outcomes[target] = replace(made, part_of=brought.get(target, ""))
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
@@ -237,17 +235,6 @@ def _save_program(captured: Capture, root: Path, listener: StepListener) -> None
     listener.progress(PROGRAM, 0.2, "capturing the module and proving the grid")
     save_program(captured.program(), root / PROGRAM, owner)
     listener.done(PROGRAM)
-
-
-def _not_needed(
-    context: RunContext, name: str, part: Part | None, outcomes: Mapping[str, TargetOutcome]
-) -> TargetOutcome | None:
-    """The outcome of what only stands in for something that is verified; None for what is made, or was before."""
-    folder = context.folder(name)
-    verified = [n for n in part.stands_in_for if n in outcomes and outcomes[n].status == "verified"] if part else []
-    if not part or not verified or (folder / MANIFEST).exists():
-        return None
-    return TargetOutcome(name, folder, "skipped", f"'{part.bundle}' does not need it: '{verified[0]}' is verified")
 
 
 def _one(

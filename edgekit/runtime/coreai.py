@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -52,10 +53,12 @@ class CoreaiRuntime:
         _require_host(place)
         self._manifest = read_artifact(folder)
         self._loop = asyncio.new_event_loop()
+        # In a thread of its own: the caller's may have a loop that runs already, as in a notebook.
+        self._thread = ThreadPoolExecutor(1)
         self._opened = AsyncExitStack()
         self.device = f"Core AI {version('coreai-core')}, {'Linux, CPU' if place == LINUX else 'macOS'}"
         self._functions: dict[str, Any] = {}
-        self._model = self._loop.run_until_complete(self._open(folder / entry, place))
+        self._model = self._awaited(self._open(folder / entry, place))
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch: arrays by input name in, arrays by output name out.
@@ -70,7 +73,7 @@ class CoreaiRuntime:
         given = {i.name: NDArray(_narrow(inputs[i.name])) for i in self._manifest.inputs}
         function = self._function(inputs)
         try:
-            answers = self._loop.run_until_complete(function(given))
+            answers = self._awaited(function(given))
         except Exception as error:
             raise ArtifactError(f"Core AI failed: {reason(error)}") from error
         return {o.name: np.array(answers[o.name].numpy(), dtype=o.dtype) for o in self._manifest.outputs}
@@ -79,8 +82,15 @@ class CoreaiRuntime:
         """Free the model and the lowered files."""
         self._functions.clear()
         self._model = None
-        self._loop.run_until_complete(self._opened.aclose())
+        self._awaited(self._opened.aclose())
         self._loop.close()
+        self._thread.shutdown()
+
+    def _awaited(self, work: Awaitable[Any]) -> Any:
+        async def whole() -> Any:
+            return await work
+
+        return self._thread.submit(self._loop.run_until_complete, whole()).result()
 
     def _function(self, inputs: Mapping[str, Array]) -> Any:
         """That of the inputs' size; it is loaded when it is first asked."""
