@@ -17,6 +17,7 @@ import pytest
 
 from edgekit.errors import ExportError
 from edgekit.pipeline import fork_server, process
+from tests.processes import running, soon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers: install Linux")
 HERE = str(Path(__file__).parent)
@@ -158,20 +159,7 @@ def test_server_and_worker_end_with_a_parent_that_is_killed(tmp_path: Path) -> N
     ) as parent:
         assert parent.stdout is not None
         _, server = parent.stdout.readline().split()
-        assert _soon(lambda: mark.exists() and len(mark.read_text().split()) == 2)
+        assert soon(lambda: mark.exists() and len(mark.read_text().split()) == 2)
         parent.kill()
     started = [int(server), *map(int, mark.read_text().split())]
-    assert _soon(lambda: not any(_running(pid) for pid in started))
-
-
-def _soon(condition: Callable[[], bool]) -> bool:
-    for _ in range(300):
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def _running(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().split()[2] != "Z"
+    assert soon(lambda: not any(running(pid) for pid in started))

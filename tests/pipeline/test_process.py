@@ -13,6 +13,7 @@ import pytest
 from edgekit.errors import CheckpointError, ExportError, UsageError
 from edgekit.pipeline import process
 from edgekit.pipeline.process import Limits
+from tests.processes import running, soon
 
 HERE = str(Path(__file__).parent)
 Progress = Callable[[float, str], None]
@@ -167,7 +168,7 @@ def test_what_a_worker_started_ends_with_it(end: str, tmp_path: Path) -> None:
         with pytest.raises(ExportError):
             process.call(start_others, arguments, limits=Limits(1 << 34, 2))
     assert len(mark.read_text().split()) == 2
-    assert _soon(lambda: not any(_running(int(pid)) for pid in mark.read_text().split()))
+    assert soon(lambda: not any(running(int(pid)) for pid in mark.read_text().split()))
 
 
 def test_limits_grow_with_the_model_and_the_environment_sets_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +197,7 @@ def test_an_interruption_as_the_clock_starts_leaves_nothing_behind(monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         process.call(hang, {}, limits=Limits(1 << 34, 600))
     assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
-    assert [_running(worker) for worker in workers] == [False]
+    assert [running(worker) for worker in workers] == [False]
 
 
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
@@ -204,21 +205,8 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     code = f"import test_process; test_process.process.call(test_process.hang, {{'mark': {str(mark)!r}}})"
     path = {"PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | path) as parent:
-        assert _soon(lambda: mark.exists() and len(mark.read_text().split()) == 3)
+        assert soon(lambda: mark.exists() and len(mark.read_text().split()) == 3)
         workers = [int(pid) for pid in mark.read_text().split()]
         parent.kill()
     assert len(workers) == 3
-    assert _soon(lambda: not any(_running(worker) for worker in workers))
-
-
-def _soon(condition: Callable[[], bool]) -> bool:
-    for _ in range(300):
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def _running(process: int) -> bool:
-    stat = Path(f"/proc/{process}/stat")
-    return stat.exists() and stat.read_text().split()[2] != "Z"
+    assert soon(lambda: not any(running(worker) for worker in workers))
