@@ -16,7 +16,7 @@ from pathlib import Path
 from edgekit.model.causes import plain
 
 _GUARD = re.compile(r"\[guard added\] \((?P<where>[^()]+:\d+) in (?P<function>\w+)\)")
-_THEIRS = ("site-packages", "torch/", "_prims", "_subclasses")
+_LIBRARIES = ("site-packages", "torch/", "_prims", "_subclasses")
 """Parts of the paths of libraries; PyTorch shortens its own."""
 _FIXED = re.compile(r"as dynamic but your code specialized it to be a constant \((\d+)\)")
 
@@ -54,7 +54,7 @@ def _theirs(filename: str) -> bool:
 
 def at(guards: list[str]) -> str:
     """` at file:line` of the first guard that the user's own code added, or nothing."""
-    where = [g for g in guards if not any(part in g for part in _THEIRS)]
+    where = [g for g in guards if not any(part in g for part in _LIBRARIES)]
     return f" at {where[0]}" if where else ""
 
 
