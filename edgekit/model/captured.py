@@ -19,6 +19,7 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.model import onnx_file
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.input_rows import runs_of
 from edgekit.model.program import Capture, load_program, save_program
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage.files import digest_file, digest_text
@@ -136,5 +137,6 @@ def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation
 
 
 def _first(found: Evaluation, count: int) -> Evaluation:
-    inputs = {name: array[:count] for name, array in found.inputs.items()}
+    runs = len(found.names)
+    inputs = {name: runs_of(array, range(min(count, runs)), runs) for name, array in found.inputs.items()}
     return Evaluation(inputs, found.names[:count], found.captions[:count])

@@ -83,7 +83,7 @@ def to_tensors(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[torch.Tens
     """Inputs by name as the tensors that the module's forward takes, in order."""
     import torch
 
-    return tuple(torch.from_numpy(np.ascontiguousarray(inputs[i.name])) for i in spec.inputs)
+    return tuple(torch.from_numpy(np.asarray(inputs[i.name], order="C")) for i in spec.inputs)
 
 
 def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:

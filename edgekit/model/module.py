@@ -99,7 +99,8 @@ def _axes(
     if axes is not None and not isinstance(axes, Mapping):
         raise ModelError(f"axes are a {type(axes).__name__}: write them by input, for example {{'x': {{0: 'batch'}}}}")
     if axes is None:
-        axes = {name: {0: BATCH} for name, tensor in tensors.items() if tensor.dim() > 0}
+        first = next((tensor.shape[0] for tensor in tensors.values() if tensor.dim() > 0), 1)
+        axes = {name: {0: BATCH} for name, tensor in tensors.items() if tensor.dim() > 0 and tensor.shape[0] == first}
     if unknown := [name for name in axes if name not in tensors]:
         raise ModelError(f"axes name the input '{unknown[0]}': possible are {', '.join(tensors)}")
     declared: dict[str, Axis] = {}

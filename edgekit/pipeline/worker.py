@@ -193,7 +193,7 @@ def _answer(runtime: Runtime, several: Answers | None, batch: Batch, axes: Axes)
 def _save(answers: Mapping[str, Array], path: Path) -> None:
     from safetensors.numpy import save
 
-    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in answers.items()}))
+    path.write_bytes(save({name: np.asarray(array, order="C") for name, array in answers.items()}))
 
 
 def _one_image(batches: Sequence[Batch]) -> dict[str, Array]:

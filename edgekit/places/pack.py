@@ -117,4 +117,7 @@ def _place(place: Elsewhere, seconds: float) -> dict[str, object]:
 def _batch(folder: Path, batch: Batch) -> dict[str, object]:
     """What the runner must know of a batch."""
     digest = digest_file(folder / "questions" / f"{batch.name}.npz")
-    return {"name": batch.name, "rows": len(batch.names), "single": batch.single, "sha256": digest}
+    told = {"name": batch.name, "rows": len(batch.names), "single": batch.single, "sha256": digest}
+    if not batch.shapes:
+        return told
+    return {**told, "sizes": dict(batch.sizes), "shapes": {name: list(shape) for name, shape in batch.shapes.items()}}

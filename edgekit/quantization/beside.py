@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from edgekit.model.input_rows import stacked
 from edgekit.model.shapes import grid
 from edgekit.model.spec import ModelSpec
 from edgekit.quantization.calibration import Samples
@@ -36,8 +35,8 @@ def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
     first = samples.part(0, CONDITIONED)
     own = dict(zip(first.names, first.batches(1), strict=True))
     changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
-    rows = [odd.inputs, *changed.values()]
-    inputs = {i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}
+    rows = [*odd.rows(), *changed.values()]
+    inputs = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
     return replace(odd, inputs=inputs, names=(*odd.names, *changed))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tokenize import TokenError
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
+from edgekit.model.input_rows import BATCH, Shape, unusual_shapes
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import fitted, in_size, photographs
 
@@ -56,19 +57,23 @@ class Samples:
     Attributes:
         inputs: Arrays [n, ...] by input name.
         names: Of the samples.
+        shapes: Declared shapes of the inputs whose batch is not their first axis.
     """
 
     inputs: Mapping[str, Array]
     names: tuple[str, ...]
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
     def part(self, first: int, last: int | None) -> Samples:
         """Samples `first` to `last`, the latter excluded; counted from the end where negative."""
         start, stop, _ = slice(first, last).indices(len(self.names))
-        return Samples(self._rows(start, stop), self.names[start:stop])
+        return replace(self, inputs=self._rows(start, stop), names=self.names[start:stop])
 
     def batches(self, size: int) -> list[dict[str, Array]]:
-        """Inputs in batches of at most `size`."""
-        return [self._rows(start, start + size) for start in range(0, len(self.names), size)]
+        """Inputs in batches of at most `size`, which is 1 where a batch is not the first axis of an input."""
+        found = [self._rows(start, start + size) for start in range(0, len(self.names), size)]
+        numbers = {name for name, shape in self.shapes.items() if not shape}
+        return [{n: a[0] if n in numbers else a for n, a in batch.items()} for batch in found] if numbers else found
 
     def _rows(self, start: int, stop: int) -> dict[str, Array]:
         """Inputs of some samples; an input whose first size is fixed (a state) has that many rows a sample."""
@@ -125,13 +130,13 @@ def _own(spec: ModelSpec, count: int) -> Samples:
     made = _parts(spec, count) if spec.calibration is None else spec.calibration(count)
     for declared in spec.inputs:
         array = made.inputs.get(declared.name)
-        wanted = (len(made.names) * _rows_of(declared), *spec.shape(declared.name)[1:])
+        wanted = (len(made.names) * _rows_of(spec, declared), *spec.shape(declared.name, {BATCH: 1})[1:])
         if array is None or array.shape != wanted or array.dtype != declared.dtype:
             found = "nothing" if array is None else f"{array.dtype} {array.shape}"
             raise CalibrationError(
                 f"the calibration set of '{spec.name}' has {found} for '{declared.name}', not {declared.dtype} {wanted}"
             )
-    return Samples({i.name: made.inputs[i.name] for i in spec.inputs}, tuple(made.names))
+    return Samples({i.name: made.inputs[i.name] for i in spec.inputs}, tuple(made.names), unusual_shapes(spec.inputs))
 
 
 def _parts(spec: ModelSpec, count: int) -> Evaluation:
@@ -151,13 +156,13 @@ def _parts(spec: ModelSpec, count: int) -> Evaluation:
             shown = np.clip(fitted(part, height, width, i.fit), 0.0, 1.0)
             inputs[i.name].append((i.low + (i.high - i.low) * shown).astype(i.dtype))
     names = tuple(f"part {number} of photograph {every[number % len(every)][0]}" for number in range(count))
-    rows = {i.name: np.repeat(np.stack(inputs[i.name]), _rows_of(i), axis=0) for i in spec.inputs}
+    rows = {i.name: np.repeat(np.stack(inputs[i.name]), _rows_of(spec, i), axis=0) for i in spec.inputs}
     return Evaluation(rows, names)
 
 
-def _rows_of(declared: Input) -> int:
-    """Rows of one sample: the first size where it is fixed."""
-    return declared.shape[0] if isinstance(declared.shape[0], int) else 1
+def _rows_of(spec: ModelSpec, declared: Input) -> int:
+    """Rows of one sample: the first size, where that is not the batch."""
+    return next(iter(spec.shape(declared.name, {BATCH: 1})), 1)
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
@@ -177,8 +182,9 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
         inputs[picture.name] = np.stack([_image(path, picture, shape) for path in paths])
     for other in (i for i in spec.inputs if i is not picture):
         inputs[other.name] = _rows(spec, folder, other, len(names))
-        names = names or tuple(f"{other.name}-{row}" for row in range(len(inputs[other.name])))
-    return Samples(inputs, names)
+        rows = len(inputs[other.name]) // _rows_of(spec, other)
+        names = names or tuple(f"{other.name}-{row}" for row in range(rows))
+    return Samples(inputs, names, unusual_shapes(spec.inputs))
 
 
 def _pictures(folder: Path) -> list[Path]:
@@ -216,21 +222,22 @@ def _pixels(path: Path, channels: int) -> Array:
 
 
 def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:
-    path = folder / f"{declared.name}.npy"
+    path, each = folder / f"{declared.name}.npy", _rows_of(spec, declared)
     if not path.is_file():
         if spec.calibration is None:
             raise CalibrationError(
                 f"the calibration folder '{folder}' has no {path.name}, and '{spec.name}' has no set of its own"
             )
         own = _own(spec, max(count, LEAST)).inputs[declared.name]
-        return np.resize(own, (count or len(own), *own.shape[1:]))
+        return np.resize(own, (count * each or len(own), *own.shape[1:]))
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: its header may ask for any size
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
             raise ValueError("it holds no array of numbers")
     except (OSError, ValueError, EOFError, OverflowError, TokenError) as error:
         raise CalibrationError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
-    row = spec.shape(declared.name)[1:]
-    if array.shape[1:] != row or (count and len(array) != count):
-        raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {(count or 'n', *row)}")
+    row, rows = spec.shape(declared.name, {BATCH: 1})[1:], count * each
+    if not array.ndim or array.shape[1:] != row or (len(array) != rows if rows else len(array) % each):
+        wanted = (rows or ("n" if each == 1 else f"{each} n"), *row)
+        raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {wanted}")
     return np.array(array, dtype=declared.dtype)

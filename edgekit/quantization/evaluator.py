@@ -75,7 +75,7 @@ class Evaluator:
     ) -> None:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
         self._tolerance = stricter(INT8) if tolerance is None else tolerance
-        self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names), *beside)
+        self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names, shapes=samples.shapes), *beside)
         self._truth = self._answers(self.opened(graph, "fp32"), self._asked)
         self._scales = spreads(spec.outputs, self._truth[:1], {})
 

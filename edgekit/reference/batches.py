@@ -17,12 +17,13 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.judge.sketch import SUFFIX
+from edgekit.model.input_rows import FIRST, Shape, rows_in, run_of, runs_of, stacked, unusual_shapes, usual_sizes
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.variations import (
@@ -60,13 +61,14 @@ class Batch:
 
     Attributes:
         name: "evaluation", "stress" or "grid-NN".
-        inputs: By name, [n, ...].
+        inputs: By name, [n, ...]; see `edgekit.model.input_rows`: stacked where there are no sizes, else as one run.
         outputs: By name, rows first, [n, ...] or [1, ...] of what is one thing; of what is large the first rows, and by
             the name with `sketch.SUFFIX` sketches of all, by that with `sketch.PLACES` some places.
         sizes: For a grid batch the sizes of its axes; empty otherwise.
         names: One name a row.
         answered_by: What gave the answers, in words.
         apart: Whether the rows of a shape are run one at a time.
+        shapes: Declared shapes of the inputs whose batch is not their first axis.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Batch:
     names: tuple[str, ...]
     answered_by: str = ""
     apart: bool = False
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
     @property
     def single(self) -> bool:
@@ -89,7 +92,7 @@ class Batch:
 
     def first(self, rows: int) -> Batch:
         """The same with its first rows only."""
-        inputs = {name: array[:rows] for name, array in self.inputs.items()}
+        inputs = self._inputs(range(min(rows, len(self.names))))
         outputs = {name: array[:rows] for name, array in self.outputs.items()}
         return replace(self, inputs=inputs, outputs=outputs, names=self.names[:rows])
 
@@ -97,9 +100,7 @@ class Batch:
         """Some of its rows, under another name; of what was kept of the first rows only the first ones that it has."""
         count, places = len(self.names), np.asarray(rows, int)
 
-        def taken(arrays: Mapping[str, Array]) -> dict[str, Array]:
-            return {n: array[places] for n, array in arrays.items() if len(array) == count}
-
+        taken = {n: array[places] for n, array in self.outputs.items() if len(array) == count}
         large = {n: array for n, array in self.outputs.items() if n + SUFFIX in self.outputs and len(array) < count}
 
         def kept(array: Array) -> Array:
@@ -107,7 +108,7 @@ class Batch:
 
         whole = {n: kept(array) for n, array in large.items()}
         names = tuple(self.names[row] for row in rows)
-        return replace(self, name=name, inputs=taken(self.inputs), outputs=taken(self.outputs) | whole, names=names)
+        return replace(self, name=name, inputs=self._inputs(rows), outputs=taken | whole, names=names)
 
     def rows(self) -> Iterator[dict[str, Array]]:
         """The inputs of one run each."""
@@ -115,13 +116,22 @@ class Batch:
             yield dict(self.inputs)
             return
         for row in range(len(self.names)):
-            steps = {name: len(array) // len(self.names) for name, array in self.inputs.items()}
-            yield {n: array[row * steps[n] : (row + 1) * steps[n]] for n, array in self.inputs.items()}
+            yield {name: self._row(name, row) for name in self.inputs}
+
+    def _row(self, name: str, row: int) -> Array:
+        array, shape = self.inputs[name], self.shapes.get(name, FIRST)
+        return rows_in(array, [row], shape) if self.sizes else run_of(array, row, len(self.names), shape)
+
+    def _inputs(self, rows: Sequence[int]) -> dict[str, Array]:
+        """The inputs of some rows, in the form that they have."""
+        if self.sizes:
+            return {n: rows_in(array, rows, self.shapes.get(n, FIRST)) for n, array in self.inputs.items()}
+        return {n: runs_of(array, rows, len(self.names)) for n, array in self.inputs.items()}
 
 
 def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
     """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
-    own = real_rows(evaluation) if evaluation is not None else {}
+    own = real_rows(spec, evaluation) if evaluation is not None else {}
     pictures = photograph_rows(spec, list(own.values()))
     changed = changed_rows(spec, own, pictures)
     batches = [Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names)] if evaluation is not None else []
@@ -139,11 +149,11 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
         name = f"{BETWEEN}-{number:02d}"
         drawn = _shaped(name, spec.random(2000 + number, sizes), sizes) if not mixed else None
         batches.append(drawn or _resized(name, spec, mixed, sizes, 5 * number))
-    return tuple(batches)
+    return tuple(replace(batch, shapes=unusual_shapes(spec.inputs)) for batch in batches)
 
 
 def _stacked(name: str, rows: Mapping[str, Row]) -> Batch:
-    inputs = {i: np.concatenate([row[i] for row in rows.values()]) for i in next(iter(rows.values()))}
+    inputs = {i: stacked(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
     return Batch(name, inputs, {}, {}, tuple(rows))
 
 
@@ -171,8 +181,8 @@ def stress_batch(spec: ModelSpec) -> Batch:
             {i.name: np.where(drawn[i.name] > middles[i.name], i.high, i.low).astype(i.dtype) for i in spec.inputs}
         )
         names.append(f"lowest or highest {seed}")
-    inputs = {i.name: np.concatenate([row[i.name] for row in rows]) for i in spec.inputs}
-    return Batch(STRESS, inputs, {}, {}, tuple(names))
+    inputs = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
+    return Batch(STRESS, inputs, {}, {}, tuple(names), shapes=unusual_shapes(spec.inputs))
 
 
 def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int | None = None) -> tuple[Batch, ...]:
@@ -229,13 +239,8 @@ def _applicable(batch: Batch, made: Manifest) -> Batch | None:
 
 def _sizes_of(batch: Batch, made: Manifest) -> dict[str, int]:
     """Sizes of the axes beside the batch in a batch of single rows."""
-    shapes = {i.name: batch.inputs[i.name].shape for i in made.inputs if i.name in batch.inputs}
-    return {
-        name: size
-        for i in made.inputs
-        for name, size in zip(i.shape, shapes.get(i.name, ()), strict=False)
-        if isinstance(name, str) and name != BATCH and name in made.axes
-    }
+    found = usual_sizes(batch.inputs, {i.name: tuple(i.shape) for i in made.inputs}, len(batch.names))
+    return {name: size for name, size in found.items() if name in made.axes}
 
 
 def inputs_digest(batches: tuple[Batch, ...]) -> str:
@@ -250,7 +255,11 @@ def inputs_digest(batches: tuple[Batch, ...]) -> str:
 
 def same_inputs(one: tuple[Batch, ...], other: tuple[Batch, ...]) -> bool:
     """Whether the batches ask the same (compared as they are, which is quicker than two hashes)."""
-    return [(b.name, dict(b.sizes)) for b in one] == [(b.name, dict(b.sizes)) for b in other] and all(
+
+    def described(batches: tuple[Batch, ...]) -> list[tuple[object, ...]]:
+        return [(b.name, dict(b.sizes), dict(b.shapes)) for b in batches]
+
+    return described(one) == described(other) and all(
         a.inputs.keys() == b.inputs.keys() and all(np.array_equal(a.inputs[k], b.inputs[k]) for k in a.inputs)
         for a, b in zip(one, other, strict=True)
     )

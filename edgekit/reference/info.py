@@ -48,6 +48,7 @@ class BatchInfo:
         names: One a row.
         inputs_sha256: Of its inputs.
         answered_by: What gave the answers, in words.
+        shapes: Declared shapes of the inputs whose batch is not their first axis.
     """
 
     name: str
@@ -55,6 +56,7 @@ class BatchInfo:
     names: tuple[str, ...]
     inputs_sha256: str = ""
     answered_by: str = ""
+    shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,8 +236,9 @@ def _batches(batches: object) -> Iterator[BatchInfo]:
     for batch in batches if isinstance(batches, list) else ():
         if isinstance(batch, dict):
             sizes = {str(axis): int(size) for axis, size in _table(batch, "sizes").items() if _is_number(size)}
-            told = (str(batch.get(key) or "") for key in ("inputs_sha256", "answered_by"))
-            yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")), *told)
+            told = {key: str(batch.get(key) or "") for key in ("inputs_sha256", "answered_by")}
+            shapes = {name: tuple(shape) for name, shape in _table(batch, "shapes").items() if isinstance(shape, list)}
+            yield BatchInfo(str(batch.get("name")), sizes, _texts(batch.get("names")), **told, shapes=shapes)
 
 
 def _names(batches: object) -> tuple[str, ...]:

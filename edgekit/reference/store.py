@@ -81,7 +81,7 @@ def read_reference(folder: Path) -> Reference:
         raise RecordError(f"the reference in '{folder}' {told}: run `edgekit reference` again")
     inputs = _arrays(folder, INPUTS, info.inputs_sha256)
     batches = tuple(
-        Batch(b.name, arrays_of(b.name, inputs), outputs, b.sizes, b.names, b.answered_by)
+        Batch(b.name, arrays_of(b.name, inputs), outputs, b.sizes, b.names, b.answered_by, shapes=b.shapes)
         for b, outputs in recorded_outputs(info)
     )
     asked = [b.inputs_sha256 for b in info.batches]
@@ -142,6 +142,7 @@ def _described(batch: Batch) -> dict[str, object]:
         "names": list(batch.names),
         "inputs_sha256": inputs_digest((batch,)),
         "answered_by": batch.answered_by,
+        **({"shapes": {name: list(shape) for name, shape in batch.shapes.items()}} if batch.shapes else {}),
     }
 
 
@@ -153,7 +154,7 @@ def _largest(values: Iterable[float]) -> float:
 def _named(batches: Mapping[str, Mapping[str, Array]]) -> dict[str, Array]:
     """Arrays by `<batch>/<tensor>`; contiguous, since safetensors writes the memory of others as it lies."""
     return {
-        f"{batch}/{name}": np.ascontiguousarray(array)
+        f"{batch}/{name}": np.asarray(array, order="C")
         for batch, arrays in batches.items()
         for name, array in arrays.items()
     }

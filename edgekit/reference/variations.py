@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from edgekit.model.input_rows import one_run, run_of
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import fitted, photographs, resized
 
@@ -23,11 +24,11 @@ Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
 
 
-def real_rows(evaluation: Evaluation) -> dict[str, Row]:
+def real_rows(spec: ModelSpec, evaluation: Evaluation) -> dict[str, Row]:
     """The rows of an evaluation set, by name: what one run takes of each input."""
-    steps = {i: len(array) // len(evaluation.names) for i, array in evaluation.inputs.items()}
+    shapes, runs = {i.name: i.shape for i in spec.inputs}, len(evaluation.names)
     return {
-        name: {i: array[row * steps[i] : (row + 1) * steps[i]] for i, array in evaluation.inputs.items()}
+        name: {i: run_of(array, row, runs, shapes[i]) for i, array in evaluation.inputs.items()}
         for row, name in enumerate(evaluation.names)
     }
 
@@ -125,23 +126,20 @@ def batch_of(spec: ModelSpec, rows: Sequence[Row], sizes: Mapping[str, int], fir
     made: dict[str, Array] = {}
     for i in spec.inputs:
         shape = spec.shape(i.name, sizes)
-        taken = [rows[(first + k) % len(rows)][i.name] for k in range(count if i.shape[:1] == (BATCH,) else 1)]
-        made[i.name] = np.concatenate([_fitted(i, array, shape[1:]) for array in taken])
+        taken = [rows[(first + k) % len(rows)][i.name] for k in range(count if BATCH in i.shape else 1)]
+        made[i.name] = one_run([_fitted(i, array, shape) for array in taken], i.shape)
     return made
 
 
 def _fitted(i: Input, array: Array, shape: tuple[int, ...]) -> Array:
-    if i.kind == "image" and len(shape) == 3:
-        return _as_declared(i, resized(array, shape[1], shape[2]))
-    for axis, size in enumerate(shape, 1):
-        if array.shape[axis] != size:
+    if i.kind == "image" and len(shape) == 4:
+        return _as_declared(i, resized(array, *shape[2:]))
+    for axis, size in enumerate(shape):
+        if i.shape[axis] != BATCH and array.shape[axis] != size:
             array = np.take(array, np.arange(size) % array.shape[axis], axis)
     return array
 
 
 def fits(spec: ModelSpec, rows: Sequence[Row]) -> bool:
-    """Whether real rows can be put together: each input has its batch first, or none and a first axis of 1."""
-    return bool(rows) and all(
-        (not i.shape or i.shape[0] in (BATCH, 1)) and BATCH not in i.shape[1:] and rows[0][i.name].ndim == len(i.shape)
-        for i in spec.inputs
-    )
+    """Whether real rows can be put together: there are some, and each input has its axes."""
+    return bool(rows) and all(rows[0][i.name].ndim == len(i.shape) for i in spec.inputs)

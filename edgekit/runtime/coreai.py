@@ -158,4 +158,4 @@ def _require_host(place: str) -> None:
 
 
 def _narrow(array: Array) -> Array:
-    return np.ascontiguousarray(array, dtype=np.int32 if array.dtype == np.int64 else array.dtype)
+    return np.asarray(array, dtype=np.int32 if array.dtype == np.int64 else array.dtype, order="C")

@@ -47,7 +47,7 @@ class OpenvinoRuntime:
         Raises:
             ArtifactError: If OpenVINO cannot answer it.
         """
-        feed = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         try:
             answers = self._compiled(feed)
         except Exception as error:

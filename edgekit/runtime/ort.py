@@ -48,7 +48,7 @@ class OrtRuntime:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch; non-contiguous arrays are copied first."""
-        feed = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         return dict(zip(self._names, self._session.run(None, feed), strict=True))
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.input_rows import unusual_shapes
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import dynamic, folding, save, weight_only
 from edgekit.onnxgraph.groups import groups
@@ -95,7 +96,8 @@ def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -
     shown = evaluation_of(spec)
     if shown is None:
         return ()
-    found = vnni.compare_processors(spec, graph, made, Samples(shown.inputs, shown.names).part(0, vnni.IMAGES))
+    images = Samples(shown.inputs, shown.names, unusual_shapes(spec.inputs)).part(0, vnni.IMAGES)
+    found = vnni.compare_processors(spec, graph, made, images)
     return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
 
 

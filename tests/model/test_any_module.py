@@ -39,6 +39,8 @@ TAKEN = [
     "tied",
     "yes_or_no",
     "video",
+    "shared",
+    "time_first",
 ]
 REFUSED = {
     "casting": (ModelError, "has weights of torch.bfloat16 and does not run in float32, as artifacts do at"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from edgekit.reference.batches import (
 )
 from edgekit.reference.pictures import resized
 from edgekit.reference.variations import LEVELS
+from tests import modules
 
 
 def spec() -> ModelSpec:
@@ -262,3 +264,36 @@ def test_arrays_are_found_by_their_batch() -> None:
     arrays = {"grid-01/y": np.zeros(1), "grid-010/y": np.ones(1), "stress/y": np.ones(2)}
     assert {n: a.tolist() for n, a in arrays_of("grid-01", arrays).items()} == {"y": [0.0]}
     assert arrays_of("nothing", arrays) == {}
+
+
+@pytest.mark.parametrize("factory", [modules.shared, modules.time_first])
+def test_each_input_keeps_its_axes_wherever_its_batch_is(factory: Callable[[], ModelSpec]) -> None:
+    model = factory()
+    assert model.evaluation is not None
+    for batch in batches_for(model, model.evaluation()):
+        rows = len(batch.names)
+        sizes = dict(batch.sizes) | {"batch": 1}
+        whole = [model.shape(i.name, batch.sizes if batch.sizes else sizes) for i in model.inputs]
+        assert {tuple(a.shape for a in run.values()) for run in batch.rows()} == {tuple(whole)}
+        alone = [model.shape(i.name, sizes) for i in model.inputs]
+        apart = replace(batch, sizes=sizes, apart=True) if batch.sizes else batch
+        singles = list(apart.rows())
+        assert [[a.shape for a in run.values()] for run in singles] == [alone] * rows
+        for some in (apart.first(2), apart.chosen([0, rows - 1], "some")):
+            chosen = [singles[0], singles[min(1, rows - 1) if some.name == batch.name else rows - 1]]
+            for got, wanted in zip(some.rows(), chosen, strict=False):
+                assert all(np.array_equal(got[name], wanted[name]) for name in wanted)
+        if batch.sizes:
+            for i in (i for i in model.inputs if "batch" in i.shape):
+                joined = np.concatenate([run[i.name] for run in singles], i.shape.index("batch"))
+                assert np.array_equal(joined, batch.inputs[i.name])
+
+
+def test_an_artifact_of_one_length_is_asked_what_has_it() -> None:
+    model = modules.time_first()
+    assert model.evaluation is not None
+    axes = {name: AxisInfo.of_axis(axis, name == "batch") for name, axis in model.axes.items()}
+    fixed = made(axes=axes, inputs=tuple(TensorInfo.of_input(i) for i in model.inputs))
+    found = applicable_batches(batches_for(model, model.evaluation()), fixed)
+    assert {EVALUATION, STRESS} <= {batch.name for batch in found}
+    assert {batch.sizes["time"] for batch in found if batch.sizes} == {5}

@@ -166,9 +166,19 @@ def _runs(home: Path, batch: dict[str, Any]) -> Iterator[Arrays]:
     if not batch["single"]:
         yield inputs
         return
-    steps = {name: len(array) // batch["rows"] for name, array in inputs.items()}
+    shapes = batch.get("shapes", {})
     for row in range(batch["rows"]):
-        yield {n: np.ascontiguousarray(a[row * steps[n] : (row + 1) * steps[n]]) for n, a in inputs.items()}
+        yield {n: np.asarray(_row(a, row, batch, shapes.get(n, ["batch"])), order="C") for n, a in inputs.items()}
+
+
+def _row(array: NDArray[Any], row: int, batch: dict[str, Any], shape: list[int | str]) -> NDArray[Any]:
+    """One row of an input, as `edgekit.model.input_rows` says: of one run by its batch axis, or stacked."""
+    if batch.get("sizes"):
+        return np.take(array, [row], shape.index("batch")) if "batch" in shape else array
+    if not shape:
+        return np.asarray(array[row])
+    step = len(array) // batch["rows"]
+    return array[row * step : (row + 1) * step]
 
 
 def _rows_first(array: NDArray[Any], axis: int | None) -> NDArray[Any]:

@@ -87,7 +87,7 @@ def narrowed(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str, Array
     """
     require_shapes(manifest, inputs)
     given = {one.name: inputs[one.name] for one in manifest.inputs}
-    return {n: np.ascontiguousarray(a, dtype=frames.NARROW.get(a.dtype.name, a.dtype)) for n, a in given.items()}
+    return {n: np.asarray(a, dtype=frames.NARROW.get(a.dtype.name, a.dtype), order="C") for n, a in given.items()}
 
 
 def parts(path: Path) -> int:

@@ -1,0 +1,47 @@
+"""Inputs without a batch axis, or with it elsewhere: right artifacts are verified, wrong ones rejected."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import edgekit
+from edgekit import api, registry
+from edgekit.artifact.store import commit, own_files, read_artifact
+from edgekit.model.source import resolve_model
+from edgekit.storage.files import staging
+
+TARGETS = ("onnx-fp16", "onnx-int8-dynamic", "torchscript", "openvino", "executorch", "coreml")
+FACTORIES = ("shared", "time_first")
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_right_artifact_is_verified_and_a_wrong_one_rejected(factory: str, tmp_path: Path) -> None:
+    build = edgekit.export(f"tests.modules:{factory}", targets=["onnx"], output=tmp_path, progress="none")
+    assert build["onnx"].status == "verified", build["onnx"].sentences
+    [place] = build["onnx"].places
+    assert place.evidence is not None
+    assert place.evidence.inputs["evaluation"] == 6
+    wrong = resolve_model(f"tests.modules:{factory}")
+    with torch.no_grad():
+        next(wrong.module.parameters())[0] *= 1.05
+    other = edgekit.export(wrong, targets=["onnx"], output=tmp_path / "wrong", progress="none")
+    folder = tmp_path / build["onnx"].path.parent.name / "onnx"
+    made = read_artifact(folder)
+    with staging(folder, own_files) as staged:
+        (staged / made.entry).write_bytes((other["onnx"].path / made.entry).read_bytes())
+        commit(staged, made)
+    found = api.verify(folder.parent, progress="none")["onnx"]
+    assert found.status == "rejected", found.sentences
+
+
+@pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")
+@pytest.mark.parametrize("factory", [name + fixed for name in FACTORIES for fixed in ("", "_one")])
+def test_every_target_takes_them(factory: str, tmp_path: Path) -> None:
+    targets = ["onnx", *(name for name in TARGETS if not registry.missing(registry.find(name)))]
+    build = edgekit.export(f"tests.modules:{factory}", targets=targets, output=tmp_path, progress="none")
+    bad = {name: found.sentences for name, found in build.items() if found.status != "verified"}
+    assert not bad
