@@ -201,17 +201,17 @@ class TimeFirst(nn.Module):
         super().__init__()
         self.reads, self.keeps = nn.Linear(6, 8), nn.Linear(8, 8)
 
-    def forward(self, frames: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        found = torch.tanh(self.keeps(state) + self.reads(frames).mean(0))
+    def forward(self, frames: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        found = torch.tanh(self.keeps(before) + self.reads(frames).mean(0))
         return self.reads(frames) + found.sum(0), found
 
 
 def time_first() -> ModelSpec:
     torch.manual_seed(0)
-    frames, state = Input("frames", ("time", "batch", 6), low=-1.0), Input("state", (2, "batch", 8), low=-1.0)
+    frames, before = Input("frames", ("time", "batch", 6), low=-1.0), Input("before", (2, "batch", 8), low=-1.0)
     outputs = (Output("y", axes=("time", "batch", "width")), Output("next", "state", axes=("layers", "batch", "width")))
     axes = {"batch": Axis(1, 1, 4), "time": Axis(5, 2, 8)}
-    return with_sets(ModelSpec("time-first", TimeFirst().eval(), (frames, state), outputs, axes))
+    return with_sets(ModelSpec("time-first", TimeFirst().eval(), (frames, before), outputs, axes))
 
 
 def with_sets(whole: ModelSpec) -> ModelSpec:

@@ -31,6 +31,17 @@ STILL = 0.02
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values, worst positions
 
 
+def peak_of(reference: Array) -> float:
+    """The largest magnitude of all values; 1 where that is 0."""
+    return float(np.abs(reference).max()) or 1.0
+
+
+def relative_errors(reference: Array, answer: Array) -> Array:
+    """The largest error of each row over the reference's peak, float64 [n]; both [n, ...], NaN where a row has one."""
+    off = np.abs(answer.astype(np.float64) - reference).reshape(len(reference), -1)
+    return np.asarray(off.max(axis=1) / peak_of(reference))
+
+
 def row_deviations(z: Array, y: Array, there: Array) -> _Rows:
     """Measures of each row, values [n].
 

@@ -33,6 +33,7 @@ from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.metric import metric_info
 from edgekit.errors import ModelError
 from edgekit.judge.cosine import cosine, map_cosine
+from edgekit.judge.deviation import peak_of, relative_errors
 from edgekit.judge.faults import BASES, Answers, faults_of
 from edgekit.judge.ranking import MASS_FLOOR, MASSED, ranking_measures
 from edgekit.judge.roles import decisions
@@ -172,7 +173,7 @@ def _measures(
 ) -> Iterator[ImageValues]:
     r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
     under = (answers[0][base.name], answers[1][base.name]) if base else None
-    peak = float(np.abs(r).max()) or 1.0
+    peak = peak_of(r)
     of = output.of if output.role in ("counts", "ranking") else base.of if base else ""
     if output.role == "scores":
         rows, of = _scores(r, c, float(scale.max())), output.name
@@ -266,7 +267,7 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
             table[i] = peak, 0.0, 0.0, 0, -1
     patch = table[:, 4]
     yield "max abs", table[:, 0], patch
-    yield "relative", table[:, 0] / peak, patch
+    yield "relative", relative_errors(r, c) if chosen is None else table[:, 0] / peak, patch
     yield "cosine", table[:, 1], patch
     yield "row cosine", table[:, 2], patch
     if chosen is not None:

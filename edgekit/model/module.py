@@ -33,8 +33,9 @@ def spec_of_module(
     Args:
         module: In eval mode; it is run once.
         example: One tensor, a sequence of tensors in the order of `forward`, or tensors by the names of its parameters.
-        axes: Which dimensions vary; None lets the first dimension of every input be the batch, of 1 to 8. The example's
-            size is the default size of every other axis.
+        axes: Which dimensions vary; None lets the first dimension of every input be the batch, of 1 to 8, where the
+            example has the size there that its first input has. The example's size is the default size of every other
+            axis.
 
     Raises:
         ModelError: If the module does not take the example, or the axes do not fit it.

@@ -17,6 +17,7 @@ from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Result,
 from edgekit.artifact.store import MANIFEST, amend, result_of
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
 from edgekit.judge import verdict
+from edgekit.judge.deviation import relative_errors
 from edgekit.judge.verdict import Check, Verdict
 from edgekit.model.spec import Array
 from edgekit.pipeline import process, worker
@@ -243,8 +244,7 @@ def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]
         if answer is None or reference.dtype.kind != "f" or not reference.size or reference.shape != answer.shape:
             continue
         if len(reference) > 1 or len(batch.names) == 1:  # else it is one thing for all images
-            apart = np.abs(answer.astype(np.float64) - reference).reshape(len(reference), -1)
-            found[name] = (apart.max(axis=1) / (float(np.abs(reference).max()) or 1.0)).astype(np.float32)
+            found[name] = relative_errors(reference, answer).astype(np.float32)
     return found
 
 

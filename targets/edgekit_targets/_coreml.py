@@ -59,7 +59,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
             for o in spec.outputs
         ]
         try:
-            return ct.convert(
+            made = ct.convert(
                 _without_idle_expands(exported.run_decompositions(_decompositions.table())),
                 convert_to="mlprogram",
                 minimum_deployment_target=ct.target.iOS18 if wishes.batch == "enumerated" else ct.target.iOS17,
@@ -70,6 +70,17 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
             )
         except Exception as error:  # coremltools raises whatever its frontend met
             raise ExportError(f"coremltools cannot convert '{spec.name}': {causes.why(error, exported)}") from error
+        _refuse_other_names(spec, made.get_spec().description)
+        return made
+
+
+def _refuse_other_names(spec: ModelSpec, description: Any) -> None:
+    """Refuse what coremltools named otherwise than the model: names that the program's language reserves, and dots."""
+    found = {feature.name for feature in (*description.input, *description.output)}
+    if lost := next((t.name for t in (*spec.inputs, *spec.outputs) if t.name not in found), None):
+        raise ExportError(
+            f"Core ML cannot have '{lost}' as the name of an input or output of '{spec.name}': give it another name"
+        )
 
 
 def batches(axis: Axis) -> list[int]:
@@ -161,6 +172,8 @@ def _takes(spec: ModelSpec, wishes: Wishes) -> list[Any]:
     made: list[Any] = []
     for i in spec.inputs:
         shape = spec.shape(i.name)
+        if not shape:
+            raise ExportError(f"Core ML takes no input without axes, as '{i.name}' of '{spec.name}' is: make it [1]")
         sizes: Any = shape
         if symbol is not None:
             sizes = ct.Shape([symbol if d == BATCH else n for d, n in zip(i.shape, shape, strict=True)])

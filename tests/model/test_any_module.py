@@ -142,3 +142,9 @@ def test_causes_are_told_where_every_target_failed(tmp_path: Path) -> None:
     assert said.endswith("export to torchscript, which keeps PyTorch's own")
     assert "\x1b" not in said
     assert "DispatchError" in build["onnx"].report
+
+
+def test_an_input_of_another_first_size_has_no_batch() -> None:
+    example = (torch.rand(1, 3, 16, 16), torch.ones(4, 1), torch.tensor(1.0))
+    spec = spec_of_module(modules.Shared().eval(), example)
+    assert [i.shape for i in spec.inputs] == [("batch", 3, 16, 16), (4, 1), ()]

@@ -170,6 +170,21 @@ def test_an_operator_that_core_ml_lacks_is_a_sentence() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (Input("state", (3,)), "Core ML cannot have 'state' as the name of an input or output of 'net'"),
+        (Input("a.b", (3,)), "Core ML cannot have 'a.b' as the name"),
+        (Input("x", ()), "Core ML takes no input without axes, as 'x' of 'net' is"),
+    ],
+)
+def test_an_input_that_core_ml_cannot_have_is_a_sentence(given: Input, sentence: str) -> None:
+    spec = ModelSpec("net", torch.nn.Tanh(), (given,), (Output("y"),))
+    exported = torch.export.export(spec.module, (torch.ones(spec.shape(given.name)),))
+    with pytest.raises(ExportError, match=sentence):
+        convert(spec, exported, Wishes(half=False))
+
+
 class Ones(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + x.new_ones(3, 3)
