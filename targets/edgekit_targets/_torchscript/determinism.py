@@ -12,9 +12,9 @@ from edgekit.model.graph import named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
 
 SAME = 1e-5  # of the peak: the most that two runs of the same operators may differ by their order of summation
-ROUNDINGS, MOST = 4.0, 1e-4
-"""A program may differ by so many times the module's own rounding, and by that share of the peak at the most. Both are
-the judge's (its multiple of noise, its limit on fp32 of any scale), and the judge asks the artifact afterwards."""
+ROUNDED = 1e-4
+"""Of the peak: by more a program is another one than the module. It is the judge's limit on fp32 of any scale, who asks
+the artifact afterwards and knows the module's own rounding."""
 SAME_COUNTS = 0.02  # share of integers that may flip where a score sits on a boundary
 
 
@@ -53,41 +53,16 @@ def answer(
             raise CaptureError(f"'{spec.name}' cannot be run: {said(error)}") from error
 
 
-def rounding(spec: ModelSpec, seed: int, sizes: Mapping[str, int], wanted: Mapping[str, Array]) -> dict[str, float]:
-    """How far the module's fp32 answers are from its own in fp64, by output, as shares of the peak.
-
-    Nothing is known of a module that does not run in fp64.
-    """
-    import numpy as np
-    import torch
-
-    module = copy.deepcopy(spec.module).double()
-    inputs = [t.double() if t.is_floating_point() else t for t in to_tensors(spec, spec.random(seed, sizes))]
-    try:
-        with torch.no_grad():
-            exact = named_outputs(spec, module(*inputs))
-    except Exception:  # a float32 tensor that the module makes inside, as its own operators: any error
-        return {}
-    floats = [name for name, array in wanted.items() if array.dtype.kind == "f" and array.shape == exact[name].shape]
-    return {name: float(np.max(np.abs(wanted[name] - exact[name])) / _peak(wanted[name])) for name in floats}
-
-
-def differs(wanted: Array, got: Array, own: float = 0.0) -> bool:
-    """Whether two answers differ by more than rounding, of which `own` (a share of the peak) is the module's."""
+def differs(wanted: Array, got: Array, allowed: float = SAME) -> bool:
+    """Whether two answers differ by more than a share of the peak."""
     import numpy as np
 
     if wanted.shape != got.shape or wanted.dtype != got.dtype:
         return True
     if wanted.dtype.kind != "f":
         return bool(np.mean(wanted != got) > SAME_COUNTS) if wanted.size else False
-    peak, allowed = _peak(wanted), max(SAME, min(ROUNDINGS * own, MOST))
+    peak = max(float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted))), 1e-30)
     return not np.allclose(wanted / peak, got / peak, rtol=0, atol=allowed, equal_nan=True)
-
-
-def _peak(array: Array) -> float:
-    import numpy as np
-
-    return max(float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array))), 1e-30)
 
 
 def said(error: Exception) -> str:
