@@ -181,7 +181,7 @@ class Shared(nn.Module):
         self.conv, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 4)
 
     def forward(self, images: Tensor, anchors: Tensor, scale: Tensor) -> Tensor:
-        seen = self.head(torch.relu(self.conv(images)).mean((2, 3)))
+        seen: Tensor = self.head(torch.relu(self.conv(images)).mean((2, 3)))
         return (seen[:, :, None] * scale + 1.0) * anchors[None]
 
 

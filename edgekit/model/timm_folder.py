@@ -85,13 +85,21 @@ def _spec(name: str, config: Path) -> ModelSpec:
     told, architecture = said.get("pretrained_cfg") or {}, str(said.get("architecture", ""))
     if architecture not in _timm().list_models():
         raise ModelError(f"'{config}' names the architecture '{architecture}', which this timm has not")
-    classes, arguments = said.get("num_classes", 0), dict(said.get("model_args") or {})
-    module = _timm().create_model(architecture, pretrained=False, **{"num_classes": classes, **arguments}).eval()
-    _, high, wide = told.get("input_size") or (COLOURS, PIXELS, PIXELS)
+    arguments = {"num_classes": said.get("num_classes", 0), **(said.get("model_args") or {})}  # as timm has it
+    colours, *size = told.get("input_size") or (COLOURS, PIXELS, PIXELS)
+    if (colours := arguments.get("in_chans", colours)) != COLOURS:
+        raise ModelError(f"'{config}' describes a model of pictures with {colours} channels: it must be {COLOURS}, RGB")
+    module = _timm().create_model(architecture, pretrained=False, **arguments).eval()
+    given, classes = arguments.get("img_size", size), int(arguments["num_classes"] or 0)
+    high, wide = given if isinstance(given, list) else (given, given)
     fit: Any = FITS.get(str(told.get("crop_mode")), "crop")
     mean, deviation = (tuple(float(value) for value in told.get(key) or ()) for key in ("mean", "std"))
     pictures = Input("images", ("batch", COLOURS, int(high), int(wide)), kind="image", fit=fit)
-    output = Output("logits", role="logits", classes=_classes(said)) if classes else Output("embedding", "embedding")
+    output = (
+        Output("logits", role="logits", classes=_classes(said, classes))
+        if classes
+        else Output("embedding", "embedding")
+    )
     return ModelSpec(
         name=name,
         module=module,
@@ -103,10 +111,10 @@ def _spec(name: str, config: Path) -> ModelSpec:
     )
 
 
-def _classes(said: Mapping[str, Any]) -> tuple[str, ...]:
+def _classes(said: Mapping[str, Any], count: int) -> tuple[str, ...]:
     """The names of the classes in their order; none where config.json has none."""
     names, words = said.get("label_names") or [], said.get("label_descriptions") or {}
-    if not isinstance(names, list) or len(names) != said.get("num_classes"):
+    if not isinstance(names, list) or len(names) != count:
         return ()
     return tuple(str(words.get(name, name)) for name in names)
 

@@ -77,7 +77,8 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
 def _refuse_other_names(spec: ModelSpec, description: Any) -> None:
     """Refuse what coremltools named otherwise than the model: names that the program's language reserves, and dots."""
     found = {feature.name for feature in (*description.input, *description.output)}
-    if lost := next((t.name for t in (*spec.inputs, *spec.outputs) if t.name not in found), None):
+    names = [*(i.name for i in spec.inputs), *(o.name for o in spec.outputs)]
+    if lost := next((name for name in names if name not in found), None):
         raise ExportError(
             f"Core ML cannot have '{lost}' as the name of an input or output of '{spec.name}': give it another name"
         )

@@ -77,7 +77,16 @@ def test_what_cannot_be_is_said_in_a_sentence(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"timm has no model 'resnet17', .*did you mean '\w*resnet"):
         resolve_model("timm:resnet17")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_classes": 6}))
+    for change, sentence in (
+        ({"in_chans": 1}, "1 channels: it must be 3"),
+        ({"num_classes": 6}, "holds other weights"),
+    ):
+        described = {**config, "model_args": {**config["model_args"], **change}}
+        (folder / "config.json").write_text(json.dumps(described))
+        with pytest.raises(ModelError, match=sentence):
+            resolve_model(f"timm:{folder}")
+    arguments = {key: value for key, value in config["model_args"].items() if key != "num_classes"}  # as of older timms
+    (folder / "config.json").write_text(json.dumps({**config, "num_classes": 6, "model_args": arguments}))
     with pytest.raises(ModelError, match="holds other weights than"):
         resolve_model(f"timm:{folder}")
     (folder / "model.safetensors").write_bytes(b"no")
