@@ -18,6 +18,9 @@ PRECISION = "f32"
 """Of the arithmetic. The plugin chooses bf16 by itself where a processor has it; a verdict shall not depend on that
 (https://docs.openvino.ai/2026/openvino-workflow/running-inference/optimize-inference/precision-control.html)."""
 
+SINK = "/sink_port_0"
+"""What OpenVINO puts behind an output's name to name the node that gives it."""
+
 
 class OpenvinoRuntime:
     """A model compiled for OpenVINO's CPU plugin.
@@ -34,7 +37,7 @@ class OpenvinoRuntime:
 
     def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
         self._compiled = _compile(model, settings or {})
-        self._names = [output.get_any_name() for output in self._compiled.outputs]
+        self._names = [_name(output) for output in self._compiled.outputs]
 
     @property
     def device(self) -> str:
@@ -57,6 +60,12 @@ class OpenvinoRuntime:
     def close(self) -> None:
         """Free the compiled model."""
         del self._compiled
+
+
+def _name(output: Any) -> str:
+    """An output's name in the model: a tensor that passes through a cast that OpenVINO took out has that one's too."""
+    name = str(output.get_node().get_friendly_name()).removesuffix(SINK)
+    return name if name in output.get_names() else str(output.get_any_name())
 
 
 def version() -> str:

@@ -51,6 +51,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
         import numpy as np
 
         _teach_gelu()
+        _refuse_other_names(spec)
         float16 = ct.transform.FP16ComputePrecision(op_selector=_features(spec))
         takes = _takes(spec, wishes)
         gives = [
@@ -59,7 +60,7 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
             for o in spec.outputs
         ]
         try:
-            made = ct.convert(
+            return ct.convert(
                 _without_idle_expands(exported.run_decompositions(_decompositions.table())),
                 convert_to="mlprogram",
                 minimum_deployment_target=ct.target.iOS18 if wishes.batch == "enumerated" else ct.target.iOS17,
@@ -70,15 +71,15 @@ def convert(spec: ModelSpec, exported: torch.export.ExportedProgram, wishes: Wis
             )
         except Exception as error:  # coremltools raises whatever its frontend met
             raise ExportError(f"coremltools cannot convert '{spec.name}': {causes.why(error, exported)}") from error
-        _refuse_other_names(spec, made.get_spec().description)
-        return made
 
 
-def _refuse_other_names(spec: ModelSpec, description: Any) -> None:
-    """Refuse what coremltools named otherwise than the model: names that the program's language reserves, and dots."""
-    found = {feature.name for feature in (*description.input, *description.output)}
+def _refuse_other_names(spec: ModelSpec) -> None:
+    """Refuse names that coremltools would change: those that the program's language reserves, and dots."""
+    from coremltools.converters.mil.mil.passes.defs.preprocess import NameSanitizer
+
     names = [*(i.name for i in spec.inputs), *(o.name for o in spec.outputs)]
-    if lost := next((name for name in names if name not in found), None):
+    kept = NameSanitizer()
+    if lost := next((n for n in names if kept.sanitize_name(n, allow_prefix_underscore=True) != n), None):
         raise ExportError(
             f"Core ML cannot have '{lost}' as the name of an input or output of '{spec.name}': give it another name"
         )
