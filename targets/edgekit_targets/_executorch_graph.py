@@ -6,6 +6,7 @@ Each was found with a module that nobody here wrote; `tests/targets/test_executo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from edgekit_targets._decompositions import drop_detach, sloped
@@ -121,14 +122,33 @@ def say_strides(module: torch.fx.GraphModule) -> None:
 
 
 def allow_copies(module: torch.fx.GraphModule) -> None:
-    """A view of what attention gave may be none of what its decomposition gives, whose memory is laid out otherwise."""
+    """Where a view reads what attention gave: its decomposition lays memory out otherwise, and the view is none."""
     import torch
 
     aten = torch.ops.aten
-    if any(node.target is aten.scaled_dot_product_attention.default for node in module.graph.nodes):
-        for node in module.graph.nodes:
-            if node.target is aten.view.default:
-                node.target = aten.reshape.default
+    for node in module.graph.nodes:
+        if node.target is not aten.scaled_dot_product_attention.default:
+            continue
+        views = [user for user in _laid_out(node) if user.target is aten.view.default]
+        for view in views:
+            view.target = aten.reshape.default
+        if views:
+            with module.graph.inserting_after(node):
+                copy = module.graph.call_function(aten.clone.default, (node,))
+            node.replace_all_uses_with(copy, delete_user_cb=lambda user, copy=copy: user is not copy)
+            copy.kwargs = {"memory_format": torch.contiguous_format}
+
+
+def _laid_out(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """What follows a node by operators that only lay it out otherwise."""
+    import torch
+
+    aten = torch.ops.aten
+    kinds = {aten.view.default, aten.reshape.default, aten.transpose.int, aten.permute.default, aten.contiguous.default}
+    for user in node.users:
+        if user.target in kinds:
+            yield user
+            yield from _laid_out(user)
 
 
 def fold_constants(module: torch.fx.GraphModule) -> None:
