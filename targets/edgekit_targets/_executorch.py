@@ -70,16 +70,12 @@ def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
 
 
 def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
-    """The program with some axes dynamic within their bounds, the others at their defaults, in operators that ExecuTorch gets right.
+    """The program in operators that ExecuTorch gets right, some axes dynamic in their bounds, others at their defaults.
 
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
-    import torch
-
-    module = _executorch_graph.mended(whole.exported)
-    if module is None:
-        raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
+    module = _executorch_graph.mended(spec.name, whole.exported)
     return captured(spec, module, axes)
 
 

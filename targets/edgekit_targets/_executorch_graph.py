@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from edgekit.errors import ExportError
 from edgekit_targets._decompositions import drop_detach, sloped
 
 if TYPE_CHECKING:
@@ -21,15 +22,19 @@ GROWING = ("expand", "repeat", "repeat_interleave")
 """Operators of constants that stay in the graph: what they make is larger than what they read."""
 
 
-def mended(exported: torch.export.ExportedProgram) -> torch.fx.GraphModule | None:
-    """A program as a module in the operators that ExecuTorch gets right; None where it holds no graph."""
+def mended(name: str, exported: torch.export.ExportedProgram) -> torch.fx.GraphModule:
+    """The program of a model as a module in the operators that ExecuTorch gets right.
+
+    Raises:
+        ExportError: If it holds no graph.
+    """
     import torch
 
     if any(node.target is torch.ops.aten.gru.input for node in exported.graph.nodes):
         exported = _without_gru(exported)
     module = exported.module()
     if not isinstance(module, torch.fx.GraphModule):
-        return None
+        raise ExportError(f"the program of '{name}' holds no graph: run `edgekit export` again")
     drop_detach(module)
     write_out_attention(module)
     write_out_prelu(module)
@@ -47,7 +52,8 @@ def _without_gru(exported: torch.export.ExportedProgram) -> torch.export.Exporte
     import torch
     from torch._decomp import get_decompositions
 
-    return exported.run_decompositions(get_decompositions((torch.ops.aten.gru.input,)))
+    made: torch.export.ExportedProgram = exported.run_decompositions(get_decompositions((torch.ops.aten.gru.input,)))
+    return made
 
 
 def write_out_attention(module: torch.fx.GraphModule) -> None:
@@ -204,7 +210,7 @@ def _constant(node: torch.fx.Node, known: dict[torch.fx.Node, torch.Tensor]) -> 
         return None
     if target._schema.name.removeprefix("aten::") in GROWING or torch.Tag.nondeterministic_seeded in target.tags:
         return None
-    return torch.fx.node.map_arg((node.args, node.kwargs), lambda given: known[given])  # type: ignore[no-any-return]
+    return torch.fx.node.map_arg((node.args, node.kwargs), lambda given: known[given])
 
 
 def _attribute(module: torch.nn.Module, name: str) -> object:
