@@ -11,9 +11,10 @@ JVM := $(and $(NPM),$(shell command -v javac))
 CHROMIUM := $(or $(EDGEKIT_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
 NEW_ENOUGH := import sys; sys.exit(sys.version_info[:2] < (3, 11) and "edgekit needs Python 3.11 or later")
 
-.PHONY: setup setup-test export test lint docs clean
+.PHONY: setup setup-web setup-test export test lint docs clean
 
 setup: $(VENV)/.export
+setup-web: $(VENV)/.web
 setup-test: $(VENV)/.test $(if $(NPM),$(PAGE)) $(if $(JVM),$(KOTLIN) $(JARS)) $(if $(CHROMIUM),,$(VENV)/.chromium)
 
 # pip compiles one file at a time; compileall takes all cores. It reports templates that are no Python, which is no failure.
@@ -29,6 +30,13 @@ $(VENV)/.export: pyproject.toml
 $(VENV)/.test: $(VENV)/.export
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,coreml,coreai,executorch,openvino,web,sign,test,docs,dev]'
 	$(COMPILE)
+	touch $@
+
+# The page of `--target web`, built and compressed once.
+$(VENV)/.web: $(VENV)/.export
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,web]'
+	$(COMPILE)
+	$(BIN)/python -m edgekit_targets._site
 	touch $@
 
 # What npm holds: the browser's page with axe-core, and Kotlin's compiler. Without them their tests say what to install.

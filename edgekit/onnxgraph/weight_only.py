@@ -1,11 +1,15 @@
-"""Weights that are stored in INT8 and multiplied in float: smaller files where INT8 arithmetic does not pay.
+"""Weights that are stored in fewer bits and used in float: smaller files where INT8 arithmetic does not pay.
 
     x -> MatMul, weight fp32 [K, N]
-    x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N], zero point [N] -> fp32 [K, N]
+    x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N] or [K], zero point likewise -> fp32 [K, N]
 
-Gemm and Conv alike; the weights of a Conv are [D, C, kh, kw], with a scale for each of D, those of a ConvTranspose
-[C, D, kh, kw]. Zero points are zero, and written: without them ONNX Runtime refuses a DequantizeLinear with a scale for
-each channel under `session.x64quantprecision`.
+    positions fp32 [...] -> Resize
+    positions fp16 [...] -> Cast fp32 -> Resize
+
+The first is for Gemm and Conv alike, with a scale for each output or each input, whichever loses less: a layer that
+reads numbers of different kinds has inputs whose weights are a hundred times those of others. Zero points are zero, and
+written: without them ONNX Runtime refuses a DequantizeLinear with several scales under `session.x64quantprecision`. The
+second is for all other tables of floats. ONNX Runtime does both once, when it opens the file.
 """
 
 from __future__ import annotations
@@ -17,16 +21,23 @@ import numpy as np
 if TYPE_CHECKING:
     import onnx
 
+    from edgekit.model.spec import Array
+
 STORED = "/DequantizeLinear"
 """How the nodes end that make a stored weight a float one."""
 LEAST = 4096
 """Elements: a smaller weight is not worth a node."""
+LARGEST_ERROR = 1e-3
+"""Of a value that is stored in fp16: what follows may be a sine or an exponential, of which an error is absolute."""
 CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
 
 
 def quantize_weights(graph: onnx.ModelProto) -> None:
-    """Store the float weights of convolutions and linear layers in INT8, one scale a channel; changes the graph."""
+    """Store the float weights of convolutions and linear layers in INT8, and other tables in fp16.
+
+    Changes the graph.
+    """
     from onnx import TensorProto, helper, numpy_helper
 
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
@@ -36,14 +47,18 @@ def quantize_weights(graph: onnx.ModelProto) -> None:
             users.setdefault(name, []).append(node)
     added = []
     for name, weight in weights.items():
-        axes = {_axis(node, name) for node in users.get(name, ())}
         values = numpy_helper.to_array(weight)
-        if values.size < LEAST or len(axes) != 1 or None in axes:
+        if values.size < LEAST or name not in users:  # or read in a branch or a loop only
             continue
-        axis = int(next(iter(axes)) or 0)
-        peaks = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis), keepdims=True)
-        scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
-        rounded = np.clip(np.round(values / scale), -127, 127).astype(np.int8)
+        if not all(_is_weight(node, name) for node in users[name]):
+            if _fits_fp16(values):
+                graph.graph.initializer.remove(weight)
+                graph.graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), f"{name}_fp16"))
+                added.append(
+                    helper.make_node("Cast", [f"{name}_fp16"], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)
+                )
+            continue
+        rounded, scale, axis = _rounded(values)
         graph.graph.initializer.remove(weight)
         graph.graph.initializer.extend(
             (
@@ -66,25 +81,38 @@ def quantize_weights(graph: onnx.ModelProto) -> None:
     graph.graph.node.extend([*added, *nodes])
 
 
+def _rounded(values: Array) -> tuple[Array, Array, int]:
+    """A weight in INT8, its scales, and the axis that these are of: inputs or outputs, whichever loses less."""
+    found = []
+    for axis in range(min(values.ndim, 2)):
+        others = tuple(a for a in range(values.ndim) if a != axis)
+        peaks = np.abs(values).max(axis=others, keepdims=True)
+        scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
+        rounded = np.clip(np.round(values / scale), -127, 127).astype(np.int8)
+        lost = float(((values - rounded * scale).astype(np.float64) ** 2).sum())
+        found.append((lost, axis, rounded, scale))
+    _, axis, rounded, scale = min(found, key=lambda each: each[:2])
+    return rounded, scale, axis
+
+
+def _fits_fp16(values: Array) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities: the error is no number then
+        error = np.abs(values - values.astype(np.float16).astype(np.float32)).max()
+    return bool(error <= min(LARGEST_ERROR, np.abs(values).max() / 1024))
+
+
 def stored(graph: onnx.ModelProto) -> int:
-    """How many weights `quantize_weights` stored in a graph."""
+    """How many weights `quantize_weights` stored in INT8 in a graph."""
     return sum(node.name.endswith(STORED) for node in graph.graph.node)
 
 
-def _axis(node: onnx.NodeProto, name: str) -> int | None:
-    """The channel axis of a weight in a node; None where it is not simply a weight."""
-    known = node.op_type in CHANNEL and list(node.input).index(name) == 1
-    return channel_axis(node) if known and not _grouped(node) else None
+def _is_weight(node: onnx.NodeProto, name: str) -> bool:
+    return node.op_type in CHANNEL and [*node.input].index(name) == 1
 
 
 def channel_axis(node: onnx.NodeProto) -> int:
     """The axis of the output channels in the weight of a layer of CHANNEL."""
     return 0 if transposed(node) else CHANNEL[node.op_type]
-
-
-def _grouped(node: onnx.NodeProto) -> bool:
-    """Whether a transposed convolution has groups: an output channel has more than one row of its weight then."""
-    return node.op_type == "ConvTranspose" and any(a.name == "group" and a.i > 1 for a in node.attribute)
 
 
 def transposed(node: onnx.NodeProto) -> bool:

@@ -39,7 +39,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     """
     target, folder = context.targets[name], context.folder(name)
     _refuse_sizes(context, name, target)
-    artifacts = {n: context.folder(n) for n in target.optional_sources if _good(context.folder(n))}
+    artifacts = {n: context.folder(n) for n in target.optional_sources if _good(context, n)}
     source = _source(context, target.source)
     code = _code(target)
     tools = _tools(target, code)
@@ -185,16 +185,21 @@ def _source(context: RunContext, name: str) -> Source:
     return Source(name=name, sha256=model_digest(context.root / MODEL))
 
 
-def _good(folder: Path) -> bool:
-    """Whether an artifact is there that goes into others: one that was judged and not rejected.
+def _good(context: RunContext, name: str) -> bool:
+    """Whether an artifact is there that goes into others: one of this model that was judged and not rejected.
 
     Raises:
         ArtifactError: If it is damaged.
     """
+    folder = context.folder(name)
     if not (folder / MANIFEST).exists():
         return False
     made = read_artifact(folder)
-    return bool(made.verdicts) and not made.rejected
+    source = made.source.name
+    if source in context.targets and not (context.folder(source) / MANIFEST).exists():
+        return False
+    current = made.source == _source(context, source)  # an earlier run may have left one of another model
+    return current and bool(made.verdicts) and not made.rejected
 
 
 def _code(target: Target) -> ReachedCode:

@@ -28,3 +28,15 @@ def parts_of(
             if not set(group) & set(chosen):
                 found |= {name: found.get(name, bundle) for name in there}
     return found
+
+
+def reserves_of(
+    brought: Mapping[str, str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
+) -> dict[str, str]:
+    """Parts that are made only where another one is wrong, each with that one: a later one of a group."""
+    found: dict[str, str] = {}
+    for bundle in dict.fromkeys(brought.values()):
+        for group in targets[bundle].parts(registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))):
+            there = [name for name in group if name in brought]
+            found |= dict(zip(there[1:], there, strict=False))
+    return found

@@ -7,7 +7,7 @@ whose result is there and whose inputs did not change does no work; one failing 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +30,10 @@ from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
 from edgekit.pipeline.listener import Listener, StepListener
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
+from edgekit.pipeline.parts import reserves_of
 from edgekit.pipeline.plan import Options, made_from_onnx, planned
 from edgekit.pipeline.signature import require_signed
-from edgekit.pipeline.variants import made_and_evaluated
+from edgekit.pipeline.variants import Bring, made_and_evaluated
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
@@ -89,14 +90,24 @@ def export(
         listener.done(REFERENCE)
         context = RunContext(spec, root, targets, recorded, listener, fresh)
         outcomes: dict[str, TargetOutcome] = {}
-        listener.started(order, read_durations(root / CACHE))
-        for target in order:
+        reserves = reserves_of(brought, targets, options)
+
+        def make(target: str) -> None:
             began = time.monotonic()
-            made = _one(context, target, chosen[target], outcomes)
+            made = _one(context, target, chosen[target], outcomes, bring)
             outcomes[target] = replace(made, part_of=brought.get(target, ""))
             if outcomes[target].made_anew:
                 write_duration(root / CACHE, target, time.monotonic() - began)
             listener.finished(outcomes[target])
+
+        def bring(wrong: Collection[str]) -> None:
+            for reserve in (r for r, first in reserves.items() if first in wrong and r not in outcomes):
+                make(reserve)
+
+        listener.started(tuple(t for t in order if t not in reserves), read_durations(root / CACHE))
+        for target in order:
+            if target not in reserves or outcomes[reserves[target]].bad:
+                make(target)
         elsewhere.adopted(context, outcomes, spec.results)
         outcomes = budgets.held(elsewhere.asked(context, outcomes, further, None), targets, allowed)
         asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
@@ -238,14 +249,18 @@ def _save_program(captured: Capture, root: Path, listener: StepListener) -> None
 
 
 def _one(
-    context: RunContext, name: str, options: Mapping[str, OptionValue], outcomes: Mapping[str, TargetOutcome]
+    context: RunContext,
+    name: str,
+    options: Mapping[str, OptionValue],
+    outcomes: Mapping[str, TargetOutcome],
+    bring: Bring,
 ) -> TargetOutcome:
     folder, source = context.folder(name), context.targets[name].source
     if source in outcomes and outcomes[source].bad:
         return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
     try:
         registry.require(name, context.targets[name])
-        made, found, reused = made_and_evaluated(context, name, options)
+        made, found, reused = made_and_evaluated(context, name, options, bring)
         return _outcome(context, made, found, reused)
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error), report=error.report)

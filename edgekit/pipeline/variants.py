@@ -6,7 +6,7 @@ made again without it (`Manifest.left_out`), with the next best in its place, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from edgekit.artifact.fact import Code, fact
@@ -17,11 +17,20 @@ from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import Finding, conclude, evaluate_in_place, previous, variant_target
 from edgekit.pipeline.export_step import make
 
+Bring = Callable[[Collection[str]], None]
+"""Told which targets a bundle rejects, before it is made again without them: makes what can stand in for them."""
+
 
 def made_and_evaluated(
-    context: RunContext, name: str, options: Mapping[str, OptionValue]
+    context: RunContext, name: str, options: Mapping[str, OptionValue], bring: Bring
 ) -> tuple[Manifest, Result, bool]:
     """Make an artifact, if anything changed, and judge it, if anything changed.
+
+    Args:
+        context: The run.
+        name: Of the target.
+        options: Its options.
+        bring: Called where variants are rejected.
 
     Returns:
         The manifest, the result, and whether nothing had to be done.
@@ -34,6 +43,7 @@ def made_and_evaluated(
         made = make(replace(context, fresh=True), name, options)
     findings = _found(context, name, made, ())
     while rejected := _rejected(made, findings):
+        bring(rejected)
         made = make(context, name, options, (*made.left_out, *rejected))
         findings = _found(context, name, made, findings)
     return made, conclude(context, name, made, findings), False

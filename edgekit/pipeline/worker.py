@@ -26,7 +26,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline import process
 from edgekit.pipeline.repeats import Repeats
 from edgekit.pipeline.start_up import start_up
-from edgekit.reference.batches import EVALUATION, FEW, Batch, applicable_batches
+from edgekit.reference.batches import EVALUATION, FEW, STRESS, Batch, applicable_batches
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SideBySide
@@ -46,6 +46,8 @@ EXPORT_MODULES = (
 """What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
 REPEATED, REPEATED_SLOW, REPEATED_SPARSELY = 32, 4, 1
 """Rows of each batch that are asked twice: everywhere, where a place is slow, and where a run takes seconds."""
+SPARSE = (EVALUATION, STRESS)
+"""The only batches of which rows are asked twice where a run takes seconds."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
 SHORT = 0.5  # seconds: where less is timed, start-up is not measured either
@@ -160,10 +162,11 @@ def run_artifact(
                 }
             except Exception as error:
                 failures[batch.name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        second = Repeats(axes, answers, batches)
+        few = images is not None and images < FEW
+        second = Repeats(axes, answers, [batch for batch in batches if not few or batch.name in SPARSE])
         if not failures:
             progress(0.75, "asking again, in another order")
-            slow = REPEATED_SPARSELY if images is not None and images < FEW else REPEATED_SLOW
+            slow = REPEATED_SPARSELY if few else REPEATED_SLOW
             second.ask(runtime, REPEATED if where.timed and images is None else slow)
         found = Measured(device=runtime.device, failures={**failures, **second.failures})
         if where.timed and not found.failures:

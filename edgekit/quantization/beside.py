@@ -42,7 +42,11 @@ def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
 
 
 def at_shapes(
-    spec: ModelSpec, samples: Samples, dynamic: Collection[str], shapes: Sequence[Mapping[str, int]]
+    spec: ModelSpec,
+    samples: Samples,
+    dynamic: Collection[str],
+    shapes: Sequence[Mapping[str, int]],
+    rows_a_shape: int = AT_A_SHAPE,
 ) -> tuple[Batch, ...]:
     """Real inputs at shapes, each with its own; a batch of one, since batches do not change what a row is answered.
 
@@ -51,13 +55,14 @@ def at_shapes(
         samples: What is resized, the last first.
         dynamic: The axes whose sizes the graph leaves open.
         shapes: Those with default sizes are left out.
+        rows_a_shape: Real inputs at each.
     """
     rows = samples.batches(1)
     made: list[Batch] = []
     if not fits(spec, rows):
         return ()
     for sizes in _open_sizes(spec, dynamic, shapes):
-        for _ in range(AT_A_SHAPE):
+        for _ in range(rows_a_shape):
             number = len(made)
             first = len(rows) - 1 - number * REAL_STEP % len(rows)
             names = (samples.names[first],)

@@ -48,6 +48,10 @@ NEEDED = {depth: HELD_BACK[depth] + SHOWN[depth] for depth in ("quick", "full")}
 """Samples in all: a quick search does not wait for a whole calibration set to be drawn."""
 TIMED_SECONDS, TIMED_RUNS = 0.4, 40
 """Of each candidate that is timed, at least: the table shows a median, no verdict hangs on it."""
+BETWEEN_ROWS = 8
+"""Real inputs at each size between the grid's: more than the judge asks there, since it asks others."""
+FURTHER = 4
+"""Groups that go back to float at most, one by one, where no recipe holds between the sizes of the grid."""
 TIMED = 4
 """Candidates that are timed, the chosen one among them."""
 
@@ -175,7 +179,7 @@ class _Search:
         passed = [row.recipe.key for row in ranked if row.quality.passed]
         if rank and rank >= len(passed):
             raise ExportError(f"rank {rank} is none of the {len(passed)} recipes that passed: ranks begin with 0")
-        chosen = self._held_between(ranked[rank:])
+        chosen = self._held_between(ranked[rank:], order)
         write_table(self.folder, self.tried.rows, chosen, self._times(chosen, rows), self.parts, passed)
         return Found(self._made(chosen.recipe), chosen, ranked[0])
 
@@ -198,20 +202,36 @@ class _Search:
 
         return given_back(order, judged, lambda row: row.quality.passed)
 
-    def _held_between(self, ranked: Sequence[Trial]) -> Trial:
+    def _held_between(self, ranked: Sequence[Trial], order: list[str]) -> Trial:
         """The first that passed and holds at sizes between those of the grid as well; the first where none does.
 
         Asked of the best alone, since it costs as much as all else that a recipe is asked, and held to the gate's own
         limits: what the judge would reject is passed over, and nothing else.
         """
         passed = [row for row in ranked if row.quality.passed]
-        asked = at_shapes(self.spec, self.samples, self.dynamic, between(self.spec.axes))
+        asked = at_shapes(self.spec, self.samples, self.dynamic, between(self.spec.axes), BETWEEN_ROWS)
         if not passed or not asked:
             return ranked[0]
         self.tell(0.9, "asking the best between the sizes of the grid")
-        evaluator = Evaluator(self.spec, self.truth, self.held_back, self.place, asked, tolerance=untasked(INT8))
-        holding = (row for row in passed if evaluator.judge(self._made(row.recipe)).passed)
-        return next(holding, ranked[0])
+        given = (self.spec, self.truth, self.held_back, self.place)
+        halves = [Evaluator(*given, asked[half::2], tolerance=untasked(INT8)) for half in (0, 1)]  # one may be enough
+
+        def holds(row: Trial) -> bool:
+            made = self._made(row.recipe)
+            return all(half.judge(made).passed for half in halves)
+
+        return next(filter(holds, self._candidates(passed, order)), ranked[0])
+
+    def _candidates(self, passed: Sequence[Trial], order: list[str]) -> Iterator[Trial]:
+        """Those that passed; before the first whose ranges are cut, the best with more groups in float."""
+        uncut = [row for row in passed if _uncut(row)]
+        yield from uncut
+        if uncut:
+            tried = max(len(set(row.recipe.floats) & set(order)) for row in uncut)
+            more = (order[:count] for count in range(tried + 1, min(tried + FURTHER, len(order) - 1) + 1))
+            given = (self._judged(uncut[0].recipe.keeping(*self.floats, *floats)) for floats in more)
+            yield from (row for row in given if row.quality.passed)
+        yield from (row for row in passed if not _uncut(row))
 
     def _judged(self, recipe: QuantConfig) -> Trial:
         if recipe.key in self.tried.rows:

@@ -44,14 +44,18 @@ INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safeten
 RANDOM_ROWS = 4
 REAL_STEP = 37
 """Prime: shapes take real inputs from all over the set, photographs among them."""
-SAMPLED_SHAPE = 1  # times the pixels of one image of default size
+SAMPLED_SHAPE = 1
+"""Times the pixels of one image of default size: no larger shape is asked with FEW evaluation images, or fewer."""
 FEW = 8  # evaluation images: so many are asked in a slow place by default, and were by the results that models bring
 SAMPLED = {PHOTOGRAPHS: 2, CHANGED: 6, LEVELLED: 5, GRID: 100, RESIZED: 3, BETWEEN: 4}
 """Rows, or small shapes, of each kind that are asked with FEW evaluation images: the first ones, as ever."""
-SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 3, LEVELLED: 3, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
-"""With fewer, where a run takes seconds: rows spread over the kind (all brightnesses, each kind of change)."""
+SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 2, LEVELLED: 2, STRESS: 2, GRID: 2, RESIZED: 1, BETWEEN: 1}
+"""With fewer, where a run takes seconds: rows spread over the kind (all brightnesses, each kind of change), and shapes
+other than the usual one."""
 AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, GRID: 100, RESIZED: 100, BETWEEN: 100}
-"""With more: rows spread likewise, and all small shapes."""
+"""With more: rows spread likewise, and all shapes of AMPLE_SHAPE."""
+AMPLE_SHAPE = {GRID: math.inf, RESIZED: 2, BETWEEN: 2}
+"""Times the pixels of one image, with more: every shape of the grid is asked, since an artifact advertises it."""
 
 
 @dataclass(frozen=True)
@@ -180,19 +184,23 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
 
     Where the batch is fixed and other sizes are not the usual ones, the rows of a shape are asked one at a time: single
     rows are recorded at the usual sizes only. Where only so many evaluation images are asked for, as many of other
-    kinds as SAMPLED, SPARSELY or AMPLY says are asked for too, and no shapes of more than SAMPLED_SHAPE images.
+    kinds as SAMPLED, SPARSELY or AMPLY says are asked for too, and no shapes larger than SAMPLED_SHAPE or AMPLE_SHAPE
+    allows.
     """
     axes = made.axes
     found = tuple(asked for batch in batches if (asked := _applicable(batch, made)) is not None)
     if images is None:
         return found
-    largest = SAMPLED_SHAPE * math.prod(axis.default for axis in axes.values())
+    one_image = math.prod(axis.default for axis in axes.values())
     most = SAMPLED if images == FEW else SPARSELY if images < FEW else AMPLY
     few: dict[str, int] = {}
     sample = []
     for batch in found:
         kind = batch.name.partition("-")[0]
-        if batch.sizes and (math.prod(batch.sizes.values()) > largest or few.get(kind, 0) >= most[kind]):
+        largest = AMPLE_SHAPE.get(kind, 0) if images > FEW else SAMPLED_SHAPE
+        large = math.prod(batch.sizes.values()) > largest * one_image
+        usual = images < FEW and all(axes[name].default == size for name, size in batch.sizes.items())
+        if batch.sizes and (large or usual or few.get(kind, 0) >= most[kind]):
             continue
         few[kind] = few.get(kind, 0) + 1
         rows = images if kind == EVALUATION else most.get(kind, len(batch.names))

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from filelock import FileLock
@@ -34,7 +34,7 @@ ASYNCIFY = ("*asyncify*", "ort.webgpu.*")
 QUALITY_VARIABLE = "EDGEKIT_BROTLI_QUALITY"  # lower where the size is not the point, as in tests
 QUALITY = 11  # of brotli: 24 s for the larger runtime once, and 20 % smaller than quality 9
 MODEL_QUALITY = 9  # of larger models: weights hardly compress, and quality 11 takes ten times as long for 1 %
-SMALL_MODEL = 8 << 20  # bytes up to which a model gets the best quality: ten seconds
+SMALL_MODEL = 4 << 20  # bytes up to which a model gets the best quality: seven seconds
 WINDOW = 24
 WORTH = 0.97  # a compressed file must be smaller than this share
 KEPT = 1 << 16  # bytes from which compressed bytes are kept: below, compressing takes milliseconds
@@ -156,9 +156,21 @@ def compress(out: Path, progress: Callable[[float], None]) -> None:
             size = path.stat().st_size / 2**20
             raise ExportError(f"'{path.name}' has {size:.1f} MiB, and common static hosts refuse more than 25 per file")
     files = [p for p in files if p.stat().st_size >= SMALLEST and p.suffix in SERVED]
+    files.sort(key=lambda path: -path.stat().st_size)  # the longest first, so that no core waits for it at the end
+    sizes, done = {path: path.stat().st_size for path in files}, 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, _ in enumerate(pool.map(_compress, files), 1):
-            progress(done / len(files))
+        jobs = {pool.submit(_compress, path): path for path in files}
+        for job in as_completed(jobs):
+            job.result()
+            done += sizes[jobs[job]]
+            progress(done / sum(sizes.values()))
+
+
+def prepare() -> None:
+    """Build the page, and compress what every bundle takes of it, so that an export need not."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        copy(find(), Path(folder))
+        compress(Path(folder), lambda done: None)
 
 
 def _compress(path: Path) -> None:
@@ -201,3 +213,7 @@ def _kept(data: bytes, how: str, compress: Callable[[], bytes], expand: Callable
     except OSError:
         pass  # a home that cannot be written costs time only
     return made
+
+
+if __name__ == "__main__":
+    prepare()

@@ -1,4 +1,4 @@
-"""Weights stored in INT8: as near as a step, and only where they are weights."""
+"""Weights in INT8, as near as a step and only where they are weights; other tables in fp16, where that is near."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from edgekit.model.spec import Array
 from edgekit.onnxgraph import saturation, weight_only
 from edgekit.runtime.ort import OrtRuntime
 from tests.onnxgraph.graphs import answers, model, rounded, weights
@@ -60,7 +61,7 @@ def _shape(kind: str) -> tuple[int | str, ...]:
     return ("batch", 48, "high", "wide") if kind == "Conv" else ("rows", 80)
 
 
-def test_a_weight_that_is_read_otherwise_too_stays_in_float() -> None:
+def test_a_weight_that_is_read_otherwise_too_is_not_stored_in_int8() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["y"], name="layer"),
         helper.make_node("MatMul", ["w", "turned"], ["z"], name="first input"),
@@ -69,6 +70,37 @@ def test_a_weight_that_is_read_otherwise_too_stays_in_float() -> None:
     graph = model(nodes, {"x": [2, 64]}, {"y": [2, 80], "z": [64, 64]}, {n: rounded(*s) for n, s in shapes.items()})
     weight_only.quantize_weights(graph)
     assert {n for n, v in weights(graph).items() if v.dtype == np.int8} == {"turned_int8", "turned_zero"}
+    assert weights(graph)["w_fp16"].dtype == np.float16
+
+
+def test_a_table_in_fp16_is_cast_before_it_is_read() -> None:
+    table = rounded(64, 80, deviation=0.2) / np.float32(3)
+    graph = model([helper.make_node("Add", ["x", "t"], ["y"])], {"x": (64, 80)}, {"y": (64, 80)}, {"t": table})
+    x = rounded(64, 80, seed=1)
+    right = answers(graph, x=x)["y"]
+    weight_only.quantize_weights(graph)
+    assert {n: v.dtype.name for n, v in weights(graph).items()} == {"t_fp16": "float16"}
+    got = answers(graph, x=x)["y"]
+    assert 0 < np.abs(right - got).max() <= np.abs(table).max() / 1024
+    assert weight_only.stored(graph) == 0  # in INT8
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.linspace(0, 100, 5120, dtype=np.float32),  # such as angles: an error of 0.03 turns them
+        np.where(np.arange(5120) % 2, 0, -np.inf).astype(np.float32),  # such as a mask
+        np.full(5120, 1e5, np.float32),  # beyond what fp16 holds
+        np.linspace(0, 1e-6, 5120, dtype=np.float32),  # below what fp16 tells apart
+        np.linspace(0, 1, 1000, dtype=np.float32),  # too small to be worth a node
+    ],
+    ids=["angles", "mask", "beyond", "below", "small"],
+)
+def test_a_table_that_fp16_does_not_hold_stays_as_it_is(table: Array) -> None:
+    nodes = [helper.make_node("Add", ["x", "t"], ["y"])]
+    graph = model(nodes, {"x": table.shape}, {"y": table.shape}, {"t": table})
+    weight_only.quantize_weights(graph)
+    assert np.array_equal(weights(graph)["t"], table)
 
 
 def test_zero_points_are_written_for_exact_sums(tmp_path: Path) -> None:
@@ -82,8 +114,41 @@ def test_zero_points_are_written_for_exact_sums(tmp_path: Path) -> None:
     right = answers(graph, x=rounded(1, 16, 8, 8))["y"]
     weight_only.quantize_weights(graph)
     assert weight_only.stored(graph) == 2
-    assert {n: v.shape for n, v in weights(graph).items() if n.endswith("_zero")} == {"w_zero": (48,), "u_zero": (24,)}
+    assert {n: v.shape for n, v in weights(graph).items() if n.endswith("_zero")} == {"w_zero": (48,), "u_zero": (48,)}
     path = tmp_path / "stored.onnx"
     path.write_bytes(graph.SerializeToString())
     got = OrtRuntime(path, saturation.EXACT).run({"x": rounded(1, 16, 8, 8)})["y"]
     assert 0 < np.abs(right - got).max() < 0.05 * np.abs(right).max()
+
+
+def test_inputs_have_the_scales_where_their_weights_differ_most() -> None:
+    """One input is a thousand times the others: a scale for each output would round these to nothing."""
+    values = rounded(64, 80, deviation=0.05)
+    values[0] *= 1000
+    before = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (2, 64)}, {"y": (2, 80)}, {"w": values})
+    after = onnx.ModelProto()
+    after.CopyFrom(before)
+    weight_only.quantize_weights(after)
+    assert weights(after)["w_scale"].shape == (64,)
+    x = rounded(2, 64, seed=1)
+    x[:, 0] = 0
+    right, got = (answers(graph, x=x)["y"] for graph in (before, after))
+    assert 0 < np.abs(right - got).max() < 0.02 * np.abs(right).max()
+
+
+def test_a_grouped_transposed_convolution_is_stored_too() -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], group=2, strides=[2, 2])
+    graph = model([node], {"x": (1, 48, 4, 4)}, {"y": (1, 64, 8, 8)}, {"w": rounded(48, 32, 2, 2)})
+    x = rounded(1, 48, 4, 4, seed=1)
+    right = answers(graph, x=x)["y"]
+    weight_only.quantize_weights(graph)
+    assert weight_only.stored(graph) == 1
+    assert 0 < np.abs(right - answers(graph, x=x)["y"]).max() < 0.05 * np.abs(right).max()
+
+
+def test_what_no_node_of_the_graph_itself_reads_stays_as_it_is() -> None:
+    """Such as a table that only a branch reads: nothing says that it is a weight there."""
+    tables = {"w": rounded(64, 80), "elsewhere": rounded(64, 80)}
+    graph = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (2, 64)}, {"y": (2, 80)}, tables)
+    weight_only.quantize_weights(graph)
+    assert np.array_equal(weights(graph)["elsewhere"], tables["elsewhere"])

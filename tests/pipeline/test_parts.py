@@ -9,7 +9,7 @@ import pytest
 from edgekit import registry
 from edgekit.errors import UsageError
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.parts import parts_of
+from edgekit.pipeline.parts import parts_of, reserves_of
 from edgekit.pipeline.plan import planned
 
 FP16, STATIC, DYNAMIC = "onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic"
@@ -33,6 +33,23 @@ def test_what_a_bundle_brings(selected: tuple[str, ...], options: dict[str, obje
     found = parts_of(selected, targets, {"web": options})
     assert found == dict.fromkeys(found, "web")
     assert set(found) == brought
+
+
+@pytest.mark.parametrize(
+    ("selected", "options", "reserves"),
+    [
+        (("web",), {}, {DYNAMIC: STATIC}),
+        (("web",), {"int8": "dynamic"}, {}),
+        (("web", DYNAMIC), {}, {}),
+        (("web", STATIC), {}, {}),
+    ],
+)
+def test_dynamic_int8_waits_until_static_is_wrong(
+    selected: tuple[str, ...], options: dict[str, object], reserves: dict[str, str]
+) -> None:
+    targets, _ = registry.loadable()
+    brought = parts_of(selected, targets, {"web": options})
+    assert reserves_of(brought, targets, {"web": options}) == reserves
 
 
 def test_parts_come_before_their_bundle_and_take_options() -> None:

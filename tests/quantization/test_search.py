@@ -170,3 +170,20 @@ def test_a_recipe_must_hold_between_the_sizes_of_the_grid(tmp_path: Path) -> Non
 
     assert "fragile" not in chosen(("batch",))
     assert "fragile" in chosen(("batch", "rows"))
+
+
+def test_more_groups_go_back_to_float_before_ranges_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, the most sensitive first, and only recipes that pass; never all groups."""
+    order = ["a", "b", "c", "d"]
+    uncut = Trial(QuantConfig(floats=("kept", "a")), Quality(True, 40.0, {}), 10, 0.0)
+    cut = Trial(QuantConfig(method="entropy", floats=("kept",)), Quality(True, 40.0, {}), 10, 0.0)
+
+    def judged(self: search._Search, recipe: QuantConfig) -> Trial:
+        return Trial(recipe, Quality("c" in recipe.floats, 40.0, {}), 10, 0.0)
+
+    monkeypatch.setattr(search._Search, "_judged", judged)
+    one = object.__new__(search._Search)
+    one.floats = ("kept",)
+    found = [(row.recipe.method, row.recipe.floats) for row in one._candidates([uncut, cut], order)]
+    assert found == [("minmax", ("kept", "a")), ("minmax", ("a", "b", "c", "kept")), ("entropy", ("kept",))]
+    assert [row.recipe.method for row in one._candidates([cut], order)] == ["entropy"]

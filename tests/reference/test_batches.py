@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from edgekit.judge.sketch import SUFFIX
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import (
+    AMPLE_SHAPE,
     AMPLY,
     BETWEEN,
     CHANGED,
@@ -223,6 +225,19 @@ def test_a_sample_is_spread_over_each_kind(images: int, most_of: dict[str, int])
     assert sparse[EVALUATION].names == whole[EVALUATION].names[:images]
     usual = {b.name: b.names for b in applicable_batches(tuple(whole.values()), made(), images=FEW)}
     assert all(whole[name].names[: len(names)] == names for name, names in usual.items())
+
+
+def test_an_ample_sample_has_every_shape_of_the_grid() -> None:
+    """An artifact advertises them; real inputs are asked at those of a few images' size."""
+    whole = batches_for(spec(), evaluation())
+    found = applicable_batches(whole, made(), images=9)
+    kinds = {kind: {b.name for b in whole if b.name.startswith(f"{kind}-")} for kind in (GRID, RESIZED)}
+    assert kinds[GRID] <= {b.name for b in found}
+    one_image = math.prod(axis.default for axis in made().axes.values())
+    images = {b.name: math.prod(b.sizes.values()) / one_image for b in whole if b.name in kinds[RESIZED]}
+    small = {name for name, size in images.items() if size <= AMPLE_SHAPE[RESIZED]}
+    assert {b.name for b in found} & kinds[RESIZED] == small
+    assert small < kinds[RESIZED] or not images
 
 
 def test_a_sample_takes_the_first_images_and_no_large_shape() -> None:
