@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,6 +177,7 @@ def executorch_needed() -> None:
     pytest.importorskip("executorch", reason="no ExecuTorch: pip install 'edgekit[executorch]'")
 
 
+@pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:executorch.*", "ignore::DeprecationWarning:torchao.*")
 def test_executorch_answers_like_the_module_for_every_batch(tmp_path: Path) -> None:
     executorch_needed()
