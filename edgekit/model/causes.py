@@ -23,6 +23,7 @@ _OPERATOR = (
     re.compile(r"Unsupported fx node \S+, kind ([\w.:]+)"),
     re.compile(r"contains unsupported ATen ops: ([\w:]+\.\w+)"),
 )
+_EDGE = re.compile(r"^<EdgeOpOverload: ([\w.]+)>.*", re.DOTALL)  # as ExecuTorch prints its operators
 _NODE = re.compile(r"Error when translating node %(\w+)")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -48,7 +49,7 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     if used := next((_line(n) for n in exported.graph.nodes if n.name == node), ""):
         return f"{_first(errors[-1], texts[-1])}, at {used}"
     if met := _met(errors[-1]):
-        name = str(met.target).removesuffix(".default")
+        name = _EDGE.sub(r"\1", str(met.target)).removesuffix(".default")
         used = _line(met) or _used(exported, name)
         said = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
         return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
