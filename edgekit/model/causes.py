@@ -6,7 +6,9 @@ operator in words of its own. The captured program knows which line of the user'
 
 from __future__ import annotations
 
+import operator
 import re
+import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,9 @@ _OPERATOR = (
     re.compile(r"Missing out variants: \{'?([\w.:]+)"),
     re.compile(r"PyTorch convert function for op '(\w+)' not implemented"),
     re.compile(r"Unsupported fx node \S+, kind ([\w.:]+)"),
+    re.compile(r"contains unsupported ATen ops: ([\w:]+\.\w+)"),
 )
+_EDGE = re.compile(r"^<EdgeOpOverload: ([\w.]+)>.*", re.DOTALL)  # as ExecuTorch prints its operators
 _NODE = re.compile(r"Error when translating node %(\w+)")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)')
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,12 +42,18 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     """
     errors = list(_chain(error))
     texts = [plain(str(one)) for one in errors]
-    if operator := next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), ""):
-        used = _used(exported, operator)
-        return f"it has no operator '{operator}'{f', used at {used}' if used else ''}; {WAY_OUT}"
+    if lacks := next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), ""):
+        used = _used(exported, lacks)
+        return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}; {WAY_OUT}"
     node = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
-    used = next((_line(n) for n in exported.graph.nodes if n.name == node), "")
-    return f"{_first(errors[-1], texts[-1])}{f', at {used}' if used else ''}"
+    if used := next((_line(n) for n in exported.graph.nodes if n.name == node), ""):
+        return f"{_first(errors[-1], texts[-1])}, at {used}"
+    if met := _met(errors[-1]):
+        name = _EDGE.sub(r"\1", str(met.target)).removesuffix(".default")
+        used = _line(met) or _used(exported, name)
+        said = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
+        return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
+    return _first(errors[-1], texts[-1])
 
 
 def plain(text: str) -> str:
@@ -57,14 +67,25 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
+def _met(error: BaseException) -> torch.fx.Node | None:
+    """The operator that a converter's innermost function was at: its local variables hold it."""
+    import torch
+
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        held = [one for one in frame.f_locals.values() if isinstance(one, torch.fx.Node) and one.op == "call_function"]
+        found = next((one for one in held if one.target is not operator.getitem), found)
+    return found
+
+
 def _first(error: BaseException, text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
-def _used(exported: torch.export.ExportedProgram, operator: str) -> str:
+def _used(exported: torch.export.ExportedProgram, named_so: str) -> str:
     """The user's line of the first node with an operator, or with the one that was taken apart into it."""
-    bare = re.split(r"[.:]+", operator)[-1].strip("_")
+    bare = re.split(r"[.:]+", named_so)[-1].strip("_")
     named = [(str(n.target).removesuffix(".default").split(".")[-1].strip("_"), n) for n in exported.graph.nodes]
     exact = [n for name, n in named if name == bare]
     wider = [n for name, n in named if len(bare) > 3 and bare in name]

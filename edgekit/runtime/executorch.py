@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -12,13 +13,19 @@ import numpy as np
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
-from edgekit.runtime import input_shapes
+from edgekit.runtime import input_shapes, logs
 from edgekit.runtime.threads import threads
 
 METHOD = "forward"
 IDENTIFIER = slice(4, 8)
 """Where a flatbuffer has its file identifier; ExecuTorch's begins with "ET"
 (https://github.com/pytorch/executorch/blob/main/schema/program.fbs)."""
+
+
+WAY_OUT = "write that part of the model with other operators, export with dynamic=none, or export to torchscript"
+_LINE = re.compile(r"^\[\w+\.cpp:\d+\] (.+)$", re.MULTILINE)
+_CHECK = re.compile(r"^Check failed \(.*?\): (?=\S)")  # C++ code, before what it means
+_OPERATOR = re.compile(r"in operator (\w+::\w+)")
 
 
 class _Method(Protocol):
@@ -62,13 +69,30 @@ class ExecutorchRuntime:
         try:
             values = self._method.execute(arguments)
         except RuntimeError as error:
-            raise ArtifactError(f"ExecuTorch failed: {str(error).strip().splitlines()[0]}") from error
+            said = logs.caught(lambda: self._method.execute(arguments))
+            raise ArtifactError(f"ExecuTorch failed{_reason(said, error)}") from error
         named = zip(self._manifest.outputs, values, strict=True)  # type: ignore[call-overload]  # a list of tensors
         return {output.name: value.numpy().copy() for output, value in named}
 
     def close(self) -> None:
         """Free the program and its memory."""
         del self._method
+
+
+def _reason(said: str, error: Exception) -> str:
+    """The operator and the first of the runtime's own lines, which its error leaves out; with the way out.
+
+    Args:
+        said: What the runtime wrote to standard error: `[file.cpp:line] text`, one fact a line.
+        error: What it raised.
+    """
+    lines = _LINE.findall(said)
+    operator = next((m[1] for line in lines if (m := _OPERATOR.search(line))), "")
+    delegated = any("CALL_DELEGATE" in line for line in lines)
+    where = f" in the operator '{operator}'" if operator else " in XNNPACK" if delegated else ""
+    first = (lines[0] if lines else str(error).strip().splitlines()[0]).rstrip(" .:")
+    first = _CHECK.sub("", first)
+    return f"{where}: {first}; {WAY_OUT}"
 
 
 def _load(path: Path) -> _Method:

@@ -1,12 +1,14 @@
-"""Using coremltools without its talk."""
+"""What libraries say to nobody: coremltools' talk left out, a C++ library's own lines caught."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import logging
+import os
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
@@ -27,3 +29,23 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+def caught(function: Callable[[], object]) -> str:
+    """What is written to the process's standard error, by C++ too, while a function runs; what it raises is dropped.
+
+    Args:
+        function: What is to fail once more. Other threads' lines are caught with its own.
+    """
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        before = os.dup(2)
+        try:
+            os.dup2(said.fileno(), 2)
+            with contextlib.suppress(Exception), contextlib.redirect_stderr(said):
+                function()
+            said.flush()
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+        said.seek(0)
+        return said.read()

@@ -36,6 +36,7 @@ SHAPES = Option(
     choices=("dynamic", "static", "enumerated"),
     help="open batch and size; or for the Neural Engine fixed ones: the example's, or a function for each grid size",
 )
+CEIL = 4  # the argument of `aten.avg_pool2d` that says how sizes are rounded
 NAME_DIGITS = 16  # of the sha256 of a constant that are its name
 
 
@@ -112,10 +113,44 @@ def taken_apart(spec: ModelSpec, exported: torch.export.ExportedProgram) -> torc
         from coreai_torch import get_decomp_table
 
         try:
-            made: torch.export.ExportedProgram = exported.run_decompositions(get_decomp_table())
+            made: torch.export.ExportedProgram = exported.run_decompositions({**get_decomp_table(), **_more()})
         except Exception as error:
             raise ExportError(f"PyTorch cannot decompose '{spec.name}': {causes.why(error, exported)}") from error
+    _write_out_pools(made.graph)
+    made.graph_module.recompile()
     return made
+
+
+def _more() -> dict[Any, Any]:
+    """Decompositions beside coreai-torch's: PyTorch's own of a pool over rows ends in `as_strided`, which it lacks."""
+    import torch
+
+    def pooled(x: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
+        if list(output_size) == [1]:
+            return x.mean(-1, keepdim=True)
+        return torch.nn.functional.adaptive_avg_pool2d(x.unsqueeze(-2), (1, output_size[0])).squeeze(-2)
+
+    return {torch.ops.aten.adaptive_avg_pool1d.default: pooled}
+
+
+def _write_out_pools(graph: torch.fx.Graph) -> None:
+    """Mean pools that round sizes up: a mean where one window holds the picture, which coreai-torch makes empty.
+
+    Of others it reads whether padding counts, which PyTorch leaves out where it does.
+    """
+    import torch
+
+    aten = torch.ops.aten
+    for node in graph.nodes:
+        if node.target is not aten.avg_pool2d.default or len(node.args) <= CEIL:
+            continue
+        given, kernel, _, padding = node.args[:CEIL]
+        sizes = given.meta["val"].shape[2:]
+        one = all(isinstance(size, int) and size <= side for size, side in zip(sizes, kernel, strict=True))
+        if one and node.args[CEIL] and not any(padding) and node.args[CEIL + 2 :] in ((), (None,)):
+            node.target, node.args = aten.mean.dim, (given, [2, 3], True)
+        elif len(node.args) == CEIL + 1:
+            node.args = (*node.args, True)
 
 
 def halved(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

@@ -40,10 +40,15 @@ def drop_detach(module: torch.fx.GraphModule) -> None:
 
 
 def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Core ML's and XNNPACK's own take a slope for each channel of pictures only."""
+    """Core ML's own takes a slope for each channel of pictures only."""
+    slopes = weight.reshape([-1 if axis == 1 else 1 for axis in range(x.dim())]) if weight.numel() > 1 else weight
+    return sloped(x, slopes)
+
+
+def sloped(x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
+    """PReLU whose slopes have as many axes as what it reads, or are one."""
     import torch
 
-    slopes = weight.reshape([-1 if axis == 1 else 1 for axis in range(x.dim())]) if weight.numel() > 1 else weight
     return torch.relu(x) - slopes * torch.relu(-x)
 
 

@@ -2,15 +2,13 @@
 
 The pipeline's program is dynamic in all axes and proved; it is captured again from its own graph with the axes that
 the artifact keeps, since symbols for height and width triple the time of lowering and plan memory for the largest
-image. Attention is written out before that: PyTorch's own decomposition guards against rows that a mask empties, six
-operators per block that XNNPACK lacks and that no graph without a mask needs.
+image. What ExecuTorch gets wrong is written otherwise before that (`_executorch_graph`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from edgekit.model.graph import Program, to_tensors
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
-from edgekit_targets._decompositions import drop_detach, prelu
+from edgekit_targets import _executorch_graph
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +33,6 @@ DYNAMIC = Option(
     choices=("batch", "all", "none"),
 )
 _KEPT = {"batch": ("batch",), "none": ()}  # "all" keeps every one
-PICTURE = 4  # dimensions
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 
 
@@ -73,19 +70,12 @@ def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
 
 
 def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
-    """The program with some axes dynamic within their bounds, the others at their defaults, attention written out.
+    """The program in operators that ExecuTorch gets right, some axes dynamic in their bounds, others at their defaults.
 
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
-    import torch
-
-    module = whole.exported.module()
-    if not isinstance(module, torch.fx.GraphModule):
-        raise ExportError(f"the program of '{spec.name}' holds no graph: run `edgekit export` again")
-    drop_detach(module)
-    _write_out_attention(module)
-    _write_out_prelu(module)
+    module = _executorch_graph.mended(spec.name, whole.exported)
     return captured(spec, module, axes)
 
 
@@ -119,6 +109,7 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
         from executorch.devtools.backend_debug import get_delegation_info
         from executorch.exir import to_edge_transform_and_lower
 
+        _executorch_graph.name_parts(exported)
         try:
             edge = to_edge_transform_and_lower(exported, partitioner=partitioners)
             info = get_delegation_info(edge.exported_program().graph_module)
@@ -159,38 +150,6 @@ def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], 
 
     made = {name: dim(name) for name in axes}
     return tuple({d: made[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in made} for i in spec.inputs)
-
-
-def _write_out_attention(module: torch.fx.GraphModule) -> None:
-    import torch
-
-    attention = torch.ops.aten.scaled_dot_product_attention.default
-    for node in module.graph.nodes:
-        if node.target is attention and len(node.args) == 3 and set(node.kwargs) <= {"scale"}:
-            query, key, value = (a.meta["val"].shape for a in node.args)
-            if query[:-2] == key[:-2] == value[:-2]:
-                node.target = _attention
-    module.recompile()
-
-
-def _write_out_prelu(module: torch.fx.GraphModule) -> None:
-    """Of what is no picture: XNNPACK takes it and then cannot lay it out."""
-    import torch
-
-    for node in module.graph.nodes:
-        if node.target is torch.ops.aten.prelu.default and node.args[0].meta["val"].dim() != PICTURE:
-            node.target = prelu
-    module.recompile()
-
-
-def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None = None) -> torch.Tensor:
-    """`softmax(q k^T / sqrt(d)) v` over [..., N, d], as three operators that XNNPACK has."""
-    import torch
-
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    q, k, v = (t.reshape(-1, t.shape[-2], t.shape[-1]) for t in (query, key, value))
-    weights = torch.softmax(torch.bmm(q * scale, k.transpose(1, 2)), -1)
-    return torch.bmm(weights, v).reshape(query.shape[:-1] + value.shape[-1:])
 
 
 def _plain(name: str) -> str:

@@ -26,6 +26,7 @@ def exported() -> torch.export.ExportedProgram:
         "Missing out variants: {'aten::_linalg_svd'}",
         "PyTorch convert function for op '_linalg_svd' not implemented.",
         "Unsupported fx node _linalg_svd, kind _linalg_svd",
+        "The exported program contains unsupported ATen ops: aten._linalg_svd.default. Use register_torch_lowering()",
     ],
 )
 def test_the_operator_and_its_line_are_named(text: str, exported: torch.export.ExportedProgram) -> None:
@@ -47,3 +48,23 @@ def test_another_failure_is_its_deepest_cause_without_colours(exported: torch.ex
 def test_an_operator_that_is_nowhere_in_the_program_is_named_alone(exported: torch.export.ExportedProgram) -> None:
     said = causes.why(RuntimeError("Unsupported fx node a, kind grid_sampler"), exported)
     assert said == f"it has no operator 'grid_sampler'; {causes.WAY_OUT}"
+
+
+def test_a_converter_that_fails_without_a_word_is_asked_which_operator_it_was_at(
+    exported: torch.export.ExportedProgram,
+) -> None:
+    def convert(node: torch.fx.Node) -> object:
+        return node.args[7]
+
+    def walk() -> None:
+        for one in exported.graph.nodes:
+            if one.op == "call_function":
+                convert(one)
+
+    with pytest.raises(IndexError) as met:
+        walk()
+    said = causes.why(met.value, exported)
+    line = rf"{re.escape(modules.__file__)}:\d+ \(.*\)"
+    wanted = rf"it fails at the operator 'aten.linear', used at {line} \(IndexError: tuple index out of range\); "
+    assert re.match(wanted, said), said
+    assert said.endswith(causes.WAY_OUT)

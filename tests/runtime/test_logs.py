@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 
 import pytest
 
-from edgekit.runtime.logs import quiet
+from edgekit.runtime.logs import caught, quiet
 
 
 def test_warnings_and_progress_are_not_heard(
@@ -49,3 +50,13 @@ def test_all_is_as_before_even_after_an_error(caplog: pytest.LogCaptureFixture) 
     assert (logging.root.manager.disable, sys.stderr) == before
     logging.getLogger("edgekit").warning("heard again")
     assert [record.message for record in caplog.records] == ["heard again"]
+
+
+def test_what_is_written_below_python_is_caught_and_then_no_more(capfd: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        os.write(2, b"[method.cpp:3] the sizes differ\n")
+        raise RuntimeError("error 0x12")
+
+    assert caught(fails) == "[method.cpp:3] the sizes differ\n"
+    os.write(2, b"heard\n")
+    assert capfd.readouterr().err == "heard\n"

@@ -3,6 +3,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import edgekit
@@ -13,7 +14,7 @@ from edgekit.errors import UsageError
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import fixed_sizes, size_text
-from edgekit.model.spec import Axis, ModelSpec
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.model.weights import weights_digest
 from edgekit.pipeline.context import PROGRAM
 from edgekit.pipeline.outcome import Build
@@ -23,7 +24,7 @@ from edgekit.testing import TargetContract, small_model
 from edgekit.testing.models import SMALL
 from edgekit_targets import _coreai
 from edgekit_targets.coreai import ENTRY, TARGET
-from tests.targets import tampering
+from tests.targets import phone_models, tampering
 
 
 class TestCoreai(TargetContract):
@@ -164,3 +165,32 @@ def test_fp16_is_judged_by_its_own_limits(tmp_path: Path) -> None:
     assert [verdict.status for verdict in made.verdicts] == ["rejected", "not verified here"]
     assert "'relevance'" in made.verdicts[0].reason
     assert "must be at most 0.01 " in made.verdicts[0].reason
+
+
+def test_pools_that_coreai_torch_gets_wrong_are_means(tmp_path: Path) -> None:
+    """One window larger than the picture, whose size is rounded up; and one over rows."""
+    import torch
+    from torch import nn
+
+    pools = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AvgPool2d(9, ceil_mode=True)), nn.AdaptiveAvgPool1d(1)
+
+    class Pools(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(pools)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers[0](x).flatten(1) + self.layers[1](x.flatten(2)).sum(1)  # type: ignore[no-any-return]
+
+    spec = ModelSpec(
+        name="pools",
+        module=Pools().eval(),
+        inputs=(Input("x", ("batch", 3, 7, 7)),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 3)},
+    )
+    runtime = phone_models.opened(TARGET, phone_models.made(TARGET, "coreai", spec, tmp_path))
+    for batch in (1, 3):
+        inputs = spec.random(batch, {"batch": batch})
+        right = spec.module(torch.from_numpy(inputs["x"])).detach().numpy()
+        np.testing.assert_allclose(runtime.run(inputs)["y"], right, atol=1e-5)

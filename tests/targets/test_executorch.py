@@ -15,8 +15,7 @@ from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline import process
 from edgekit.target import Target
 from edgekit.testing import TargetContract
-from edgekit_targets import _executorch as shared
-from edgekit_targets import executorch, executorch_int8
+from edgekit_targets import _executorch_graph, executorch, executorch_int8
 from tests.targets import phone_models
 
 TARGETS = {"executorch": executorch.TARGET, "executorch-int8": executorch_int8.TARGET}
@@ -137,7 +136,7 @@ def test_attention_is_written_out_only_where_nothing_masks_it() -> None:
     x, mask = torch.rand(2, 3, 5, 4, generator=torch.Generator().manual_seed(0)), torch.ones(5, 5).tril().bool()
     graph = torch.export.export(Attends(), (x, mask), strict=False).module()
     assert isinstance(graph, torch.fx.GraphModule)
-    shared._write_out_attention(graph)
+    _executorch_graph.write_out_attention(graph)
     left = [n for n in graph.graph.nodes if n.target is torch.ops.aten.scaled_dot_product_attention.default]
     assert len(left) == 2
     torch.testing.assert_close(graph(x, mask), Attends()(x, mask))

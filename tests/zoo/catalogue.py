@@ -18,8 +18,8 @@ TARGETS = (
     "coreml",
     "coreml-int8",
 )
-WEB = ("vit", "resnet", "unet")
-"""Models that are also made for browsers: their bundle takes minutes."""
+WEB = ("vit", "resnet", "bert", "lstm", "unet")
+"""Models of five kinds that are also made for browsers and asked in Chromium: a bundle takes minutes."""
 VISION = (
     "vit",
     "swin",

@@ -11,6 +11,8 @@ from tests.zoo.cell import FALSE, LATE, REFUSED, REJECTED, TRACEBACK, VERIFIED, 
 
 COMMAND = "python -m tests.zoo --out docs/zoo.md"
 WORD_ORDER = (VERIFIED, REJECTED, REFUSED, LATE, TRACEBACK, FALSE)
+NOT_ASKED = "not asked"
+"""A target to which the catalogue does not export a model."""
 SHORT = {VERIFIED: "yes", REJECTED: "rejected", REFUSED: "refused"}
 GROUPS = {
     "Pictures and clips, transformers": VISION,
@@ -77,7 +79,7 @@ def read(page: str) -> list[Cell]:
 
 def _word(one: Cell | None, asked: bool) -> str:
     if one is None:
-        return "?" if asked else ""
+        return "?" if asked else NOT_ASKED
     return SHORT.get(one.word, f"**{one.word}**")
 
 
@@ -91,6 +93,7 @@ Public architectures, small, with seeded weights, and networks with the trained 
 the targets. A cell is **yes** where the artifact was verified, **rejected** where a limit was exceeded, **refused**
 where edgekit says in a sentence what cannot be exported. Core ML is verified in edgekit's interpreter, since nothing
 else runs it on Linux. A cell with **?** was not asked yet; models of which nothing was asked are left out.
+Bundles for browsers (`web`) are asked in Chromium, of a model of each of five kinds; the others are not asked there.
 A cell stays as it was found until it is asked again.
 
 Every verified artifact was then asked 12 other inputs by a script that shares no code with edgekit's judge
@@ -99,6 +102,11 @@ ML. One that differs there from its module would be a **false verdict**. Layers 
 are fitted to tell the kinds apart: with random weights alone the likeliest class is left to rounding. Where there are
 batch norms, their biases are 1.5 and kernels are orthogonal: else random layers multiply rounding by 1.2 each, 52 of
 them by 1900, which no precision survives and no trained network does (`tests/zoo/samples.py`).
+
+A cell that is **too long** took more than 400 s on a machine with two cores that ran other work too. ExecuTorch has no
+recurrent operator: a layer is written out step by step, three layers of 40 steps each in the voice encoder, and each
+pass of its lowering goes through the whole graph. EfficientNet's last mean pool is larger than its picture and rounds
+sizes up: OpenVINO refuses it (`AveragePool-20`).
 
 {total}.
 
