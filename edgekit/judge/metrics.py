@@ -33,7 +33,7 @@ from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.metric import metric_info
 from edgekit.errors import ModelError
 from edgekit.judge.cosine import cosine, map_cosine
-from edgekit.judge.deviation import peak_of, relative_errors
+from edgekit.judge.deviation import peak_of
 from edgekit.judge.faults import BASES, Answers, faults_of
 from edgekit.judge.ranking import MASS_FLOOR, MASSED, ranking_measures
 from edgekit.judge.roles import decisions
@@ -267,7 +267,7 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
             table[i] = peak, 0.0, 0.0, 0, -1
     patch = table[:, 4]
     yield "max abs", table[:, 0], patch
-    yield "relative", relative_errors(r, c) if chosen is None else table[:, 0] / peak, patch
+    yield "relative", table[:, 0] / peak, patch
     yield "cosine", table[:, 1], patch
     yield "row cosine", table[:, 2], patch
     if chosen is not None:

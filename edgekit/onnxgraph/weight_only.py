@@ -38,7 +38,7 @@ def quantize_weights(graph: onnx.ModelProto) -> None:
 
     Changes the graph.
     """
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, numpy_helper
 
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
     users: dict[str, list[onnx.NodeProto]] = {}
@@ -50,35 +50,36 @@ def quantize_weights(graph: onnx.ModelProto) -> None:
         values = numpy_helper.to_array(weight)
         if values.size < LEAST or name not in users:  # or read in a branch or a loop only
             continue
-        if not all(_is_weight(node, name) for node in users[name]):
-            if _fits_fp16(values):
-                graph.graph.initializer.remove(weight)
-                graph.graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), f"{name}_fp16"))
-                added.append(
-                    helper.make_node("Cast", [f"{name}_fp16"], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)
-                )
+        if all(_is_weight(node, name) for node in users[name]):
+            held, node = _in_int8(name, values)
+        elif _fits_fp16(values):
+            held, node = _in_fp16(name, values)
+        else:
             continue
-        rounded, scale, axis = _rounded(values)
         graph.graph.initializer.remove(weight)
-        graph.graph.initializer.extend(
-            (
-                numpy_helper.from_array(rounded, f"{name}_int8"),
-                numpy_helper.from_array(scale.ravel(), f"{name}_scale"),
-                numpy_helper.from_array(np.zeros(scale.size, np.int8), f"{name}_zero"),
-            )
-        )
-        added.append(
-            helper.make_node(
-                "DequantizeLinear",
-                [f"{name}_int8", f"{name}_scale", f"{name}_zero"],
-                [name],
-                name=f"{name}{STORED}",
-                axis=axis,
-            )
-        )
+        graph.graph.initializer.extend(numpy_helper.from_array(array, held_name) for held_name, array in held.items())
+        added.append(node)
     nodes = list(graph.graph.node)
     del graph.graph.node[:]
     graph.graph.node.extend([*added, *nodes])
+
+
+def _in_int8(name: str, values: Array) -> tuple[dict[str, Array], onnx.NodeProto]:
+    """What a weight is stored as, by name, and the node that makes it a float one."""
+    from onnx import helper
+
+    rounded, scale, axis = _rounded(values)
+    zero = np.zeros(scale.size, np.int8)
+    held = {f"{name}_int8": rounded, f"{name}_scale": scale.ravel(), f"{name}_zero": zero}
+    return held, helper.make_node("DequantizeLinear", [*held], [name], name=f"{name}{STORED}", axis=axis)
+
+
+def _in_fp16(name: str, values: Array) -> tuple[dict[str, Array], onnx.NodeProto]:
+    """The same of a table in fp16."""
+    from onnx import TensorProto, helper
+
+    held = {f"{name}_fp16": values.astype(np.float16)}
+    return held, helper.make_node("Cast", [*held], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)
 
 
 def _rounded(values: Array) -> tuple[Array, Array, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from edgekit import registry
 from edgekit.target import Target
@@ -21,12 +21,10 @@ def parts_of(
     """
     chosen = tuple(selected)
     found: dict[str, str] = {}
-    for bundle in chosen:
-        given = registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))
-        for group in targets[bundle].parts(given):
-            there = [name for name in group if name in targets and not registry.missing(targets[name])]
-            if not set(group) & set(chosen):
-                found |= {name: found.get(name, bundle) for name in there}
+    for bundle, group in _groups(chosen, targets, options):
+        there = [name for name in group if name in targets and not registry.missing(targets[name])]
+        if not set(group) & set(chosen):
+            found |= {name: found.get(name, bundle) for name in there}
     return found
 
 
@@ -35,8 +33,16 @@ def reserves_of(
 ) -> dict[str, str]:
     """Parts that are made only where another one is wrong, each with that one: a later one of a group."""
     found: dict[str, str] = {}
-    for bundle in dict.fromkeys(brought.values()):
-        for group in targets[bundle].parts(registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))):
-            there = [name for name in group if name in brought]
-            found |= dict(zip(there[1:], there, strict=False))
+    for _, group in _groups(dict.fromkeys(brought.values()), targets, options):
+        there = [name for name in group if name in brought]
+        found |= dict(zip(there[1:], there, strict=False))
     return found
+
+
+def _groups(
+    bundles: Iterable[str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each bundle with each group of parts that can stand in for each other."""
+    for bundle in bundles:
+        given = registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))
+        yield from ((bundle, group) for group in targets[bundle].parts(given))

@@ -106,7 +106,8 @@ def export(
 
         listener.started(tuple(t for t in order if t not in reserves), read_durations(root / CACHE))
         for target in order:
-            if target not in reserves or outcomes[reserves[target]].bad:
+            first = outcomes.get(reserves.get(target, ""))  # none of a reserve whose own first was not needed
+            if target not in reserves or (first is not None and first.bad):
                 make(target)
         elsewhere.adopted(context, outcomes, spec.results)
         outcomes = budgets.held(elsewhere.asked(context, outcomes, further, None), targets, allowed)

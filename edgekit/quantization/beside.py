@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from edgekit.model.input_rows import stacked
+from edgekit.model.input_rows import BATCH, stacked
 from edgekit.model.shapes import grid
 from edgekit.model.spec import ModelSpec
 from edgekit.quantization.calibration import Samples
 from edgekit.reference.batches import REAL_STEP, RESIZED, Batch, stress_batch
-from edgekit.reference.variations import BATCH, CONDITIONED, batch_of, changed_rows, fits, photograph_rows
+from edgekit.reference.variations import CONDITIONED, batch_of, changed_rows, fits, photograph_rows
 
 AT_A_SHAPE = 4
 """Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""

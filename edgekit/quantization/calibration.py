@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
-from edgekit.model.input_rows import BATCH, Shape, unusual_shapes
+from edgekit.model.input_rows import BATCH, Shape, runs_of, unusual_shapes
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import fitted, in_size, photographs
 
@@ -77,8 +77,8 @@ class Samples:
 
     def _rows(self, start: int, stop: int) -> dict[str, Array]:
         """Inputs of some samples; an input whose first size is fixed (a state) has that many rows a sample."""
-        steps = {name: len(array) // max(len(self.names), 1) for name, array in self.inputs.items()}
-        return {n: np.ascontiguousarray(a[start * steps[n] : stop * steps[n]]) for n, a in self.inputs.items()}
+        runs = len(self.names)
+        return {n: runs_of(array, range(start, min(stop, runs)), runs) for n, array in self.inputs.items()}
 
 
 def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, least: int = LEAST) -> Samples:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ExportError
+from edgekit.model.input_rows import FIRST
 from edgekit.model.spec import Array
 from edgekit.onnxgraph.quant_config import Method, ObservedRange
 from edgekit.quantization.calibration import Samples
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 BATCH = 4
 """Samples a run: more only take memory."""
-AXIS = "batch"
-"""Name of the axis of samples in a graph."""
 BINS, LEVELS, PERCENTILE = 2048, 128, 99.999
 """Bins of a histogram, quantization levels of the entropy method and the percentile: ONNX Runtime's defaults, but for
 the bins, of which entropy takes as many as it has levels."""
@@ -104,8 +103,8 @@ def answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence
 
 def samples_a_run(graph: onnx.ModelProto) -> int:
     """Samples that a graph takes at once: one where the first axis of an input is not a free batch."""
-    first = [[dim.dim_param for dim in i.type.tensor_type.shape.dim[:1]] for i in graph.graph.input]
-    return BATCH if all(dims == [AXIS] for dims in first) else 1
+    first = [tuple(dim.dim_param for dim in i.type.tensor_type.shape.dim[:1]) for i in graph.graph.input]
+    return BATCH if all(dims == FIRST for dims in first) else 1
 
 
 def refuse_not_finite(name: str, array: Array) -> None:

@@ -23,11 +23,10 @@ import numpy as np
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.judge.sketch import SUFFIX
-from edgekit.model.input_rows import FIRST, Shape, rows_in, run_of, runs_of, stacked, unusual_shapes, usual_sizes
+from edgekit.model.input_rows import BATCH, FIRST, Shape, rows_in, run_of, runs_of, stacked, unusual_shapes, usual_sizes
 from edgekit.model.shapes import between, grid
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.variations import (
-    BATCH,
     Row,
     batch_of,
     changed_rows,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from edgekit.model.input_rows import one_run, run_of
+from edgekit.model.input_rows import BATCH, one_run, run_of
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import fitted, photographs, resized
 
@@ -19,7 +19,6 @@ STRENGTHS = (0.05, 0.25)
 """Of what a darkened, brightened or flattened input keeps of its own contrast."""
 LEVELS = tuple(round(0.02 + 0.04 * step, 2) for step in range(25))
 """Mean brightnesses that are asked, as shares of an input's range: every band as wide as the step has one in it."""
-BATCH = "batch"
 Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]
 

@@ -41,8 +41,13 @@ def drop_detach(module: torch.fx.GraphModule) -> None:
 
 def prelu(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Core ML's own takes a slope for each channel of pictures only."""
-    slopes = weight.reshape([-1 if axis == 1 else 1 for axis in range(x.dim())]) if weight.numel() > 1 else weight
+    slopes = weight.reshape(along_channels(x.dim())) if weight.numel() > 1 else weight
     return sloped(x, slopes)
+
+
+def along_channels(axes: int) -> list[int]:
+    """The shape of numbers for each channel beside something with so many axes."""
+    return [-1 if axis == 1 else 1 for axis in range(axes)]
 
 
 def sloped(x: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ExportError
-from edgekit_targets._decompositions import drop_detach, sloped
+from edgekit_targets._decompositions import along_channels, drop_detach, sloped
 
 if TYPE_CHECKING:
     import torch
@@ -81,9 +81,9 @@ def write_out_prelu(module: torch.fx.GraphModule) -> None:
             continue
         slopes = node.args[1]
         if slopes.meta["val"].numel() > 1:
-            shape = [-1 if axis == 1 else 1 for axis in range(axes)]
+            given = (slopes, along_channels(axes))
             with module.graph.inserting_before(node):
-                slopes = module.graph.call_function(torch.ops.aten.reshape.default, (slopes, shape))
+                slopes = module.graph.call_function(torch.ops.aten.reshape.default, given)
         node.target, node.args = sloped, (node.args[0], slopes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from edgekit.model.spec import ModelSpec
 from edgekit.model.weights import weights_digest
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference
-from tests import modules
+from tests import batch_modules, modules
 
 TAKEN = [
     "number",
@@ -60,8 +61,12 @@ REFUSED = {
 }
 
 
+def home(factory: str) -> ModuleType:
+    return batch_modules if hasattr(batch_modules, factory) else modules
+
+
 def named(factory: str) -> ModelSpec:
-    return resolve_model(f"tests.modules:{factory}")
+    return resolve_model(f"{home(factory).__name__}:{factory}")
 
 
 @pytest.mark.parametrize("factory", TAKEN)
@@ -70,7 +75,7 @@ def test_it_is_kept_captured_and_recorded(factory: str, tmp_path: Path) -> None:
     save_model(spec, tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert weights_digest(again) == weights_digest(spec)
-    assert [i.name for i in spec.inputs] == [i.name for i in getattr(modules, factory)().inputs]
+    assert [i.name for i in spec.inputs] == [i.name for i in getattr(home(factory), factory)().inputs]
     program = capture(again)
     arguments = to_tensors(spec, spec.random(3))
     with torch.no_grad():
@@ -146,5 +151,5 @@ def test_causes_are_told_where_every_target_failed(tmp_path: Path) -> None:
 
 def test_an_input_of_another_first_size_has_no_batch() -> None:
     example = (torch.rand(1, 3, 16, 16), torch.ones(4, 1), torch.tensor(1.0))
-    spec = spec_of_module(modules.Shared().eval(), example)
+    spec = spec_of_module(batch_modules.Shared().eval(), example)
     assert [i.shape for i in spec.inputs] == [("batch", 3, 16, 16), (4, 1), ()]

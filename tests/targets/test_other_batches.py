@@ -20,12 +20,12 @@ FACTORIES = ("shared", "time_first")
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_a_right_artifact_is_verified_and_a_wrong_one_rejected(factory: str, tmp_path: Path) -> None:
-    build = edgekit.export(f"tests.modules:{factory}", targets=["onnx"], output=tmp_path, progress="none")
+    build = edgekit.export(f"tests.batch_modules:{factory}", targets=["onnx"], output=tmp_path, progress="none")
     assert build["onnx"].status == "verified", build["onnx"].sentences
     [place] = build["onnx"].places
     assert place.evidence is not None
     assert place.evidence.inputs["evaluation"] == 6
-    wrong = resolve_model(f"tests.modules:{factory}")
+    wrong = resolve_model(f"tests.batch_modules:{factory}")
     with torch.no_grad():
         next(wrong.module.parameters())[0] *= 1.05
     other = edgekit.export(wrong, targets=["onnx"], output=tmp_path / "wrong", progress="none")
@@ -42,6 +42,6 @@ def test_a_right_artifact_is_verified_and_a_wrong_one_rejected(factory: str, tmp
 @pytest.mark.parametrize("factory", [name + fixed for name in FACTORIES for fixed in ("", "_one")])
 def test_every_target_takes_them(factory: str, tmp_path: Path) -> None:
     targets = ["onnx", *(name for name in TARGETS if not registry.missing(registry.find(name)))]
-    build = edgekit.export(f"tests.modules:{factory}", targets=targets, output=tmp_path, progress="none")
+    build = edgekit.export(f"tests.batch_modules:{factory}", targets=targets, output=tmp_path, progress="none")
     bad = {name: found.sentences for name, found in build.items() if found.status != "verified"}
     assert not bad

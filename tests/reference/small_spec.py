@@ -1,0 +1,38 @@
+"""A small model of pictures and a number, for the tests of batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
+from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+
+
+def spec() -> ModelSpec:
+    import torch
+
+    return ModelSpec(
+        name="net",
+        module=torch.nn.Identity(),
+        inputs=(
+            Input("images", ("batch", 3, "height", 4), low=-1.0, high=3.0, kind="image"),
+            Input("n", ("batch",), dtype="int64"),
+        ),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 3), "height": Axis(8, 4, 16, 4)},
+    )
+
+
+def evaluation(count: int = 5) -> Evaluation:
+    images = np.arange(count * 96, dtype=np.float32).reshape(count, 3, 8, 4)
+    return Evaluation({"images": images, "n": np.arange(count)}, tuple(f"image {i}" for i in range(count)))
+
+
+def made(batch: bool = True, height: bool = True, **changes: Any) -> Manifest:
+    axes = {n: AxisInfo.of_axis(a, {"batch": batch, "height": height}[n]) for n, a in spec().axes.items()}
+    inputs = tuple(TensorInfo.of_input(i) for i in spec().inputs)
+    told = {"name": "m", "target": "t", "precision": "fp32", "entry": "m", "key": "", "model_sha256": "", "files": ()}
+    whole = Manifest.model_validate({**told, "source": {"name": "onnx", "sha256": ""}, "axes": axes, "inputs": inputs})
+    return whole.model_copy(update=changes)
