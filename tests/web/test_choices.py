@@ -144,6 +144,7 @@ def test_words_are_chosen_by_kind(open_page: Opener) -> None:
     ready(page)
     page.locator("#words summary", has_text="All 82 words").click()
     kinds = page.locator("#word-kinds section")
+    kinds.first.wait_for()
     assert [k.get_attribute("aria-label") for k in kinds.all()] == [
         "Sizes",
         "Colours",
