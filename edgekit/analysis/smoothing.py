@@ -77,7 +77,7 @@ def _carried(
 
 
 def _values(weights: Mapping[str, onnx.TensorProto], name: str) -> Array | None:
-    """A constant in float64, whatever it is stored in; a scale for each column where it is in INT8."""
+    """A constant in float64, whatever it is stored in; in INT8 it has a scale for each column, or for each row."""
     from onnx import numpy_helper
 
     stored = next((weights[c.format(name)] for c in STORED if c.format(name) in weights), None)
@@ -85,7 +85,12 @@ def _values(weights: Mapping[str, onnx.TensorProto], name: str) -> Array | None:
         return None
     values = numpy_helper.to_array(stored).astype(np.float64)
     scale = weights.get(f"{name}_scale") if stored.name != name else None
-    return values if scale is None else values * numpy_helper.to_array(scale).astype(np.float64)
+    if scale is None:
+        return values
+    scales = numpy_helper.to_array(scale).astype(np.float64)
+    if values.ndim == 3 and values.shape[1] == 1:  # as weight_only.py stores those with a scale for each row
+        return values[:, 0, :] * scales[:, None]
+    return values * scales if values.ndim == 2 else None
 
 
 def _far(one: Array, two: Array) -> float:

@@ -127,13 +127,17 @@ class _Quantizing:
         if weight not in self.weights:
             self.weights[weight] = self._weight(weights[weight], node)
         if len(node.input) > 2 and node.input[2] in weights:
-            self._bias(weights[node.input[2]], self.scales[rows] * self.weights[weight], node)
+            self._bias(weights[node.input[2]], self._bias_scale(rows, weight, node), node)
         node.input[0], node.input[1] = f"{rows}_dequantized", f"{weight}_dequantized"
 
+    def _like(self, name: str) -> str:
+        """The tensor whose scale a tensor has."""
+        while name in self.scaled_as:
+            name = self.scaled_as[name]
+        return name
+
     def _tensor(self, name: str) -> None:
-        like = name
-        while like in self.scaled_as:
-            like = self.scaled_as[like]
+        like = self._like(name)
         if like == name:
             self._scale(name)
         self.scales[name] = self.scales[like]
@@ -181,16 +185,30 @@ class _Quantizing:
         )
         return np.asarray(flat)
 
+    def _bias_scale(self, rows: str, weight: str, node: onnx.NodeProto) -> Array:
+        """The unit of the sum, x's scale times W's: [outputs] or a scalar.
+
+        The graph multiplies it out, which ONNX Runtime does once, when it opens the file: stored, it would be bytes
+        that do not compress. Only a product too small for that is stored, as SMALLEST.
+        """
+        scale = np.asarray(np.float32(self.scales[rows]) * self.weights[weight], np.float32)
+        name = f"{node.name}/bias_scale"
+        if scale.min() < SMALLEST:
+            scale = np.maximum(scale, SMALLEST).astype(np.float32)
+            self._store(name, scale)
+        else:
+            self._node("Mul", [f"{self._like(rows)}_scale", f"{weight}_scale"], name)
+        return scale
+
     def _bias(self, bias: onnx.TensorProto, scale: Array, node: onnx.NodeProto) -> None:
         """Store a bias in the units of the sum, so that the kernel adds it before it scales back."""
         from onnx import numpy_helper
 
         values = numpy_helper.to_array(bias)
         limits = np.iinfo(np.int32)
-        name, scale = f"{node.name}/bias", np.maximum(np.asarray(scale, np.float32), SMALLEST).astype(np.float32)
+        name = f"{node.name}/bias"
         rounded = np.clip(np.round(values.astype(np.float64) / scale), limits.min, limits.max).astype(np.int32)
         self._store(f"{name}_quantized", rounded)
-        self._store(f"{name}_scale", scale)
         self._store(f"{name}_zero", np.zeros_like(scale, dtype=np.int32))
         axis = {"axis": 0} if scale.ndim else {}
         self._node(

@@ -1,15 +1,18 @@
 """Weights that are stored in fewer bits and used in float: smaller files where INT8 arithmetic does not pay.
 
     x -> MatMul, weight fp32 [K, N]
-    x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N] or [K], zero point likewise -> fp32 [K, N]
+    x -> MatMul, weight int8 [K, N] -> DequantizeLinear, scale [N], zero point [N] -> fp32 [K, N]
+    x -> MatMul, weight int8 [K, 1, N] -> DequantizeLinear, scale [K], zero point [K] -> Reshape -> fp32 [K, N]
 
     positions fp32 [...] -> Resize
     positions fp16 [...] -> Cast fp32 -> Resize
 
-The first is for Gemm and Conv alike, with a scale for each output or each input, whichever loses less: a layer that
-reads numbers of different kinds has inputs whose weights are a hundred times those of others. Zero points are zero, and
-written: without them ONNX Runtime refuses a DequantizeLinear with several scales under `session.x64quantprecision`. The
-second is for all other tables of floats. ONNX Runtime does both once, when it opens the file.
+The first two are for Gemm and Conv alike, with a scale for each output or each input, whichever loses less: a layer
+that reads numbers of different kinds has inputs whose weights are a hundred times those of others. The axis of one in a
+matrix of the second is for OpenVINO 2026.4.1, which takes the scales of inputs for those of outputs without it. Zero
+points are zero, and written: without them ONNX Runtime refuses a DequantizeLinear with several scales under
+`session.x64quantprecision`. The third is for all other tables of floats. ONNX Runtime does all of it once, when it
+opens the file.
 """
 
 from __future__ import annotations
@@ -51,35 +54,40 @@ def quantize_weights(graph: onnx.ModelProto) -> None:
         if values.size < LEAST or name not in users:  # or read in a branch or a loop only
             continue
         if all(_is_weight(node, name) for node in users[name]):
-            held, node = _in_int8(name, values)
+            held, made = _in_int8(name, values, channel_axis(users[name][0]))
         elif _fits_fp16(values):
-            held, node = _in_fp16(name, values)
+            held, made = _in_fp16(name, values)
         else:
             continue
         graph.graph.initializer.remove(weight)
         graph.graph.initializer.extend(numpy_helper.from_array(array, held_name) for held_name, array in held.items())
-        added.append(node)
+        added.extend(made)
     nodes = list(graph.graph.node)
     del graph.graph.node[:]
     graph.graph.node.extend([*added, *nodes])
 
 
-def _in_int8(name: str, values: Array) -> tuple[dict[str, Array], onnx.NodeProto]:
-    """What a weight is stored as, by name, and the node that makes it a float one."""
+def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
+    """What a weight is stored as, by name, and the nodes that make it a float one; `outputs` is their axis in it."""
     from onnx import helper
 
     rounded, scale, axis = _rounded(values)
-    zero = np.zeros(scale.size, np.int8)
-    held = {f"{name}_int8": rounded, f"{name}_scale": scale.ravel(), f"{name}_zero": zero}
-    return held, helper.make_node("DequantizeLinear", [*held], [name], name=f"{name}{STORED}", axis=axis)
+    held = {f"{name}_int8": rounded, f"{name}_scale": scale.ravel(), f"{name}_zero": np.zeros(scale.size, np.int8)}
+    if values.ndim != 2 or axis == outputs:
+        return held, [helper.make_node("DequantizeLinear", [*held], [name], name=f"{name}{STORED}", axis=axis)]
+    held[f"{name}_int8"] = np.expand_dims(rounded, axis + 1)
+    deep, shape = f"{name}_deep", f"{name}_shape"
+    dequantize = helper.make_node("DequantizeLinear", [*held], [deep], name=f"{name}{STORED}", axis=axis)
+    held[shape] = np.array(values.shape, np.int64)
+    return held, [dequantize, helper.make_node("Reshape", [deep, shape], [name], name=f"{name}/Reshape")]
 
 
-def _in_fp16(name: str, values: Array) -> tuple[dict[str, Array], onnx.NodeProto]:
+def _in_fp16(name: str, values: Array) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
     """The same of a table in fp16."""
     from onnx import TensorProto, helper
 
     held = {f"{name}_fp16": values.astype(np.float16)}
-    return held, helper.make_node("Cast", [*held], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)
+    return held, [helper.make_node("Cast", [*held], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)]
 
 
 def _rounded(values: Array) -> tuple[Array, Array, int]:

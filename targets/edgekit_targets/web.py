@@ -6,6 +6,7 @@ the user's own device before it answers, and falls back where a result is off (s
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
@@ -197,7 +198,10 @@ def _scored(spec: ModelSpec) -> bool:
 
 
 def _write_samples(spec: ModelSpec, job: Job, words: golden.Words | None, out: Path) -> None:
-    """Some of the first evaluation images with their queries, for the page; the most telling queries first."""
+    """Some of the first evaluation images with their queries, for the page; the most telling queries first.
+
+    The first has its query's vector too, so that its answer does not wait for the words' vectors.
+    """
     from PIL import Image
 
     (out / "samples").mkdir()
@@ -208,6 +212,8 @@ def _write_samples(spec: ModelSpec, job: Job, words: golden.Words | None, out: P
         file = f"samples/{case.name.split()[0]}-{len(rows)}.webp"
         Image.fromarray(case.image).save(out / file, quality=QUALITY, method=6)
         rows.append({"file": file, "query": query, "title": query or case.name})
+    if rows and rows[0]["query"]:
+        rows[0]["vector"] = base64.b64encode(cases[0].query.astype("<f4").tobytes()).decode()
     (out / "samples.json").write_text(dump_json({"samples": rows}))
 
 
@@ -223,10 +229,10 @@ def _stamp(out: Path) -> None:
 
 
 def first_visit(out: Path) -> list[Path]:
-    """What a first visit to the page loads until its first answer on WASM, but for the manifest and a sample."""
+    """What a first visit to the page loads until its first answer on WASM, but for manifest and sample picture."""
     parts = ["index.html", "icon.svg", "app.webmanifest", "assets/*", "ort/*wasm.min.mjs"]
     parts += ["ort/ort-wasm-simd-threaded.mjs", "ort/ort-wasm-simd-threaded.wasm"]
-    parts += ["vocabulary.json", "embeddings.bin", "presence.json", "samples.json", PATHS[_first_model(out)]]
+    parts += ["vocabulary.json", "presence.json", "samples.json", PATHS[_first_model(out)]]
     return [p for part in parts for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
 
 

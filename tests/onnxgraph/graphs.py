@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -47,6 +49,16 @@ def answers(graph: onnx.ModelProto, **inputs: np.ndarray) -> dict[str, np.ndarra
 def operators(graph: onnx.ModelProto) -> Counter[str]:
     """How many nodes of each operator there are."""
     return Counter(node.op_type for node in graph.graph.node)
+
+
+def optimized(graph: onnx.ModelProto) -> Counter[str]:
+    """How many nodes of each operator ONNX Runtime runs on the CPU, after its own rewrites."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
+        onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return operators(onnx.load(options.optimized_model_filepath))
 
 
 def weights(graph: onnx.ModelProto) -> dict[str, np.ndarray]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -17,7 +15,7 @@ from edgekit.onnxgraph.quant_config import METHODS, ObservedRange, QuantConfig
 from edgekit.onnxgraph.work import multiplications
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
-from tests.onnxgraph.graphs import answers, model, noise, operators, rounded, weights
+from tests.onnxgraph.graphs import answers, model, noise, optimized, rounded, weights
 
 CHANNELS = 16
 
@@ -98,15 +96,8 @@ def test_the_quantized_graph_is_near(
     assert scale.shape == ((CHANNELS,) if config.per_channel else ())
 
 
-def test_onnx_runtime_computes_the_chain_in_int8(
-    graph: onnx.ModelProto, observed: dict[str, ObservedRange], tmp_path: Path
-) -> None:
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    options.log_severity_level = 3
-    made = qdq.quantize_static(graph, QuantConfig(), observed)
-    onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    kinds = operators(onnx.load(tmp_path / "optimized.onnx"))
+def test_onnx_runtime_computes_the_chain_in_int8(graph: onnx.ModelProto, observed: dict[str, ObservedRange]) -> None:
+    kinds = optimized(qdq.quantize_static(graph, QuantConfig(), observed))
     assert kinds["QLinearConv"] == 4
     assert kinds["QLinearAdd"] == 1
     assert kinds["Relu"] == 0
@@ -127,7 +118,7 @@ def test_a_lone_convolution_is_taken_where_its_weight_is_large() -> None:
         assert conv_chain.convolutions(graph) == taken
 
 
-def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_kernel(tmp_path: Path) -> None:
+def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_kernel() -> None:
     """Between Q and DQ it computes them in float: where a release fuses them, they belong into the chain."""
     up = node("ConvTranspose", ["x_rounded", "w_rounded"], "up", strides=[2, 2])
     plain = model(
@@ -148,11 +139,7 @@ def test_transposed_convolutions_stay_in_float_since_onnx_runtime_has_no_int8_ke
     weight = np.random.default_rng(0).integers(-99, 99, (32, 32, 2, 2)).astype(np.int8)
     held: dict[str, np.ndarray] = {"w": weight, "step": np.array(0.02, np.float32), "zero": np.array(0, np.int8)}
     quantized = model(nodes, {"x": (1, 32, 8, 8)}, {"y": (1, 32, 16, 16)}, held)
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    options.log_severity_level = 3
-    onnxruntime.InferenceSession(quantized.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    kinds = operators(onnx.load(tmp_path / "optimized.onnx"))
+    kinds = optimized(quantized)
     assert kinds["ConvTranspose"] == 1
     assert kinds["DequantizeLinear"] >= 2
 

@@ -9,9 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.onnxgraph import qdq
 from edgekit.onnxgraph.quant_config import METHODS, Method, ObservedRange, QuantConfig
+from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
 from edgekit.runtime import ort
-from tests.onnxgraph.graphs import answers, model, noise, rounded, weights
+from tests.onnxgraph.graphs import answers, model, noise, optimized, rounded, weights
 
 
 def test_ranges_hold_what_was_seen(
@@ -68,12 +69,29 @@ def test_a_group_in_float_is_computed_in_float_and_stored_in_int8(
 
 
 def test_a_bias_is_stored_in_the_units_of_the_sum(graph: onnx.ModelProto, observed: dict[str, ObservedRange]) -> None:
-    held = weights(qdq.quantize_static(graph, QuantConfig(), observed))
+    """And these are not stored: ONNX Runtime multiplies them out when it opens the file, and runs INT8 all the same."""
+    made = qdq.quantize_static(graph, QuantConfig(), observed)
+    held = weights(made)
     name = "blocks.0.mlp.0/Gemm/bias"
+    assert f"{name}_scale" not in held
+    (unit,) = (node for node in made.graph.node if node.output[0] == f"{name}_scale")
+    assert (unit.op_type, *unit.input) == ("Mul", "normal_scale", "w1_scale")
     assert held[f"{name}_quantized"].dtype == np.int32
-    np.testing.assert_allclose(held[f"{name}_scale"], held["normal_scale"] * held["w1_scale"], rtol=1e-6)
-    restored = held[f"{name}_quantized"] * held[f"{name}_scale"]
-    assert np.abs(restored - weights(graph)["b1"]).max() <= held[f"{name}_scale"].max() * 0.501
+    scale = held["normal_scale"] * held["w1_scale"]
+    restored = held[f"{name}_quantized"] * scale
+    assert np.abs(restored - weights(graph)["b1"]).max() <= scale.max() * 0.501
+    assert optimized(made)["QGemm"] == 2
+
+
+def test_a_unit_that_fp32_cannot_hold_is_the_smallest_that_it_can() -> None:
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="layer/Gemm")]
+    held = {"w": rounded(4, 4, deviation=1e-30), "b": rounded(4)}
+    graph = model(nodes, {"x": ("rows", 4)}, {"y": ("rows", 4)}, held)
+    rows = Samples({"x": rounded(2, 4, seed=1) * np.float32(1e-10)}, ("a", "b"))
+    observed = observers.observe(graph, ("x",), rows, ("minmax",), lambda done: None)
+    made = qdq.quantize_static(graph, QuantConfig(), observed)
+    assert (weights(made)["layer/Gemm/bias_scale"] == np.float32(qdq.SMALLEST)).all()
+    assert all(np.isfinite(value).all() for value in weights(made).values())
 
 
 def test_bytes_are_moved_not_floats() -> None:

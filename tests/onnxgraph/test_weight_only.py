@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import saturation, weight_only
+from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort import OrtRuntime
 from tests.onnxgraph.graphs import answers, model, rounded, weights
 
@@ -134,6 +135,28 @@ def test_inputs_have_the_scales_where_their_weights_differ_most() -> None:
     x[:, 0] = 0
     right, got = (answers(graph, x=x)["y"] for graph in (before, after))
     assert 0 < np.abs(right - got).max() < 0.02 * np.abs(right).max()
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("MatMul", (64, 80)), ("Gemm", (192, 192)), ("Gemm transposed", (80, 64))])
+def test_openvino_takes_the_scales_of_inputs_as_onnx_runtime_does(
+    kind: str, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    values = rounded(*shape, deviation=0.05)
+    inputs = 1 if "transposed" in kind else 0
+    np.moveaxis(values, inputs, 0)[0] *= 1000
+    layer = helper.make_node(kind.split()[0], ["x", "w"], ["y"], transB=1 if inputs else None)
+    rows, outputs = shape[inputs], shape[1 - inputs]
+    graph = model([layer], {"x": ("rows", rows)}, {"y": ("rows", outputs)}, {"w": values})
+    weight_only.quantize_weights(graph)
+    assert weights(graph)["w_scale"].shape == (rows,)
+    x = rounded(1, rows, seed=1)
+    x[:, 0] *= 0.001
+    right = answers(graph, x=x)["y"]
+    path = tmp_path / "stored.onnx"
+    path.write_bytes(graph.SerializeToString())
+    np.testing.assert_allclose(
+        OpenvinoRuntime(path).run({"x": x})["y"], right, rtol=1e-3, atol=1e-3 * np.abs(right).max()
+    )
 
 
 def test_a_grouped_transposed_convolution_is_stored_too() -> None:

@@ -1,7 +1,8 @@
 """What a first visit to a bundle's page transfers, with brotli: `python -m tests.web.first_visit BUNDLE`.
 
 Chromium opens the page with an empty profile; what it asks for until the first answer is counted, each file in brotli's
-best quality where that is smaller, whatever the server at hand sends.
+best quality where that is smaller, whatever the server at hand sends. What may come after the answer is held back until
+then: if the answer needed it, there would be none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from urllib.parse import unquote, urlsplit
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
 
-GOLDEN = "golden."
+LATER = ("golden.json", "golden.bin", "embeddings.bin")
+SAMPLES = "samples/"
 QUALITY, WINDOW = 11, 24  # as in a bundle that is not made by a test
 ANSWERED = """() => (document.querySelector("#map-a canvas")?.ariaLabel ?? "").includes("\u201c")"""
 
@@ -27,8 +29,8 @@ class Visit:
     """Paths in the bundle that were asked for, in their order, by the page and its workers.
 
     Attributes:
-        first: Until the first answer stood on the page, while the golden vectors were held back.
-        later: The golden vectors.
+        first: Until the first answer stood on the page.
+        later: Held back until then: the golden vectors, the words' vectors and the pictures of other samples.
     """
 
     first: tuple[str, ...]
@@ -40,21 +42,35 @@ def visit(browser: Browser, url: str, patience: float = 60_000) -> Visit:
     context = browser.new_context(
         service_workers="block"
     )  # the worker comes after the answer, and stores what was loaded
+    samples = [sample["file"] for sample in context.request.get(f"{url}samples.json").json()["samples"]]
+    later = {*LATER, *samples[1:]}
     asked: list[str] = []
-    held: list[Route] = []
-    context.route("**/golden.*", lambda route: held.append(route))
-    context.on("request", lambda request: asked.append(unquote(urlsplit(request.url).path).lstrip("/") or "index.html"))
+    held: dict[str, Route] = {}
+
+    def hold(route: Route) -> None:
+        path = _path(route.request.url)
+        if path in later:
+            held[path] = route
+        else:
+            route.continue_()
+
+    context.route("**/*", hold)
+    context.on("request", lambda request: asked.append(_path(request.url)))
     page = context.new_page()
     page.goto(f"{url}?device=wasm")
     page.wait_for_function(ANSWERED, timeout=patience, polling=20)
-    first = tuple(path for path in asked if not path.startswith(GOLDEN))
+    first = tuple(path for path in asked if path not in later)
     deadline = time.monotonic() + patience / 1000
-    while len(held) < 2 and time.monotonic() < deadline:
+    while later - held.keys() and time.monotonic() < deadline:
         page.wait_for_timeout(10)  # Playwright handles events only inside of its own calls
-    for route in held:
+    for route in held.values():
         route.continue_()
     context.close()
-    return Visit(first, tuple(path for path in asked if path.startswith(GOLDEN)))
+    return Visit(first, tuple(held))
+
+
+def _path(url: str) -> str:
+    return unquote(urlsplit(url).path).lstrip("/") or "index.html"
 
 
 def transferred(bundle: Path, paths: tuple[str, ...]) -> Mapping[str, int]:

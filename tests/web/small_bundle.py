@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,7 @@ def make(folder: Path) -> Path:
     for case, query in zip(cases, QUERIES, strict=True):
         Image.fromarray(case.image).save(folder / "samples" / f"{case.name}.png")
         rows.append({"file": f"samples/{case.name}.png", "query": query, "title": query})
+    rows[0]["vector"] = base64.b64encode(cases[0].query.astype("<f4").tobytes()).decode()
     write_text(folder / "samples.json", dump_json({"samples": rows}))
     web._stamp(folder)
     _site.write_headers(folder)

@@ -7,6 +7,8 @@ export interface Sample {
   readonly file: string;
   readonly query: string;
   readonly title: string;
+  /** The query's vector, float32 in little endian and base64; the first sample has it, so that its answer waits for less. */
+  readonly vector?: string;
 }
 
 export interface ChosenImage {
@@ -51,8 +53,21 @@ export class ImagePicker {
     return this.samples.map((s) => s.query);
   }
 
+  /** The vector of a sample's query, where the sample has it. */
+  vectorOf(query: string): Float32Array | undefined {
+    const vector = this.samples.find((sample) => sample.query === query)?.vector;
+    return vector === undefined ? undefined : floats(vector);
+  }
+
+  /** Fetch the pictures of the tiles, which would delay the first answer. */
+  showTiles(): void {
+    for (const image of this.strip.querySelectorAll("img:not([src])")) {
+      image.setAttribute("src", image.getAttribute("data-src") ?? "");
+    }
+  }
+
   private sampleTile(sample: Sample, base: string): HTMLElement {
-    const image = createElement("img", "", { src: new URL(sample.file, base).href, alt: "", width: "72", height: "72", decoding: "async", loading: "lazy", fetchpriority: "low" });
+    const image = createElement("img", "", { "data-src": new URL(sample.file, base).href, alt: "", width: "72", height: "72", decoding: "async", loading: "lazy", fetchpriority: "low" });
     const tile = createElement("button", [image], { type: "button", class: "tile", "aria-label": `Sample: ${sample.title}`, "aria-pressed": "false", "data-sample": sampleName(sample) });
     tile.addEventListener("click", () => void this.loadSample(sample, base));
     return tile;
@@ -127,4 +142,10 @@ async function fetchSample({ file }: Sample, base: string): Promise<Blob> {
 
 function sampleName(sample: Sample): string {
   return sample.file.replace(/^.*\//, "").replace(/\.\w+$/, "");
+}
+
+function floats(base64: string): Float32Array {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }

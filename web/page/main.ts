@@ -46,7 +46,7 @@ const queryField = new QueryField((query) => {
   submitQuery();
 }, (text) => {
   view.map.stale = text !== view.shown?.request.query;
-});
+}, showError);
 const slot = new RunnerSlot(bundle, {
   onload: onLoaded,
   onprogress: (share, text) => {
@@ -121,7 +121,8 @@ function onLoaded(runner: Runner): void {
   runner.checked.then((report) => { if (report) showSelfTest(report); }, () => {
     if (slot.runner === runner) submitQuery(); // the deferred self-test failed: the next run falls back
   });
-  void keepOffline(loadedUrls(BASE, Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`))));
+  const runtime = Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`));
+  void slot.idle().then(() => keepOffline(loadedUrls(BASE, runtime))); // after the first answer
 }
 
 function onImage(chosen: ChosenImage): void {
@@ -191,7 +192,7 @@ function submitQuery(): void {
     return;
   }
   asked = query;
-  slot.submit({ image: picture, query });
+  slot.submit({ image: picture, query, vector: imagePicker.vectorOf(query) });
   if (state.compare) comparison.submit({ image: picture, query });
 }
 
@@ -206,6 +207,7 @@ function showNoAnswer(reason: string): void {
 }
 
 function onResult(inference: InferenceResult): void {
+  imagePicker.showTiles();
   const { request } = inference;
   const { runner } = slot;
   if (request.image !== picture || request.query !== asked || !runner) return;
@@ -281,6 +283,7 @@ function updateState(change: Partial<typeof state>): void {
 }
 
 function showError(error: unknown): void {
+  imagePicker.showTiles();
   const text = error instanceof Error ? error.message : String(error);
   if (error instanceof EdgekitError && error.code === "QUERY") {
     queryField.updateStatus(); // its buttons stand beside the field

@@ -19,10 +19,12 @@ export class QueryField {
   /**
    * @param onquery - Called with a query when it is complete, or when no key was pressed for a while.
    * @param onedit - Called with the text at every change.
+   * @param onerror - Called if the words cannot be fetched.
    */
   constructor(
     private readonly onquery: (query: string) => void,
     private readonly onedit: (text: string) => void,
+    private readonly onerror: (error: unknown) => void,
   ) {
     this.input.addEventListener("input", () => {
       this.onedit(this.text);
@@ -56,9 +58,7 @@ export class QueryField {
 
   setEncoder(encoder: QueryEncoder): void {
     if (!this.encoder) {
-      listWords(encoder, (word) => {
-        this.toggleWord(word);
-      });
+      listWords(encoder, (word) => { this.toggleWord(word); }, this.onerror);
     }
     this.encoder = encoder;
     this.updateStatus();

@@ -8,6 +8,8 @@ export interface InferenceRequest {
   readonly image: ImageBitmap;
   /** Empty for a model without queries. */
   readonly query: string;
+  /** The query's vector, where it is known before the words' vectors are fetched. */
+  readonly vector?: Float32Array | undefined;
 }
 
 export interface InferenceResult {
@@ -127,9 +129,9 @@ export class RunnerSlot {
 }
 
 /** After a lost GPU device or a time-out, run once more: the runner starts its backend again, or falls back. */
-async function runWithRetry(runner: Runner, { image, query }: InferenceRequest): Promise<Result> {
+async function runWithRetry(runner: Runner, { image, query, vector }: InferenceRequest): Promise<Result> {
   const size = runner.fittingSize(image);
-  const input = query === "" ? { image, size } : { image, query, size };
+  const input = query === "" ? { image, size } : { image, query: vector ?? query, size };
   try {
     return await runner.run(input);
   } catch (error) {

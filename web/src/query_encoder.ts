@@ -18,44 +18,57 @@ export interface EncodedQuery {
 
 export class QueryEncoder {
   private readonly rows: ReadonlyMap<string, number>;
+  private table: Promise<Float32Array> | undefined;
 
   private constructor(
     readonly words: readonly string[],
     readonly dim: number,
-    private readonly table: Float32Array,
+    private readonly fetchTable: () => Promise<Float32Array>,
   ) {
     this.rows = new Map(words.map((word, row) => [word, row]));
   }
 
   /**
-   * The encoder of a bundle, or undefined where the bundle has no vocabulary.
+   * The encoder of a bundle, or undefined where the bundle has no vocabulary. The table is fetched when it is needed.
    *
-   * @throws AssetError or HashError if a file cannot be fetched, ManifestError if the table does not match the vocabulary.
+   * @throws AssetError or HashError if the vocabulary cannot be fetched.
    */
   static async fetch(bundle: Bundle, signal?: AbortSignal): Promise<QueryEncoder | undefined> {
     const [vocabulary, embeddings] = VOCABULARY_FILES;
     if (!bundle.file(vocabulary) || !bundle.file(embeddings)) return undefined;
-    const [words, table] = await Promise.all([bundle.fetch(vocabulary, { signal }), bundle.fetch(embeddings, { signal })]);
-    return QueryEncoder.from(words, table, bundle.urlOf(embeddings));
+    const words = await bundle.fetch(vocabulary, { signal });
+    return QueryEncoder.from(words, () => bundle.fetch(embeddings), bundle.urlOf(embeddings));
   }
 
-  /** @throws ManifestError if the table does not match the vocabulary. */
-  static from(vocabulary: Uint8Array, embeddings: Uint8Array<ArrayBuffer>, url: string): QueryEncoder {
+  /** @param embeddings - Fetches the table, which `url` names in errors. */
+  static from(vocabulary: Uint8Array, embeddings: () => Promise<Uint8Array<ArrayBuffer>>, url: string): QueryEncoder {
     const { dim, words } = JSON.parse(new TextDecoder().decode(vocabulary)) as { dim: number; words: string[] };
-    if (embeddings.byteLength !== 4 * dim * words.length) {
+    return new QueryEncoder(words, dim, async () => {
+      const table = await embeddings();
+      if (table.byteLength === 4 * dim * words.length) return floats(table);
       throw new ManifestError(
-        `the embedding table ${url} has ${String(embeddings.byteLength)} bytes, but ${String(words.length)} words with ${String(dim)} float32 values each need ${String(4 * dim * words.length)}`,
+        `the embedding table ${url} has ${String(table.byteLength)} bytes, but ${String(words.length)} words with ${String(dim)} float32 values each need ${String(4 * dim * words.length)}`,
       );
-    }
-    return new QueryEncoder(words, dim, floats(embeddings));
+    });
+  }
+
+  /**
+   * Fetch the table, once.
+   *
+   * @throws AssetError or HashError if it cannot be fetched, which the next call tries again; ManifestError if it does not
+   *   match the vocabulary.
+   */
+  async ready(): Promise<void> {
+    await this.fetched();
   }
 
   /**
    * Encode a text, or a list of words.
    *
-   * @throws QueryError if there is no word, or one that is not known: "not red" must not be answered as "red".
+   * @throws QueryError if there is no word, or one that is not known: "not red" must not be answered as "red"; and what
+   *   `ready` throws.
    */
-  encode(query: string | readonly string[]): EncodedQuery {
+  async encode(query: string | readonly string[]): Promise<EncodedQuery> {
     const words = typeof query === "string" ? split(query) : query.flatMap(split);
     const unknown = this.unknown(query);
     if (words.length === 0) throw new QueryError(`the query is empty: type a word, for example ${this.examples()}`);
@@ -65,10 +78,11 @@ export class QueryEncoder {
       const hint = near.length > 0 ? `did you mean ${near.map((w) => `"${w}"`).join(", ")}?` : `try ${this.examples()}`;
       throw new QueryError(`the model does not know ${named}: ${hint}`);
     }
+    const table = await this.fetched();
     const vector = new Float32Array(this.dim);
     for (const word of words) {
       const from = (this.rows.get(word) ?? 0) * this.dim;
-      for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) + (this.table[from + i] ?? 0);
+      for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) + (table[from + i] ?? 0);
     }
     for (let i = 0; i < this.dim; i++) vector[i] = (vector[i] ?? 0) / words.length;
     return { vector, known: words };
@@ -87,10 +101,11 @@ export class QueryEncoder {
   }
 
   /** The words that mean the same, which have one vector: the first one of each, then its synonyms. */
-  concepts(): readonly (readonly string[])[] {
+  async concepts(): Promise<readonly (readonly string[])[]> {
+    const table = await this.fetched();
     const found = new Map<string, string[]>();
     this.words.forEach((word, row) => {
-      const key = this.table.subarray(row * this.dim, (row + 1) * this.dim).join();
+      const key = table.subarray(row * this.dim, (row + 1) * this.dim).join();
       found.set(key, [...(found.get(key) ?? []), word]);
     });
     return [...found.values()];
@@ -106,6 +121,14 @@ export class QueryEncoder {
       if (edits < fewest) [best, fewest] = [known, edits];
     }
     return best;
+  }
+
+  private fetched(): Promise<Float32Array> {
+    this.table ??= this.fetchTable().catch((error: unknown) => {
+      this.table = undefined;
+      throw error;
+    });
+    return this.table;
   }
 
   private examples(): string {

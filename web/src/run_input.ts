@@ -39,18 +39,18 @@ export async function prepare(
   if (typeof (input as unknown) !== "object" || (input as unknown) === null) {
     throw new UsageError("run() needs an object: { image, query }");
   }
-  const { vector, known } = encodeQuery(input.query, manifest, encoder);
+  const { vector, known } = await encodeQuery(input.query, manifest, encoder);
   const source = isAddress(input.image) ? await fetchPicture(input.image, signal) : input.image;
   const native = isTensor(source) || (!environment().draws && isPixels(source));
   const { height, width } = checkedSize(manifest, native ? source : input.size);
   return { image: await toTransferable(source), vector, known, height, width };
 }
 
-function encodeQuery(
+async function encodeQuery(
   query: RunInput["query"],
   manifest: Manifest,
   encoder: QueryEncoder | undefined,
-): Pick<EncodedQuery, "known"> & { vector: EncodedQuery["vector"] | null } {
+): Promise<Pick<EncodedQuery, "known"> & { vector: EncodedQuery["vector"] | null }> {
   if (query === undefined) return { vector: null, known: [] };
   if (!(query instanceof Float32Array)) {
     const words = typeof query === "string" || (Array.isArray(query) && query.every((word) => typeof word === "string"));

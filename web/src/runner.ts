@@ -177,6 +177,7 @@ export class Runner {
       batch.push(prepared);
     }
     if (batch.length > 0) results.push(...(await this.runBatch(batch, options)));
+    this.encoder?.ready().catch(() => undefined); // for the next query; a text that needs it says what is wrong
     const [only] = results;
     return isList(input) || !only ? results : only;
   }

@@ -1,35 +1,35 @@
 import { expect, test } from "vitest";
-import { ManifestError, QueryError } from "../src/errors";
+import { AssetError, ManifestError, QueryError } from "../src/errors";
 import { QueryEncoder } from "../src/query_encoder";
 import { bytes } from "./bundle";
 
 const words = ["red", "circle", "striped", "square"];
 const table = new Float32Array([1, 0, 3, 2, -1, 1, 0, 0.5]); // two values a word
-const encoder = QueryEncoder.from(bytes(JSON.stringify({ dim: 2, words })), new Uint8Array(table.buffer), "u");
+const encoder = QueryEncoder.from(bytes(JSON.stringify({ dim: 2, words })), () => Promise.resolve(new Uint8Array(table.buffer)), "u");
 
-test("a query is the mean of its words' rows", () => {
-  const { vector, known } = encoder.encode("  Red,CIRCLE!");
+test("a query is the mean of its words' rows", async () => {
+  const { vector, known } = await encoder.encode("  Red,CIRCLE!");
   expect([...vector]).toEqual([2, 1]);
   expect(known).toEqual(["red", "circle"]);
 });
 
-test("a query with an unknown word is refused by its name", () => {
-  expect(() => encoder.encode("not red")).toThrow(QueryError);
-  expect(() => encoder.encode("not red")).toThrow('the model does not know "not": ');
-  expect(() => encoder.encode(["red", "frob frob"])).toThrow('does not know "frob": ');
+test("a query with an unknown word is refused by its name", async () => {
+  await expect(encoder.encode("not red")).rejects.toThrow(QueryError);
+  await expect(encoder.encode("not red")).rejects.toThrow('the model does not know "not": ');
+  await expect(encoder.encode(["red", "frob frob"])).rejects.toThrow('does not know "frob": ');
   expect(encoder.unknown("red frob, circle not frob")).toEqual(["frob", "not"]);
 });
 
-test("a word twice counts twice, and a list is as good as a text", () => {
-  expect([...encoder.encode("red red circle").vector][1]).toBeCloseTo(2 / 3, 6);
-  expect(encoder.encode(["red", "circle"]).vector).toEqual(encoder.encode("red circle").vector);
+test("a word twice counts twice, and a list is as good as a text", async () => {
+  expect([...(await encoder.encode("red red circle")).vector][1]).toBeCloseTo(2 / 3, 6);
+  expect((await encoder.encode(["red", "circle"])).vector).toEqual((await encoder.encode("red circle")).vector);
 });
 
-test("nothing known is a sentence with the nearest words", () => {
-  expect(() => encoder.encode("sqare")).toThrow(QueryError);
-  expect(() => encoder.encode("sqare")).toThrow('did you mean "square"?');
-  expect(() => encoder.encode("Größe")).toThrow('does not know "größe"');
-  expect(() => encoder.encode("  ")).toThrow("the query is empty");
+test("nothing known is a sentence with the nearest words", async () => {
+  await expect(encoder.encode("sqare")).rejects.toThrow(QueryError);
+  await expect(encoder.encode("sqare")).rejects.toThrow('did you mean "square"?');
+  await expect(encoder.encode("Größe")).rejects.toThrow('does not know "größe"');
+  await expect(encoder.encode("  ")).rejects.toThrow("the query is empty");
 });
 
 test("the nearest word is at most two letters off", () => {
@@ -43,6 +43,22 @@ test("completion keeps the vocabulary's order", () => {
   expect(encoder.complete("")).toEqual([]);
 });
 
-test("a table of another size is refused", () => {
-  expect(() => QueryEncoder.from(bytes('{"dim": 3, "words": ["a"]}'), new Uint8Array(8), "u")).toThrow(ManifestError);
+test("a table of another size is refused", async () => {
+  const wrong = QueryEncoder.from(bytes('{"dim": 3, "words": ["a"]}'), () => Promise.resolve(new Uint8Array(8)), "u");
+  await expect(wrong.ready()).rejects.toThrow(ManifestError);
+});
+
+test("the table is fetched when it is needed, once, and again after a failure", async () => {
+  let [fetched, fails] = [0, true];
+  const late = QueryEncoder.from(bytes(JSON.stringify({ dim: 2, words })), () => {
+    fetched++;
+    return fails ? Promise.reject(new AssetError("offline")) : Promise.resolve(new Uint8Array(table.buffer));
+  }, "u");
+  expect(late.unknown("red frob")).toEqual(["frob"]);
+  await expect(late.encode("frob")).rejects.toThrow(QueryError);
+  expect(fetched).toBe(0);
+  await expect(late.encode("red")).rejects.toThrow("offline");
+  fails = false;
+  await Promise.all([late.encode("red"), late.concepts(), late.ready()]);
+  expect(fetched).toBe(2);
 });
