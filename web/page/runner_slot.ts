@@ -3,6 +3,7 @@
  * runs, and an outdated result is never shown.
  */
 import { type Bundle, DeviceLostError, type DeviceOption, type DtypeOption, type Result, type Runner, TimeOutError, load } from "../src/index";
+import { needsQuery } from "./purpose";
 
 export interface InferenceRequest {
   readonly image: ImageBitmap;
@@ -131,7 +132,7 @@ export class RunnerSlot {
 /** After a lost GPU device or a time-out, run once more: the runner starts its backend again, or falls back. */
 async function runWithRetry(runner: Runner, { image, query, vector }: InferenceRequest): Promise<Result> {
   const size = runner.fittingSize(image);
-  const input = query === "" ? { image, size } : { image, query: vector ?? query, size };
+  const input = query === "" ? { image, size } : { image, query: (needsQuery(runner.bundle) && vector) || query, size };
   try {
     return await runner.run(input);
   } catch (error) {
