@@ -6,7 +6,7 @@ is, and the most sensitive go back to float one by one until the gate holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -63,6 +63,23 @@ def given_back(order: Sequence[str], judged: Callable[[tuple[str, ...]], T], pas
         if passed(rows[-1]):
             break
     return rows
+
+
+def least_broken(candidates: Iterable[T], questions: Sequence[Callable[[T], int]]) -> T:
+    """The first candidate that breaks no limit; where there is none, the one that gets furthest.
+
+    Args:
+        candidates: In the order of preference, at least one.
+        questions: Each counts the limits that a candidate breaks; one that breaks some is not asked the next.
+    """
+    found: list[tuple[tuple[int, int], T]] = []
+    for one in candidates:
+        counts = ((number, ask(one)) for number, ask in enumerate(questions))
+        failed = next(((-number, count) for number, count in counts if count), None)
+        if failed is None:
+            return one
+        found.append((failed, one))
+    return min(found, key=lambda each: each[0])[1]
 
 
 def retreat(

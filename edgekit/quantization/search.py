@@ -13,6 +13,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -29,7 +30,7 @@ from edgekit.quantization import observers
 from edgekit.quantization.beside import at_shapes, beside
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Evaluator, untasked
-from edgekit.quantization.retreat import given_back
+from edgekit.quantization.retreat import given_back, least_broken
 from edgekit.quantization.trials import Trial, TrialLog, display_name, write_table
 from edgekit.storage.code import code_of
 from edgekit.storage.files import digest_text
@@ -203,7 +204,7 @@ class _Search:
         return given_back(order, judged, lambda row: row.quality.passed)
 
     def _held_between(self, ranked: Sequence[Trial], order: list[str]) -> Trial:
-        """The first that passed and holds at sizes between those of the grid as well; the first where none does.
+        """The first that passed and holds between the sizes of the grid as well; where none does, the nearest to that.
 
         Asked of the best alone, since it costs as much as all else that a recipe is asked, and held to the gate's own
         limits: what the judge would reject is passed over, and nothing else.
@@ -216,11 +217,11 @@ class _Search:
         given = (self.spec, self.truth, self.held_back, self.place)
         halves = [Evaluator(*given, asked[half::2], tolerance=untasked(INT8)) for half in (0, 1)]  # one may be enough
 
-        def holds(row: Trial) -> bool:
-            made = self._made(row.recipe)
-            return all(half.judge(made).passed for half in halves)
+        def broken(half: Evaluator, row: Trial) -> int:
+            quality = half.judge(self._made(row.recipe))
+            return 0 if quality.passed else len(quality.reasons)
 
-        return next(filter(holds, self._candidates(passed, order)), ranked[0])
+        return least_broken(self._candidates(passed, order), [partial(broken, half) for half in halves])
 
     def _candidates(self, passed: Sequence[Trial], order: list[str]) -> Iterator[Trial]:
         """Those that passed; before the first whose ranges are cut, the best with more groups in float."""

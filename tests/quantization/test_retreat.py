@@ -1,7 +1,7 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from edgekit.quantization.evaluator import Quality
-from edgekit.quantization.retreat import Kept, retreat
+from edgekit.quantization.retreat import Kept, least_broken, retreat
 
 NOISE = {"first": 3.0, "middle": 1.0, "last": 8.0}
 """What each group adds in INT8, in units of the gate's room."""
@@ -47,3 +47,21 @@ def test_what_breaks_the_gate_itself_is_a_failure() -> None:
 
 def test_a_single_group_is_left_in_int8() -> None:
     assert judge(allowed=0.5, noise={"only": 1.0}).floats == ()
+
+
+def test_where_no_candidate_holds_the_one_that_gets_furthest_is_chosen() -> None:
+    """Each is asked until it breaks a limit; of those that reach the last question, the fewest broken limits count."""
+    asked: list[tuple[int, str]] = []
+
+    def counting(number: int, counts: dict[str, int]) -> Callable[[str], int]:
+        def ask(one: str) -> int:
+            asked.append((number, one))
+            return counts[one]
+
+        return ask
+
+    first = counting(0, {"a": 14, "b": 0, "c": 1, "d": 0})
+    assert least_broken("abcd", [first, counting(1, {"b": 3, "d": 2})]) == "d"
+    assert asked == [(0, "a"), (0, "b"), (1, "b"), (0, "c"), (0, "d"), (1, "d")]
+    assert least_broken("abcd", [first, counting(1, {"b": 0})]) == "b"
+    assert least_broken("ac", [first]) == "c"
