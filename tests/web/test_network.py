@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.web.conftest import DESKTOP, Opener
 from tests.web.driving import load, no_workers, wait_until
 from tests.web.host import Host
+from tests.web.test_page import answered, ready
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -133,3 +135,30 @@ def _slow(browser: Browser, bundle: Path, hold: Callable[[str], None]) -> Iterat
         page.goto(f"{host.url}manifest.json")
         yield page
         context.close()
+
+
+def test_words_without_their_vectors_are_an_error_and_answered_when_the_file_comes(
+    open_page: Opener, bundle: Path, url: str
+) -> None:
+    """The first sample's query has its vector; the others' words wait for the table."""
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.route("**/embeddings.bin", lambda route: route.abort())
+    page.goto(url)
+    ready(page)
+    page.fill("#query", "blue")
+    page.press("#query", "Enter")
+    page.locator("#notice", has_text="embeddings.bin").wait_for()
+    page.unroute("**/embeddings.bin")
+    page.fill("#query", "star")
+    page.press("#query", "Enter")
+    answered(page, "star")
+    assert page.locator("#notice").is_hidden()
+    wrong = bytearray((bundle / "embeddings.bin").read_bytes())
+    wrong[0] ^= 1
+    page.route("**/embeddings.bin", lambda route: route.fulfill(body=bytes(wrong)))
+    page.goto(url)
+    ready(page)
+    page.fill("#query", "blue")
+    page.press("#query", "Enter")
+    page.locator("#notice", has_text="embeddings.bin").wait_for()
+    assert "sha256" in page.inner_text("#notice")
