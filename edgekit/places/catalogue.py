@@ -95,7 +95,7 @@ def elsewhere(name: str) -> Elsewhere:
     if runtime not in RUNTIMES:
         meant = did_you_mean(runtime, RUNTIMES)
         raise UsageError(
-            f"no place '{name}'{meant and '; '}{meant}: possible are {', '.join(RUNTIMES)}, and each with "
+            f"no place '{name}': {meant}{meant and ' '}possible are {', '.join(RUNTIMES)}, and each with "
             f"'@ssh:USER@HOST' or '@{ARM64}' behind it"
         )
     if not at:
