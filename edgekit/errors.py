@@ -80,3 +80,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The known name that a misspelt one is nearest to, as a question; empty where none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean '{near[0]}'?" if near else ""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did_you_mean` with a space behind it, for a sentence that goes on with all that is known; or nothing."""
+    meant = did_you_mean(name, known)
+    return f"{meant} " if meant else ""

@@ -14,7 +14,7 @@ from importlib import metadata, util
 from typing import Any
 
 from edgekit.artifact.option import OptionValue
-from edgekit.errors import DependencyError, UsageError, did_you_mean
+from edgekit.errors import DependencyError, UsageError, suggestion
 from edgekit.storage import environment
 from edgekit.target import Need, Target
 
@@ -171,7 +171,9 @@ def select_targets(wanted: Iterable[str], targets: Mapping[str, Target]) -> tupl
         members += members_of.get(name, [])
         if not members:
             known = [*targets, *members_of]
-            raise UsageError(f"no target '{name}': {_nearest(name, known)}possible are {', '.join(sorted(set(known)))}")
+            raise UsageError(
+                f"no target '{name}': {suggestion(name, known)}possible are {', '.join(sorted(set(known)))}"
+            )
         chosen += members
     return tuple(dict.fromkeys(chosen))
 
@@ -220,7 +222,7 @@ def _read() -> tuple[dict[str, Entry], dict[str, UsageError]]:
 def _found(name: str, entries: Mapping[str, Entry], twice: Mapping[str, UsageError]) -> Target:
     """Import one of the entries; a built-in target keeps its name whoever else declares it."""
     if name not in entries:
-        raise UsageError(f"no target '{name}': {_nearest(name, entries)}possible are {', '.join(entries)}")
+        raise UsageError(f"no target '{name}': {suggestion(name, entries)}possible are {', '.join(entries)}")
     entry = entries[name]
     if name in twice and entry.origin != EDGEKIT:
         raise twice[name]
@@ -260,11 +262,6 @@ def _there(need: Need) -> bool:
         return util.find_spec(need.module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    meant = did_you_mean(name, known)
-    return f"{meant} " if meant else ""
 
 
 def infos() -> dict[str, TargetInfo]:

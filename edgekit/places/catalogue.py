@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgekit.errors import UsageError, did_you_mean
+from edgekit.errors import UsageError, suggestion
 
 CUDA = "CUDAExecutionProvider"
 DEFAULT_RUNTIME = "ort"
@@ -93,9 +93,8 @@ def elsewhere(name: str) -> Elsewhere:
     hosted = name.startswith(("ssh:", "qemu:"))
     runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
     if runtime not in RUNTIMES:
-        meant = did_you_mean(runtime, RUNTIMES)
         raise UsageError(
-            f"no place '{name}': {meant}{meant and ' '}possible are {', '.join(RUNTIMES)}, and each with "
+            f"no place '{name}': {suggestion(runtime, RUNTIMES)}possible are {', '.join(RUNTIMES)}, and each with "
             f"'@ssh:USER@HOST' or '@{ARM64}' behind it"
         )
     if not at:

@@ -1,5 +1,6 @@
 /** ImagePicker: the sample pictures, and pictures and videos that the user opens, drops or pastes. */
 import { ImageError, decode } from "../src/index";
+import { floats } from "../src/query_encoder";
 import { element, createElement } from "./dom";
 
 /** One sample, as samples.json lists it. */
@@ -56,7 +57,7 @@ export class ImagePicker {
   /** The vector of a sample's query, where the sample has it. */
   vectorOf(query: string): Float32Array | undefined {
     const vector = this.samples.find((sample) => sample.query === query)?.vector;
-    return vector === undefined ? undefined : floats(vector);
+    return vector === undefined ? undefined : floats(Uint8Array.from(atob(vector), (letter) => letter.charCodeAt(0)));
   }
 
   /** Fetch the pictures of the tiles, which would delay the first answer. */
@@ -142,10 +143,4 @@ async function fetchSample({ file }: Sample, base: string): Promise<Blob> {
 
 function sampleName(sample: Sample): string {
   return sample.file.replace(/^.*\//, "").replace(/\.\w+$/, "");
-}
-
-function floats(base64: string): Float32Array {
-  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }

@@ -20,6 +20,7 @@ import { type ChosenImage, ImagePicker } from "./image_picker";
 import { LiveBar } from "./live_bar";
 import { LivePicture } from "./live_picture";
 import type { View } from "./map_renderer";
+import { Notice } from "./notice";
 import { keepOffline, loadedUrls } from "./offline";
 import { showPrecisions } from "./precision_panel";
 import { measurePrecisions } from "./precisions";
@@ -39,7 +40,7 @@ let asked: string | undefined;
 /** The options of the runner in use: the switches return to them when another choice fails to load. */
 let runningChoice: Pick<typeof state, "device" | "dtype"> | undefined;
 
-const notice = element("#notice", HTMLElement);
+const notice = new Notice();
 const view = new AnswerView();
 const queryField = new QueryField((query) => {
   updateState({ query });
@@ -91,6 +92,8 @@ async function start(): Promise<void> {
   await loaded;
   await disableUnsupportedDevices(slot.runner?.bundle.manifest);
   updateComparison();
+  await slot.idle(); // the first answer, if there is one
+  imagePicker.showTiles();
 }
 
 /** Load the chosen device and precision into the first slot. */
@@ -207,7 +210,6 @@ function showNoAnswer(reason: string): void {
 }
 
 function onResult(inference: InferenceResult): void {
-  imagePicker.showTiles();
   const { request } = inference;
   const { runner } = slot;
   if (request.image !== picture || request.query !== asked || !runner) return;
@@ -264,7 +266,6 @@ function addListeners(): void {
     showMessage(`${String(count)} stored ${count === 1 ? "model" : "models"} removed. The next visit downloads the model again.`);
   }, showError);
   onButton("share", async () => { showMessage(await shareLink(state.sample === "")); }, showError);
-  element("button", HTMLButtonElement, notice).addEventListener("click", () => { notice.hidden = true; });
 }
 
 async function measure(): Promise<void> {
@@ -283,20 +284,17 @@ function updateState(change: Partial<typeof state>): void {
 }
 
 function showError(error: unknown): void {
-  imagePicker.showTiles();
   const text = error instanceof Error ? error.message : String(error);
   if (error instanceof EdgekitError && error.code === "QUERY") {
     queryField.updateStatus(); // its buttons stand beside the field
     showNoAnswer(`No answer: ${text.split(":")[0] ?? text}.`);
     return;
   }
-  const sentence = text.startsWith("http") ? text : `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
-  element("p", HTMLElement, notice).textContent = `${sentence}.`;
-  notice.hidden = false;
+  notice.show(text);
   if (!slot.runner) setStatus("Not running", "bad");
 }
 
 /** Hide the error after something succeeded; a page without a runner keeps showing it. */
 function hideError(): void {
-  if (slot.runner) notice.hidden = true;
+  if (slot.runner) notice.hide();
 }

@@ -98,6 +98,7 @@ export class Runner {
   private settleChecked!: { readonly resolve: (report: SelfTestReport | null) => void; readonly reject: (error: unknown) => void };
   private disposed = false;
   private rebuilding: Promise<void> | undefined;
+  private prefetched = false;
 
   readonly bundle: Bundle;
   /** The words that the model knows; undefined where it takes vectors only. */
@@ -177,7 +178,7 @@ export class Runner {
       batch.push(prepared);
     }
     if (batch.length > 0) results.push(...(await this.runBatch(batch, options)));
-    this.encoder?.ready().catch(() => undefined); // for the next query; a text that needs it says what is wrong
+    this.prefetchWords();
     const [only] = results;
     return isList(input) || !only ? results : only;
   }
@@ -241,6 +242,12 @@ export class Runner {
   private resolveIfTested(): void {
     const { deferredSelfTest, report } = this.active;
     if (!deferredSelfTest) this.settleChecked.resolve(report);
+  }
+
+  /** Fetch the words' vectors after the first result, once: a text that needs them later tries again and says what fails. */
+  private prefetchWords(): void {
+    if (!this.prefetched) this.encoder?.ready().catch(() => undefined);
+    this.prefetched = true;
   }
 
   /** Run the self-test that was deferred until after the first result. */
