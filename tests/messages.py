@@ -1,7 +1,8 @@
 """Every sentence that a user of the Python code can meet, read from the source: `python tests/messages.py --write`.
 
 The sentences are those of errors (`raise ...Error(...)`), of facts, of exporters' notes, of options, commands and their
-help. Placeholders show as `{...}`. The file `messages.txt` is reviewed: a change of words is a change of that file.
+help. Placeholders show as `{...}`. The file `messages.txt` is reviewed: a change of words is a change of that file, and a
+move of code is none.
 """
 
 from __future__ import annotations
@@ -13,20 +14,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "messages.txt"
-SOURCES = ("edgekit", "targets/edgekit_targets")
+SOURCES = ("edgekit", "targets/edgekit_targets", "mil_interpreter")
 NAMED = {"help", "summary", "epilog", "hint", "meaning"}  # keyword arguments that people read
 TOLD = {"progress", "tell", "print"}  # functions whose text people read
 NOTED = {"notes", "_SENTENCES"}  # variables and keywords that hold sentences
 
 
 def collect() -> list[str]:
-    """Lines `file: sentence`, sorted, each once."""
-    found = set()
-    for source in SOURCES:
-        for path in sorted((ROOT / source).rglob("*.py")):
-            name = path.relative_to(ROOT).as_posix()
-            found |= {f"{name}: {sentence}" for sentence in _sentences(ast.parse(path.read_text()))}
-    return sorted(found)
+    """The sentences, sorted, each once."""
+    paths = (path for source in SOURCES for path in (ROOT / source).rglob("*.py"))
+    return sorted({sentence for path in paths for sentence in _sentences(ast.parse(path.read_text()))})
 
 
 def _sentences(tree: ast.Module) -> Iterator[str]:

@@ -17,5 +17,5 @@ def test_every_sentence_is_reviewed() -> None:
 
 @pytest.mark.parametrize("word", PRIVATE)
 def test_no_private_words(word: str) -> None:
-    lines = [line for line in GOLDEN.read_text().splitlines() if re.search(word, line.partition(": ")[2])]
+    lines = [line for line in GOLDEN.read_text().splitlines() if re.search(word, line)]
     assert not lines

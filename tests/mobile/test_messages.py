@@ -35,15 +35,11 @@ def test_literals_are_found_with_their_expressions() -> None:
 
 
 def texts() -> str:
-    """The texts of each file under its path."""
-    parts = []
-    for folder in FOLDERS:
-        for path in sorted(p for p in (MOBILE / folder).rglob("*") if p.suffix in (".kt", ".swift")):
-            if found := phrases(path.read_text(encoding="utf-8")):
-                parts.append("\n".join((f"[{path.relative_to(MOBILE).as_posix()}]", *found)))
+    """The texts of all files, sorted, each once; then those of the sample's resources by name."""
+    paths = (p for folder in FOLDERS for p in (MOBILE / folder).rglob("*") if p.suffix in (".kt", ".swift"))
+    said = sorted({text for path in paths for text in phrases(path.read_text(encoding="utf-8"))})
     strings = [f"{e.get('name')}: {e.text}" for e in ET.parse(STRINGS).getroot()]  # noqa: S314 - our own file
-    parts.append("\n".join((f"[{STRINGS.relative_to(MOBILE).as_posix()}]", *strings)))
-    return "\n\n".join(parts) + "\n"
+    return "\n".join((*said, "", *strings)) + "\n"
 
 
 if __name__ == "__main__":
