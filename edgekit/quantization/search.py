@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgekit.errors import ExportError
-from edgekit.judge import latency
+from edgekit.evaluate import timing
 from edgekit.judge.tolerance import INT8
 from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
@@ -258,7 +258,7 @@ class _Search:
         best = {row.recipe.key: row.recipe for row in (chosen, *sorted(rows, key=_merit, reverse=True))}
         chosen_few = list(best.items())[:TIMED]
         opened = {key: self.evaluator.opened(self._made(recipe), str(i)) for i, (key, recipe) in enumerate(chosen_few)}
-        timed = latency.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
+        timed = timing.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
         return {key: one.percentile(50) for key, one in timed.items()}
