@@ -32,8 +32,8 @@ from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Evaluator, untasked
 from edgekit.quantization.retreat import given_back, least_broken
 from edgekit.quantization.trials import Trial, TrialLog, display_name, write_table
-from edgekit.storage.code import code_of
 from edgekit.storage.files import digest_text
+from edgekit.storage.packages import package_digest
 
 if TYPE_CHECKING:
     import onnx
@@ -279,7 +279,7 @@ class _Search:
             repr(self.spec.inputs),
         ]
         host = [saturation.processor().name, onnxruntime.__version__]
-        return digest_text("\n".join([made, *asked, *host, code_of(search).digest, *shown]))
+        return digest_text("\n".join([made, *asked, *host, package_digest("edgekit"), *shown]))
 
 
 def _merit(row: Trial) -> tuple[bool, bool, bool, float, float]:
