@@ -110,33 +110,30 @@ def fit_checkpoint(
     tensors: Mapping[str, torch.Tensor],
     expected: Mapping[str, tuple[int, ...]],
     *,
-    ignore: Sequence[str] = (),
     origin: str = "the checkpoint",
 ) -> dict[str, torch.Tensor]:
-    """Choose what a model needs: exactly the expected names and shapes, but for prefixes that it ignores.
+    """Choose what a model needs: exactly the expected names and shapes.
 
     Args:
         tensors: What `read` gave.
         expected: Shapes by name, for example of the module's `state_dict()`.
-        ignore: Prefixes of names that may be there and are left out (`base_model.`).
         origin: What to call the checkpoint in the error's sentence.
 
     Raises:
         CheckpointError: With the first few names that are missing, unexpected or of another shape, and how many more.
     """
-    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(ignore))}
-    missing = [f"'{name}'" for name in expected if name not in kept]
-    unexpected = [f"'{name}'" for name in kept if name not in expected]
+    missing = [f"'{name}'" for name in expected if name not in tensors]
+    unexpected = [f"'{name}'" for name in tensors if name not in expected]
     misfits = [
-        f"'{name}' {list(kept[name].shape)} instead of {list(shape)}"
+        f"'{name}' {list(tensors[name].shape)} instead of {list(shape)}"
         for name, shape in expected.items()
-        if name in kept and tuple(kept[name].shape) != tuple(shape)
+        if name in tensors and tuple(tensors[name].shape) != tuple(shape)
     ]
     differences = [("missing ", missing), ("unexpected ", unexpected), ("other shapes: ", misfits)]
     if any(names for _, names in differences):
         what = "; ".join(label + _few(names) for label, names in differences if names)
         raise CheckpointError(f"{origin} is of another model ({what}): name the model that it was trained as")
-    return {name: kept[name] for name in expected}
+    return {name: tensors[name] for name in expected}
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor], infinite: Collection[str] = ()) -> None:
@@ -368,9 +365,9 @@ def _finite(name: str, tensor: torch.Tensor, infinite: bool = False) -> None:
             _refuse(f"has NaN or infinite weights ({bad} of {tensor.numel()} in '{name}'): train or convert it again")
 
 
-def _few(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _refuse(why: str, cause: Exception | None = None) -> NoReturn:

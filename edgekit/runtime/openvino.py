@@ -29,14 +29,13 @@ class OpenvinoRuntime:
 
     Args:
         model: Path of a `.xml` file, with its `.bin` beside it, or of a `.onnx` file.
-        settings: Further properties of the plugin, for example `LP_TRANSFORMS_MODE`.
 
     Raises:
         ArtifactError: If OpenVINO refuses the model.
     """
 
-    def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._compiled = _compile(model, settings or {})
+    def __init__(self, model: Path) -> None:
+        self._compiled = _compile(model)
         self._names = [_name(output) for output in self._compiled.outputs]
 
     @property
@@ -81,11 +80,11 @@ def reason(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _compile(model: Path, settings: Mapping[str, str]) -> Any:
+def _compile(model: Path) -> Any:
     import openvino
 
     properties = {"INFERENCE_PRECISION_HINT": PRECISION, "INFERENCE_NUM_THREADS": threads(), "NUM_STREAMS": 1}
     try:
-        return openvino.Core().compile_model(model, "CPU", {**properties, **settings})
+        return openvino.Core().compile_model(model, "CPU", properties)
     except Exception as error:
         raise ArtifactError(f"OpenVINO refuses '{model.name}': {reason(error)}") from error
