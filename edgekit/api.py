@@ -26,8 +26,8 @@ from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.progress import Style, shown
 from edgekit.pipeline.ranks import first_that_holds
+from edgekit.progress import Style, shown
 from edgekit.quantization.calibration import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo

@@ -33,7 +33,6 @@ from edgekit.pipeline.worker import ANSWERS, PYTORCH
 from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
 from edgekit.reference.store import Reference
-from edgekit.storage.code import code_of, joined
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
 
@@ -286,13 +285,7 @@ def _arrays(kind: str, place: PlaceResult, arrays: Mapping[str, Array]) -> dict[
 
 
 def _code(target: Target, made: Manifest) -> str:
-    """Hash of the code that judges and runs, and of the artifact's options: an edited limit judges again."""
-    code = joined((code_of(evaluate), code_of(target.load)))
+    """Hash of the code, the libraries and the artifact's options: an edited limit judges again."""
     places = [repr(place) for place in target.places]
-    parts = (
-        code.digest,
-        dict(code.libraries) | registry.versions_elsewhere(target),
-        places,
-        sorted(made.options.items()),
-    )
+    parts = (registry.code_digest(target), registry.versions(target), places, sorted(made.options.items()))
     return digest_text(json.dumps(parts, sort_keys=True))

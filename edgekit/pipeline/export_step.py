@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,11 @@ from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.hosts import process
 from edgekit.judge.rows import shape_of
 from edgekit.model.folder import model_digest
-from edgekit.model.graph import capture
 from edgekit.model.shapes import size_text
 from edgekit.pipeline import worker
-from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
-from edgekit.storage.code import ReachedCode, code_of, distributions_of, joined
+from edgekit.pipeline.context import CACHE, MODEL, REFERENCE, RunContext
 from edgekit.storage.files import digest_file, digest_text, require_own, staging
 from edgekit.target import Exported, Target
-
-REFERENCE_READER = "edgekit.reference.store"
-"""Who reaches this module has the reference's answers in its artifact."""
 
 
 def make(context: RunContext, name: str, options: Mapping[str, OptionValue], without: Collection[str] = ()) -> Manifest:
@@ -42,15 +36,14 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     _refuse_sizes(context, name, target)
     artifacts = {n: context.folder(n) for n in target.optional_sources if _good(context, n)}
     source = _source(context, target.source)
-    code = _code(target)
-    tools = _tools(target, code)
+    code, tools = registry.code_digest(target), registry.versions(target)
     hashes = {n: read_artifact(f).sha256 for n, f in artifacts.items()}
     recorded = _recorded(options)
 
     def key(left_out: Collection[str]) -> str:
         taken = {n: h for n, h in hashes.items() if n not in left_out}
-        answers = context.recorded.sha256 if REFERENCE_READER in code.modules else ""
-        parts = (name, source.name, source.sha256, code.digest, recorded, tools, taken, answers, target.content())
+        answers = context.recorded.sha256 if target.reads_reference else ""
+        parts = (name, source.name, source.sha256, code, recorded, tools, taken, answers, target.content())
         return digest_text(json.dumps(parts, sort_keys=True))
 
     if not context.fresh and not without:
@@ -68,7 +61,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             source=context.root / target.source,
             out=staged,
             model=context.root / MODEL,
-            reference=context.root / REFERENCE,
+            reference=context.root / REFERENCE if target.reads_reference else Path(),
             artifacts={n: f for n, f in artifacts.items() if n in hashes},
             options={option: as_text(value) for option, value in options.items()},
             **_opened(context, target.source),
@@ -202,15 +195,3 @@ def _good(context: RunContext, name: str) -> bool:
         return False
     current = made.source == _source(context, source)  # an earlier run may have left one of another model
     return current and bool(made.verdicts) and not made.rejected
-
-
-def _code(target: Target) -> ReachedCode:
-    """The modules and libraries that make a target's artifacts."""
-    return joined((code_of(target.export), *([code_of(capture)] if target.source == PROGRAM else [])))
-
-
-def _tools(target: Target, code: ReachedCode) -> dict[str, str]:
-    """Versions of what makes the artifact: edgekit, torch, and the libraries that the export imports or needs."""
-    needed = (name for need in target.needs for name in distributions_of(need.module))
-    named = {name: metadata.version(name).partition("+")[0] for name in ("edgekit", "torch", *needed)}
-    return dict(sorted((named | dict(code.libraries) | registry.versions_elsewhere(target)).items()))

@@ -37,7 +37,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.pipeline import run
-from edgekit.pipeline.progress import shown as progress
+from edgekit.progress import shown as progress
 from edgekit.quantization import calibration, observers
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference

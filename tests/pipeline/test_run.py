@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from edgekit import registry
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import read_result
 from edgekit.artifact.run_record import read_run
@@ -76,6 +78,31 @@ def test_an_option_makes_a_new_artifact(build: Path) -> None:
     assert rows["onnx"].status == "verified"
     assert read_artifact(build / "onnx").key != key
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
+
+
+def test_a_package_that_no_target_declares_changes_nothing(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", of_another_version("transformers"))
+    assert all(row.reused for row in export(build.parent, "onnx", "onnx-fp16").values())
+
+
+@pytest.mark.parametrize("library", ["onnxruntime", "onnx-ir"])
+def test_another_version_of_a_declared_library_makes_it_again(
+    build: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setattr(metadata, "version", of_another_version(library))
+    row = export(build.parent, "onnx")["onnx"]
+    assert not row.reused
+    assert read_artifact(build / "onnx").tools[library] == "99"
+
+
+def of_another_version(library: str) -> Callable[[str], str]:
+    real = metadata.version
+    return lambda name: "99" if name == library else real(name)
+
+
+def test_edited_code_makes_it_again(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "package_digest", lambda *names: f"edited {names}")
+    assert not export(build.parent, "onnx")["onnx"].reused
 
 
 def test_a_damaged_artifact_is_made_again(build: Path) -> None:

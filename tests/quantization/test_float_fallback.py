@@ -1,19 +1,19 @@
 from collections.abc import Callable, Mapping
 
 from edgekit.quantization.evaluator import Quality
-from edgekit.quantization.retreat import Kept, least_broken, retreat
+from edgekit.quantization.float_fallback import FloatFallback, fewest_broken, float_fallback
 
 NOISE = {"first": 3.0, "middle": 1.0, "last": 8.0}
 """What each group adds in INT8, in units of the gate's room."""
 
 
-def judge(allowed: float, broken: float = 100.0, noise: Mapping[str, float] = NOISE) -> Kept:
+def judge(allowed: float, broken: float = 100.0, noise: Mapping[str, float] = NOISE) -> FloatFallback:
     def judged(floats: tuple[str, ...]) -> Quality:
         lost = sum(value for name, value in noise.items() if name not in floats)
         reasons = ("it is too much",) if lost > allowed else ()
         return Quality(not reasons, 40.0 - lost, {}, reasons, reasons if lost > broken else ())
 
-    return retreat(tuple(noise), judged, lambda floats: judged(floats).snr_db)
+    return float_fallback(tuple(noise), judged, lambda floats: judged(floats).snr_db)
 
 
 def test_nothing_goes_back_where_everything_passes() -> None:
@@ -61,7 +61,7 @@ def test_where_no_candidate_holds_the_one_that_gets_furthest_is_chosen() -> None
         return ask
 
     first = counting(0, {"a": 14, "b": 0, "c": 1, "d": 0})
-    assert least_broken("abcd", [first, counting(1, {"b": 3, "d": 2})]) == "d"
+    assert fewest_broken("abcd", [first, counting(1, {"b": 3, "d": 2})]) == "d"
     assert asked == [(0, "a"), (0, "b"), (1, "b"), (0, "c"), (0, "d"), (1, "d")]
-    assert least_broken("abcd", [first, counting(1, {"b": 0})]) == "b"
-    assert least_broken("ac", [first]) == "c"
+    assert fewest_broken("abcd", [first, counting(1, {"b": 0})]) == "b"
+    assert fewest_broken("ac", [first]) == "c"

@@ -1,7 +1,7 @@
 """Which groups of layers stay in float, for any format whose own tool quantizes it: as few as hold the gate.
 
 Everything is quantized first. Where that breaks the gate, each group is quantized alone, which says how sensitive it
-is, and the most sensitive go back to float one by one until the gate holds.
+is, and the most sensitive fall back to float one by one until the gate holds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a retreat ended with.
+class FloatFallback:
+    """Which groups stay in float, and how good the artifact is then.
 
     Attributes:
         floats: Groups that stay in float arithmetic, sorted.
@@ -49,23 +49,25 @@ class Kept:
         return (f"no choice holds the gate's limits on samples held back from calibration: {self.quality.broken[0]}",)
 
 
-def given_back(order: Sequence[str], judged: Callable[[tuple[str, ...]], T], passed: Callable[[T], bool]) -> list[T]:
+def with_more_floats(
+    order: Sequence[str], judge: Callable[[tuple[str, ...]], T], passed: Callable[[T], bool]
+) -> list[T]:
     """What was judged with the first of some groups in float, one more each time, until one passes; never with all.
 
     Args:
         order: The groups, the most sensitive first.
-        judged: Makes a candidate with these groups in float, and says how good it is.
+        judge: Makes a candidate with these groups in float, and says how good it is.
         passed: Whether that is enough.
     """
     rows: list[T] = []
     for count in range(1, len(order)):
-        rows.append(judged(tuple(order[:count])))
+        rows.append(judge(tuple(order[:count])))
         if passed(rows[-1]):
             break
     return rows
 
 
-def least_broken(candidates: Iterable[T], questions: Sequence[Callable[[T], int]]) -> T:
+def fewest_broken(candidates: Iterable[T], questions: Sequence[Callable[[T], int]]) -> T:
     """The first candidate that breaks no limit; where there is none, the one that gets furthest.
 
     Args:
@@ -82,35 +84,35 @@ def least_broken(candidates: Iterable[T], questions: Sequence[Callable[[T], int]
     return min(found, key=lambda each: each[0])[1]
 
 
-def retreat(
+def float_fallback(
     parts: Collection[str],
-    judged: Callable[[tuple[str, ...]], Quality],
+    judge: Callable[[tuple[str, ...]], Quality],
     snr: Callable[[tuple[str, ...]], float],
-    tell: Callable[[float, str], None] = lambda done, text: None,
-) -> Kept:
+    progress: Callable[[float, str], None] = lambda done, text: None,
+) -> FloatFallback:
     """Find the groups to keep in float.
 
     Args:
         parts: All groups that can be quantized.
-        judged: Makes a candidate with these groups in float, and says how good it is.
+        judge: Makes a candidate with these groups in float, and says how good it is.
         snr: The same, and says its signal-to-noise ratio alone, in dB: it orders the groups.
-        tell: Told the share done and what is tried.
+        progress: Called with the share done and what is tried.
     """
-    tell(0.0, "everything in INT8")
-    found: dict[tuple[str, ...], Quality] = {(): judged(())}
+    progress(0.0, "everything in INT8")
+    found: dict[tuple[str, ...], Quality] = {(): judge(())}
     order: list[str] = []
     if not found[()].passed and len(parts) > 1:
         alone: dict[str, float] = {}
         for number, part in enumerate(parts):
-            tell(0.1 + 0.4 * number / len(parts), f"only {part} in INT8")
+            progress(0.1 + 0.4 * number / len(parts), f"only {part} in INT8")
             alone[part] = snr(tuple(sorted(other for other in parts if other != part)))
         order = sorted(alone, key=alone.__getitem__)
 
     def tried(floats: tuple[str, ...]) -> Quality:
-        tell(0.5 + 0.5 * len(floats) / len(order), f"in float: {', '.join(sorted(floats))}")
-        found[tuple(sorted(floats))] = quality = judged(tuple(sorted(floats)))
+        progress(0.5 + 0.5 * len(floats) / len(order), f"in float: {', '.join(sorted(floats))}")
+        found[tuple(sorted(floats))] = quality = judge(tuple(sorted(floats)))
         return quality
 
-    given_back(order, tried, lambda quality: quality.passed)
+    with_more_floats(order, tried, lambda quality: quality.passed)
     best = max(found, key=lambda floats: (found[floats].passed, found[floats].snr_db))
-    return Kept(best, found[best], len(found))
+    return FloatFallback(best, found[best], len(found))

@@ -9,10 +9,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
-from edgekit.quantization import vnni
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.evaluator import NOISELESS, Quality
-from edgekit.quantization.vnni import ProcessorComparison
+from edgekit.quantization.evaluator import NOISELESS, ProcessorComparison, Quality, compare_processors
 
 DEEP, WIDE = 8, 5
 
@@ -53,7 +51,7 @@ def measured(largest: int) -> ProcessorComparison:
     )
     rows = draw.integers(200, 256, (12, DEEP)).astype(np.float32)
     samples = Samples({"x": rows}, tuple(map(str, range(12))))
-    return vnni.compare_processors(spec, layer(weight, quantized=False), layer(weight, quantized=True), samples)
+    return compare_processors(spec, layer(weight, quantized=False), layer(weight, quantized=True), samples)
 
 
 def test_weights_that_saturate_are_exact_with_vnni_and_noisy_without() -> None:

@@ -1,4 +1,4 @@
-"""What a choice among quantized graphs is made on beside real inputs at default sizes: what the gate asks as well."""
+"""Inputs beside the real ones at default sizes on which quantized graphs are compared: what the gate asks as well."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_A_SHAPE = 4
 """Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""
 
 
-def beside(
+def extra_inputs(
     spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]] = ()
 ) -> tuple[Batch, ...]:
     """Random, extreme and changed inputs, and real ones at the shapes of the grid.
