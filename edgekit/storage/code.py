@@ -20,7 +20,7 @@ from pathlib import Path
 
 from edgekit.storage.files import digest_file, digest_text
 
-ROOTS = ("edgekit", "edgekit_targets")
+ROOTS = ("edgekit", "edgekit_targets", "mil_interpreter")
 """Packages whose source counts; a plug-in's own package is added to them."""
 FAMILIES = ("edgekit.arrcoc",)
 """Models are data here: a model folder's hash holds the code of its module."""

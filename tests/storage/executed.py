@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-PACKAGES = ("edgekit", "edgekit_targets")
+PACKAGES = ("edgekit", "edgekit_targets", "mil_interpreter")
 MODELS = ("edgekit/testing", "edgekit/arrcoc")  # data here: a model folder's hash holds their code
 SMALL = "edgekit.testing:small_model"
 OPTIONS = {"onnx-int8-static": {"search": "none", "method": "percentile"}}
@@ -32,7 +32,7 @@ def hit(module: str) -> None:
         return
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and str(frame.f_globals.get("__name__", "")).startswith("edgekit"):
+        if frame.f_code.co_name == "<module>" and str(frame.f_globals.get("__name__", "")).startswith(PACKAGES):
             return
         frame = frame.f_back
     seen.add(module)

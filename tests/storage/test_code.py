@@ -23,7 +23,7 @@ from edgekit.storage.code import ReachedCode, code_of, joined
 from edgekit_targets import onnx, onnx_fp16
 
 ROOT, HERE = Path(__file__).parents[2], Path(__file__).parent
-PACKAGES = (ROOT / "edgekit", ROOT / "targets" / "edgekit_targets")
+PACKAGES = (ROOT / "edgekit", ROOT / "targets" / "edgekit_targets", ROOT / "mil_interpreter")
 
 EXPORTS_WITH = {
     "edgekit_targets._site": {"web"},
@@ -31,7 +31,7 @@ EXPORTS_WITH = {
     "edgekit_targets._executorch": {"executorch", "executorch-int8", "litert"},
     "edgekit_targets._torchscript.compile": {"torchscript", "torch-mobile"},
     "edgekit_targets.onnx": {"onnx"},
-    "edgekit.runtime.coreml.package": {"coreml", "coreml-int8"},
+    "mil_interpreter.package": {"coreml", "coreml-int8"},
     "edgekit.quantization.calibration": {
         "onnx-int8-static",
         "onnx-int8-dynamic",
@@ -168,9 +168,9 @@ def test_an_edit_of_these_judges_nothing_again(found: dict[str, Any]) -> None:
         ("edgekit.runtime.browser", {"web", "litert", "litert-int8"}),
         ("edgekit.runtime.executorch", {"executorch", "executorch-int8"}),
         ("edgekit.runtime.torchscript", {"torchscript", "torch-mobile"}),
-        ("edgekit.runtime.coreml.interpreter", {"coreml", "coreml-int8"}),
-        ("edgekit.runtime.coreml.operators.gather", {"coreml", "coreml-int8"}),
-        ("edgekit.runtime.coreml.operators.constexpr", {"coreml", "coreml-int8"}),
+        ("mil_interpreter.interpreter", {"coreml", "coreml-int8"}),
+        ("mil_interpreter.operators.gather", {"coreml", "coreml-int8"}),
+        ("mil_interpreter.operators.constexpr", {"coreml", "coreml-int8"}),
     ],
 )
 def test_an_edit_of_a_runtime_judges_what_it_runs(found: dict[str, Any], module: str, judged: set[str]) -> None:
