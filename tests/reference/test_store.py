@@ -9,7 +9,7 @@ import pytest
 from edgekit.artifact.fact import Code
 from edgekit.errors import RecordError
 from edgekit.judge import verdict
-from edgekit.judge.tolerance import FP32
+from edgekit.judge.limits import FP32
 from edgekit.model.source import resolve_model
 from edgekit.reference import adopt
 from edgekit.reference.adopt import obtain
