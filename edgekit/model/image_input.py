@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgekit.errors import ModelError
 from edgekit.model.adapter import signature
-from edgekit.model.spec import Input, ModelSpec
+from edgekit.model.spec import Array, Input, ModelSpec
 
 if TYPE_CHECKING:
     import torch
@@ -103,3 +105,20 @@ def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
         forward.__signature__ = signature([i.name for i in inputs])  # type: ignore[attr-defined]
 
     return ImageInputs().eval()
+
+
+def pixels_of(image: Array, low: float, high: float, exact: float) -> Array | None:
+    """The bytes of an image.
+
+    Args:
+        image: [3, H, W], of which `low` is the byte 0 and `high` the byte 255.
+        low: Smallest value.
+        high: Largest value.
+        exact: Largest difference of a value from a byte, in bytes.
+
+    Returns:
+        [H, W, 3] uint8, or None where a value is no byte.
+    """
+    scaled = (image.transpose(1, 2, 0).astype(np.float64) - low) / (high - low) * 255
+    pixels = np.rint(scaled).clip(0, 255)
+    return None if np.abs(scaled - pixels).max() > exact else pixels.astype(np.uint8)

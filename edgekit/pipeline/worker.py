@@ -21,7 +21,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.judge import latency
 from edgekit.judge.latency import Latency
 from edgekit.judge.rows import Axes, rows_of
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline import process
 from edgekit.pipeline.repeats import Repeats

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model import causes
-from edgekit.model.graph import Program, to_tensors
+from edgekit.model import capture_errors as causes
+from edgekit.model.adapter import to_tensors
+from edgekit.model.graph import Program
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError, UsageError
-from edgekit.model import causes, onnx_file, own_operators
+from edgekit.model import capture_errors as causes
+from edgekit.model import own_operators
+from edgekit.model.folder import load_model
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import named_sizes
-from edgekit.model.source import load_model
+from edgekit.model.sources import onnx as onnx_file
 from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
 from edgekit.onnxgraph.constant_names import module_path, name_constants
 from edgekit.onnxgraph.exact_rules import exact

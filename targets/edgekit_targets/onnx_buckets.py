@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError, UsageError
+from edgekit.model.folder import load_model
 from edgekit.model.shapes import named_sizes, size_text
-from edgekit.model.source import load_model
 from edgekit.model.spec import Axis, ModelSpec
 from edgekit.onnxgraph import save
 from edgekit.onnxgraph.fixed_sizes import fixed

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.folder import load_model
 from edgekit.model.input_rows import unusual_shapes
-from edgekit.model.source import load_model
 from edgekit.onnxgraph import dynamic, folding, save, weight_only
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import calibration, conditioning

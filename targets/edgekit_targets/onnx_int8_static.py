@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.onnxgraph import folding, qdq, save
 from edgekit.onnxgraph.extremes import groups_after_extremes
 from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig

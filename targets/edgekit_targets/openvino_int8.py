@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import ExportError
+from edgekit.model.folder import load_model
 from edgekit.model.shapes import between
-from edgekit.model.source import load_model
 from edgekit.onnxgraph import folding, save
 from edgekit.onnxgraph.groups import group_of
 from edgekit.quantization import calibration, conditioning

@@ -22,10 +22,9 @@ from torch import nn
 
 from edgekit.arrcoc import presets
 from edgekit.cli.console import print_table
-from edgekit.model.folder import model_digest
+from edgekit.model.folder import model_digest, save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
-from edgekit.model.source import save_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import save
 from edgekit.onnxgraph.fixed_sizes import fixed

@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.judge import latency
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import fp16, fp16_converter, save
 from edgekit.pipeline import run

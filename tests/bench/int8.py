@@ -28,10 +28,10 @@ from edgekit.cli.console import print_table
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.noise import score_tolerance
 from edgekit.judge.tolerance import INT8
-from edgekit.model.folder import model_digest
+from edgekit.model.folder import model_digest, save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
-from edgekit.model.source import resolve_model, save_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig

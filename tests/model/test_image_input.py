@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from edgekit.errors import CheckpointError, ModelError
+from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import checked
-from edgekit.model.graph import capture, named_outputs, to_tensors
-from edgekit.model.source import load_model, resolve_model, save_model
-from edgekit.model.weights import weights_digest, with_weights
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.graph import capture
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest, with_weights
 from tests import modules
 
 FACTORY = "tests.modules:backwards"

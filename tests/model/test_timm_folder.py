@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from edgekit.errors import DependencyError, ModelError
-from edgekit.model.graph import named_outputs, to_tensors
-from edgekit.model.source import load_model, resolve_model, save_model
-from edgekit.model.weights import weights_digest
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest
 
 NAME, MEAN, DEVIATION = "test_vit.r160_in1k", (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 

@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from edgekit import api
 from edgekit.artifact.result import StartUp
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import process
 from edgekit.pipeline.start_up import start_up
 from edgekit.testing import SMALL

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit import api
 from edgekit.errors import NotVerifiedHere, UsageError
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.places import arm64
 from edgekit.testing import SMALL
 

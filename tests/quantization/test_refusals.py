@@ -14,7 +14,7 @@ import pytest
 from edgekit import registry
 from edgekit.cli import main
 from edgekit.judge import latency
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array
 from edgekit.pipeline import process, run, worker
 from edgekit.runtime.protocol import Runtime

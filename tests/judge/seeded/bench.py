@@ -20,7 +20,7 @@ from edgekit.artifact.fact import Code, fact
 from edgekit.judge.metrics import Comparison, compare, failed
 from edgekit.judge.tolerance import FP32, Tolerance
 from edgekit.judge.verdict import Verdict, judge
-from edgekit.model.graph import to_tensors
+from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 IMAGES = 12

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DependencyError, ModelError, did_you_mean
+from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.weights import slug
 
 PREFIX = "timm:"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

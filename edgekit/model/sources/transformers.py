@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DependencyError, ModelError
+from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.weights import slug
 
 if TYPE_CHECKING:
     import torch
