@@ -198,7 +198,7 @@ def pack(
 ) -> tuple[str, ...]:
     """Pack ONNX artifacts, questions and a runner for a host that nobody here can log in to.
 
-    There `python -m runner` in the unpacked folder writes result.zip; `import_result` judges it.
+    There `python -m edgekit.evaluate` in the unpacked folder writes result.zip; `import_result` judges it.
 
     Args:
         build: A model's build folder.

@@ -13,10 +13,11 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Va
 from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
+from edgekit.hosts import process
 from edgekit.judge.rows import shape_of
 from edgekit.model.folder import model_digest
 from edgekit.model.shapes import size_text
-from edgekit.pipeline import process, worker
+from edgekit.pipeline import worker
 from edgekit.pipeline.context import CACHE, MODEL, REFERENCE, RunContext
 from edgekit.storage.files import digest_file, digest_text, require_own, staging
 from edgekit.target import Exported, Target
@@ -55,22 +56,23 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     left_out = {n: hashes.pop(n) for n in without}
     require_own(folder, own_files)  # before the work, not after it
     with staging(folder, own_files) as staged:
-        arguments = {
-            "target": name,
-            "source": str(context.root / target.source),
-            "out": str(staged),
-            "model_folder": str(context.root / MODEL),
-            "reference_folder": str(context.root / REFERENCE) if target.reads_reference else "",
-            "artifacts": {n: str(f) for n, f in artifacts.items() if n in hashes},
-            "options": {option: as_text(value) for option, value in options.items()},
+        request = worker.ExportRequest(
+            target=name,
+            source=context.root / target.source,
+            out=staged,
+            model=context.root / MODEL,
+            reference=context.root / REFERENCE if target.reads_reference else Path(),
+            artifacts={n: f for n, f in artifacts.items() if n in hashes},
+            options={option: as_text(value) for option, value in options.items()},
             **_opened(context, target.source),
-            "cache": str(context.root / CACHE / name),
-        }
+            cache=context.root / CACHE / name,
+        )
 
         def progress(done: float, text: str) -> None:
             context.listener.progress(name, 0.6 * done, text)
 
         progress(0.05, "exporting")
+        arguments = {"request": request.model_dump(mode="json")}
         answer = process.call(worker.export_target, arguments, progress, context.limits, worker.EXPORT_MODULES)
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
@@ -78,13 +80,13 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         return commit(staged, _manifest(context, name, exported, source, key(()), recorded, tools, left_out))
 
 
-def _opened(context: RunContext, source: str) -> dict[str, object]:
+def _opened(context: RunContext, source: str) -> dict[str, Any]:
     """What the source offers to open, and the axes that it kept dynamic."""
     folder = context.root / source
     if source not in context.targets:
-        return {"entry": str(folder), "dynamic": list(context.spec.axes)}
+        return {"entry": folder, "dynamic": tuple(context.spec.axes)}
     made = read_artifact(folder)
-    return {"entry": str(folder / made.entry), "dynamic": [n for n, axis in made.axes.items() if axis.dynamic]}
+    return {"entry": folder / made.entry, "dynamic": tuple(n for n, axis in made.axes.items() if axis.dynamic)}
 
 
 def _sizes(context: RunContext, source: str) -> tuple[Mapping[str, int], ...]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.errors import ExportError
-from edgekit.judge import latency
+from edgekit.evaluate import timing
 from edgekit.judge.tolerance import INT8
 from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
@@ -226,10 +226,10 @@ class _Trials:
         best = {trial.recipe.key: trial.recipe for trial in (chosen, *sorted(trials, key=_merit, reverse=True))}
         recipes = list(best.items())[:TIMED]
         opened = {key: self.evaluator.opened(self.quantized(r), str(i)) for i, (key, r) in enumerate(recipes)}
-        timings = latency.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
+        latencies = timing.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
-        return {key: timing.percentile(50) for key, timing in timings.items()}
+        return {key: one.percentile(50) for key, one in latencies.items()}
 
 
 @dataclass

@@ -25,6 +25,7 @@ import torch
 from edgekit.arrcoc import presets
 from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
+from edgekit.evaluate import timing
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.noise import score_tolerance
 from edgekit.judge.tolerance import INT8
@@ -126,7 +127,7 @@ def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[st
 
 def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -> None:
     runtimes = {name: OrtRuntime(path) for name, path in models.items()}
-    timed = latency.measure(runtimes, spec.random(0), seconds=SECONDS)
+    timed = timing.measure(runtimes, spec.random(0), seconds=SECONDS)
     rows = []
     for name, path in models.items():
         ratio = latency.ratio(timed, "plain fp32", name)

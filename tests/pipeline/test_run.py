@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,8 +20,9 @@ from edgekit.artifact.result import read_result
 from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
-from edgekit.pipeline import process, run, worker
+from edgekit.pipeline import run, worker
 from edgekit.pipeline.outcome import Build
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
@@ -147,9 +149,9 @@ def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
     real = process.call
 
     def call(
-        function: Callable[..., dict[str, object]], arguments: dict[str, object], *rest: object, **more: object
+        function: Callable[..., dict[str, object]], arguments: dict[str, Any], *rest: object, **more: object
     ) -> dict[str, object]:
-        if function is worker.export_target and arguments["target"] == "onnx":
+        if function is worker.export_target and arguments["request"]["target"] == "onnx":
             raise ArtifactError("the converter died")
         return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
 

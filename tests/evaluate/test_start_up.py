@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from edgekit import api
 from edgekit.artifact.result import StartUp
+from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
-from edgekit.pipeline import process
-from edgekit.pipeline.start_up import start_up
+from edgekit.pipeline.worker import RunRequest, start_artifact
 from edgekit.testing import SMALL
 
 
@@ -23,15 +22,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_large_parent_does_not_make_a_large_artifact(built: Path, tmp_path: Path) -> None:
     spec = resolve_model(SMALL)
-    save_file(dict(spec.random(1)), tmp_path / "row.safetensors")
+    np.savez(tmp_path / "row.npz", **spec.random(1))  # type: ignore[arg-type]  # names
     held = np.ones(100_000_000, np.float64)  # 800 MB in this process
-    arguments = {
-        "target": "onnx",
-        "folder": str(built / "onnx"),
-        "place": "cpu",
-        "row": str(tmp_path / "row.safetensors"),
-    }
-    found = StartUp.model_validate(process.call(start_up, arguments))
+    asked = RunRequest(target="onnx", folder=built / "onnx", place="cpu", reference=built / "reference", out=tmp_path)
+    found = StartUp.model_validate(process.call(start_artifact, {"request": asked.model_dump(mode="json")}))
     assert held[-1] == 1.0
     assert found.peak_memory is not None
     assert 20e6 < found.peak_memory < 400e6

@@ -1,4 +1,6 @@
-"""An arm64 Linux for qemu's user emulation: the system's own packages for arm64, and wheels with fixed hashes.
+"""`python -m tools.arm64`: an arm64 Linux for qemu's user emulation, and the name of the place that it is.
+
+    edgekit verify --place "$(python -m tools.arm64)"
 
 The packages come from the package sources of this system, whose signatures apt checks; the wheels are those of
 `arm64.txt`. Nothing of it is installed in this system: all lies in one folder.
@@ -14,7 +16,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from edgekit.errors import NotVerifiedHere, UsageError
+from edgekit.errors import EdgekitError, NotVerifiedHere, UsageError
 from edgekit.storage import environment
 from edgekit.storage.files import scratch, staging
 
@@ -23,7 +25,7 @@ QEMU, OLDEST = "qemu-aarch64", 10
 PYTHONS = ("3.13", "3.12", "3.11")
 LIBRARIES = ("libc6", "libstdc++6", "libgcc-s1", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0", "liblzma5")
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
-ADD = "edgekit env add arm64"
+ADD = "python -m tools.arm64"
 MARK = "edgekit-arm64"  # says that a folder is such a system
 
 
@@ -63,7 +65,7 @@ def install(progress: Callable[[str], None]) -> Path:
         progress("fetching wheels")
         wheels = work / "wheels"
         platforms = [text for name in PLATFORMS for text in ("--platform", name)]
-        asked = [
+        download = [
             sys.executable,
             "-m",
             "pip",
@@ -73,8 +75,8 @@ def install(progress: Callable[[str], None]) -> Path:
             "--require-hashes",
             "--only-binary=:all:",
         ]
-        asked += ["--implementation", "cp", "--python-version", version, *platforms, "-d", str(wheels)]
-        _done([*asked, "-r", str(Path(__file__).with_suffix(".txt"))], "the wheels for arm64 could not be fetched")
+        download += ["--implementation", "cp", "--python-version", version, *platforms, "-d", str(wheels)]
+        _done([*download, "-r", str(Path(__file__).with_suffix(".txt"))], "the wheels for arm64 could not be fetched")
         for wheel in sorted(wheels.glob("*.whl")):
             shutil.unpack_archive(wheel, made / "site", "zip")
     return folder()
@@ -114,19 +116,37 @@ def _emulator() -> str:
     found = shutil.which(QEMU)
     if found is None:
         raise NotVerifiedHere(f"there is no {QEMU} here: install qemu-user, version {OLDEST} or later")
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
-    version = re.search(r"version (\d+)", said)
+    output = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout
+    version = re.search(r"version (\d+)", output)
     if version is None or int(version[1]) < OLDEST:
-        told = version[1] if version else "of an unknown version"
-        raise NotVerifiedHere(f"{QEMU} is {told}, which ONNX Runtime crashes: install qemu-user {OLDEST} or later")
+        number = version[1] if version else "of an unknown version"
+        raise NotVerifiedHere(f"{QEMU} is {number}, which ONNX Runtime crashes: install qemu-user {OLDEST} or later")
     return found
 
 
-def _done(asked: Sequence[str], why: str, cwd: Path | None = None) -> None:
+def _done(command: Sequence[str], why: str, cwd: Path | None = None) -> None:
     try:
-        ended = subprocess.run(asked, capture_output=True, text=True, timeout=1800, check=False, cwd=cwd)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False, cwd=cwd)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{why}: {shlex.join(asked[:3])} did not end ({error})") from error
+        raise UsageError(f"{why}: {shlex.join(command[:3])} did not end ({error})") from error
     if ended.returncode:
         lines = [line for line in ended.stderr.splitlines() if line.strip()] or [f"code {ended.returncode}"]
         raise UsageError(f"{why}: {lines[-1][:300]}")
+
+
+def main() -> None:
+    """Make the system where it is missing; print the place's name."""
+    try:
+        words = command()
+    except NotVerifiedHere:
+        _emulator()
+        install(lambda text: print(text, file=sys.stderr))
+        words = command()
+    print(f"ort@python:{shlex.join(words)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except EdgekitError as error:
+        raise SystemExit(str(error)) from error

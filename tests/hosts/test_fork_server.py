@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import ExportError
-from edgekit.pipeline import fork_server, process
+from edgekit.hosts import fork_server, process
 from tests.processes import running, soon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers: install Linux")

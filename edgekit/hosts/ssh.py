@@ -1,4 +1,4 @@
-"""Where a pack is answered: on this host in a process of its own, emulated or not, or on another over ssh.
+"""Where a pack is answered: on this host by another Python, which may be an emulated processor's, or over ssh.
 
 Over ssh a folder of its own is made there, and removed whatever happens. ssh's own settings say how to log in; nothing
 is asked on the terminal. Anything that fails on the way is `NotVerifiedHere`: it is no fault of the artifact's.
@@ -17,17 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgekit.errors import NotVerifiedHere
-from edgekit.places import arm64
-from edgekit.places.catalogue import Elsewhere
-from edgekit.places.pack import RUNNER
-from edgekit.places.runner.__main__ import COMMAND_VARIABLE
+from edgekit.evaluate.__main__ import ARCHIVE, COMMAND_VARIABLE
+from edgekit.hosts.catalogue import FurtherPlace
 
-ARCHIVE = "result.zip"
+ENGINE = "edgekit.evaluate"
 CONNECT, STEP, RUN = 20, 600, 14_400
 """Seconds: to reach a host, to copy there or back, to answer everything."""
 
 
-def answered(place: Elsewhere, pack: Path, progress: Callable[[str], None]) -> Path:
+def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
     """Answer an unpacked pack in a place; returns the result archive, inside the pack's folder.
 
     Raises:
@@ -35,16 +33,18 @@ def answered(place: Elsewhere, pack: Path, progress: Callable[[str], None]) -> P
     """
     if place.host:
         return _over_ssh(place, pack, progress)
-    return _here(pack, progress, {COMMAND_VARIABLE: shlex.join(arm64.command())} if place.emulated else {})
-
-
-def _here(pack: Path, progress: Callable[[str], None], variables: Mapping[str, str]) -> Path:
     progress("answering")
-    _ran([sys.executable, "-m", RUNNER], "this host", RUN, cwd=pack, variables=variables)
+    _ran(
+        [sys.executable, "-m", ENGINE],
+        place.name,
+        RUN,
+        cwd=pack,
+        variables={COMMAND_VARIABLE: shlex.join(place.python)},
+    )
     return pack / ARCHIVE
 
 
-def _over_ssh(place: Elsewhere, pack: Path, progress: Callable[[str], None]) -> Path:
+def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
     if shutil.which("ssh") is None:
         raise NotVerifiedHere("there is no ssh on this host: install OpenSSH's client")
     progress(f"connecting to {place.host}")
@@ -54,7 +54,7 @@ def _over_ssh(place: Elsewhere, pack: Path, progress: Callable[[str], None]) -> 
         if packed:
             raise NotVerifiedHere(f"{place.host}: the copy broke off ({packed})")
         progress(f"answering on {place.host}")
-        _ran(_ssh(place, f"cd {folder} && {shlex.quote(place.python)} -m {RUNNER}"), place.host, RUN)
+        _ran(_ssh(place, f"cd {folder} && {shlex.join(place.python)} -m {ENGINE}"), place.host, RUN)
         progress(f"copying back from {place.host}")
         data = _ran(_ssh(place, f"cat {folder}/{ARCHIVE}"), place.host, STEP)
     (pack / ARCHIVE).write_bytes(data)
@@ -62,7 +62,7 @@ def _over_ssh(place: Elsewhere, pack: Path, progress: Callable[[str], None]) -> 
 
 
 @contextmanager
-def _folder(place: Elsewhere) -> Iterator[str]:
+def _folder(place: FurtherPlace) -> Iterator[str]:
     """A new folder there, removed in the end."""
     said = _ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
     if not said.startswith("/") or "\n" in said:
@@ -74,7 +74,7 @@ def _folder(place: Elsewhere) -> Iterator[str]:
         subprocess.run(_ssh(place, f"rm -rf {folder}"), capture_output=True, timeout=3 * CONNECT, check=False)
 
 
-def _ssh(place: Elsewhere, command: str) -> list[str]:
+def _ssh(place: FurtherPlace, command: str) -> list[str]:
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT}", "-o", "ServerAliveInterval=15"]
     return ["ssh", *options, "--", place.host, command]
 
@@ -104,7 +104,7 @@ def _ran(
     return ended.stdout
 
 
-def _piped(one: Sequence[str], other: Sequence[str], place: Elsewhere) -> str:
+def _piped(one: Sequence[str], other: Sequence[str], place: FurtherPlace) -> str:
     """Run `one | other`; returns what went wrong, or nothing."""
     with tempfile.TemporaryFile() as said:
         first = subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Artifacts in places that are not their target's own: other runtimes, settings and hosts, now or with a pack.
+"""Artifacts in the places that a user named: on this host in a worker, elsewhere by a pack, now or carried by hand.
 
 What comes back are raw answers; they are judged here, as those of the target's own places are, and kept in
 `imported/<place>-<target>/`, where every report finds them.
@@ -13,49 +13,50 @@ from pathlib import Path
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import CANDIDATE, Result, Timing, read_result
+from edgekit.artifact.result import Result, read_result
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
-from edgekit.judge import latency
-from edgekit.judge.latency import Latency
-from edgekit.pipeline.context import RunContext
+from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, UsageError
+from edgekit.evaluate.engine import AGAIN
+from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
+from edgekit.hosts.pack import archive, write_pack
+from edgekit.hosts.run_record import Answered, Measured, read_returned
+from edgekit.hosts.ssh import answered
+from edgekit.model.spec import Array
+from edgekit.pipeline.context import REFERENCE, RunContext
 from edgekit.pipeline.evaluate_step import (
     Finding,
+    answers_in,
+    evaluate_in_place,
     failed_runtime,
     files_of,
     finding_of,
     missing_runtime,
     record_of,
+    run_in_worker,
 )
 from edgekit.pipeline.outcome import TargetOutcome
-from edgekit.pipeline.repeats import AGAIN
-from edgekit.pipeline.worker import Measured, timed_seconds
-from edgekit.places.catalogue import RUNTIMES, Elsewhere, elsewhere
-from edgekit.places.hosts import answered
-from edgekit.places.pack import archive, packable, write_pack
-from edgekit.places.result import Answered, read_returned
+from edgekit.pipeline.worker import RunRequest, timed_seconds
 from edgekit.report.imports import IMPORTED
+from edgekit.runtime.processor import processor
 from edgekit.storage.files import scratch, write_bytes
 from edgekit.target import Place
 
 PACK = "pack"
-EMULATED_IMAGES = 8
-"""Evaluation inputs that an emulated host is asked, unless the user says how many."""
-CANDIDATES = ("bound buffers", "run")
-"""Kinds of timed runs that stand for an artifact, the first that is there."""
+SLOW_IMAGES = 8
+"""Evaluation inputs that another Python on this host is asked, which may be emulated, unless the user says how many."""
 
 
-def places_of(names: Sequence[str]) -> tuple[Elsewhere, ...]:
+def places_of(names: Sequence[str]) -> tuple[FurtherPlace, ...]:
     """Places by name, each once.
 
     Raises:
         UsageError: If one is no place.
     """
-    return tuple(elsewhere(name) for name in dict.fromkeys(names))
+    return tuple(further_place(name) for name in dict.fromkeys(names))
 
 
-def asked(
-    context: RunContext, outcomes: Mapping[str, TargetOutcome], places: Sequence[Elsewhere], images: int | None
+def judged(
+    context: RunContext, outcomes: Mapping[str, TargetOutcome], places: Sequence[FurtherPlace], images: int | None
 ) -> dict[str, TargetOutcome]:
     """Judge artifacts in more places; returns the outcomes with what was found there.
 
@@ -65,28 +66,35 @@ def asked(
         places: Where to ask those that run there. A place that cannot be reached gives "not verified here".
         images: How many evaluation inputs to ask; None for all.
     """
-    manifests = {n: o.manifest for n, o in outcomes.items() if o.manifest is not None and packable(o.manifest)}
-    chosen = {name: outcomes[name] for name in manifests}
-    for place in places if manifests else ():
-        for name, result in _asked_in(context, manifests, place, images).items():
-            chosen[name] = joined(chosen[name], result)
+    manifests = {n: o.manifest for n, o in outcomes.items() if o.manifest is not None}
+    chosen: dict[str, TargetOutcome] = {}
+    for place in places:
+        there = {n: made for n, made in manifests.items() if place.opens(made, context.targets[n])}
+        results = _by_pack(context, there, place, images) if place.apart else _here(context, there, place, images)
+        for name, result in results.items():
+            chosen[name] = joined(chosen.get(name, outcomes[name]), result)
     known = (n for n, o in outcomes.items() if n in chosen or o.result is not None or o.error)
     return {n: chosen.get(n, outcomes[n]) for n in known}
 
 
 def pack(
-    context: RunContext, names: Sequence[str], places: Sequence[Elsewhere], images: int | None, path: Path
+    context: RunContext, names: Sequence[str], places: Sequence[FurtherPlace], images: int | None, path: Path
 ) -> tuple[str, ...]:
     """Write a pack for hosts that nobody can log in to; returns the targets in it.
 
     Raises:
-        UsageError: If a place names a host, or none of the artifacts can be packed.
+        UsageError: If a place names a host or is a target's own, or none of the artifacts can be packed.
     """
-    if hosted := [place.name for place in places if place.host or place.emulated]:
+    if hosted := [place.name for place in places if place.apart]:
         raise UsageError(f"'{hosted[0]}' names a host: a pack is carried there, so name the runtime alone")
-    chosen = {n: context.folder(n) for n in names if packable(read_artifact(context.folder(n)))}
+    if own := [place.name for place in places if not place.runtime]:
+        raise UsageError(f"'{own[0]}' runs on this host only: possible in a pack are {', '.join(RUNTIMES)}")
+    made = {n: read_artifact(context.folder(n)) for n in names}
+    chosen = {n: context.folder(n) for n in names if all(p.opens(made[n], context.targets[n]) for p in places)}
     if not chosen:
-        raise UsageError("nothing to pack: packs take ONNX artifacts, such as onnx or onnx-fp16")
+        raise UsageError(
+            f"nothing to pack: {places[0].name} opens {', '.join(RUNTIMES[places[0].runtime].opens)} files"
+        )
     with scratch() as folder:
         context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
         write_pack(folder, context.recorded, chosen, places, images, timed_seconds())
@@ -109,7 +117,7 @@ def imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
     found: dict[str, TargetOutcome] = {}
     for run in returned.runs:
         manifest, name = made[run.run.target], run.run.target
-        result = _kept(context, manifest, elsewhere(run.run.place), run, returned.images)
+        result = _kept(context, manifest, further_place(run.run.place), run, returned.images)
         found[name] = joined(found.get(name, unasked(context, manifest)), result)
     return found
 
@@ -124,7 +132,7 @@ def adopted(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: S
             outcome = outcomes.get(run.run.target)
             made = outcome.manifest if outcome is not None else None
             if made is not None and made.sha256 == run.artifact_sha256 and run.run.device:
-                place = elsewhere(run.run.place)
+                place = further_place(run.run.place)
                 if not _known(context, made, place):
                     _kept(context, made, place, run, returned.images)
 
@@ -140,91 +148,125 @@ def joined(outcome: TargetOutcome, result: Result) -> TargetOutcome:
     return replace(outcome, result=whole, status=whole.status, reused=False)
 
 
-def _asked_in(
-    context: RunContext, manifests: Mapping[str, Manifest], place: Elsewhere, images: int | None
+def _here(
+    context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
+) -> dict[str, Result]:
+    """Judge artifacts in a place of this host, each in a worker; what never ran leaves the last result as it is."""
+    results = {}
+    for name, made in manifests.items():
+        finding = _found_here(context, made, place, images)
+        results[name] = record_of(context, name, made, [finding])
+        if finding.place.device:
+            hardware = {"hardware": processor()} if place.runtime else {}
+            host = {**results[name].host, **hardware}
+            _keep(context, made, place, results[name].model_copy(update={"host": host}), finding)
+    context.listener.done(place.name)
+    return results
+
+
+def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> Finding:
+    if not place.runtime:
+        own = context.targets[made.target].place(place.name)
+        return evaluate_in_place(context, made.target, made, own if images is None else replace(own, sample=images))
+    where = _place(context, made, place, images)
+
+    def progress(done: float, text: str) -> None:
+        context.listener.progress(place.name, done, f"{made.target}: {text}")
+
+    with scratch() as out:
+        request = RunRequest(
+            target=made.target,
+            folder=context.folder(made.target),
+            place=place.name,
+            runtime=place.runtime,
+            reference=context.folder(REFERENCE),
+            out=out,
+            images=images,
+        )
+        try:
+            measured = run_in_worker(context, request, progress)
+        except NotVerifiedHere as missing:
+            return missing_runtime(where, f"{missing}: install it with {RUNTIMES[place.runtime].install}")
+        except EdgekitError as error:
+            return failed_runtime(where, str(error))
+        return _judged(context, made, where, answers_in(out), measured)
+
+
+def _by_pack(
+    context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
 ) -> dict[str, Result]:
     """One result a target; where nothing came back, one that is not written down."""
-    images = images or (EMULATED_IMAGES if place.emulated else None)
+    if not manifests:
+        return {}
+    images = images or (None if place.timed else SLOW_IMAGES)
 
     def progress(text: str) -> None:
         context.listener.progress(place.name, 0.5, text)
 
     with scratch() as folder:
         progress("collecting questions and artifacts")
-        write_pack(
-            folder,
-            context.recorded,
-            {name: context.folder(name) for name in manifests},
-            (place,),
-            images,
-            timed_seconds(),
-        )
+        folders = {name: context.folder(name) for name in manifests}
+        write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
         try:
             returned = read_returned(answered(place, folder, progress))
         except (NotVerifiedHere, ArtifactError) as lost:
             return {name: _missing(context, made, place, str(lost)) for name, made in manifests.items()}
         finally:
             context.listener.done(place.name)
-    by_target = {run.run.target: run for run in returned.runs}
-    found = {}
+    by_target = {one.run.target: one for one in returned.runs}
+    results = {}
     for name, made in manifests.items():
-        run = by_target.get(name)
-        if run is None:
-            found[name] = _missing(context, made, place, "the runner there gave no answer")
+        answers = by_target.get(name)
+        if answers is None:
+            results[name] = _missing(context, made, place, "the runner there gave no answer")
         else:
-            found[name] = _kept(context, made, place, run, images)
-    return found
+            results[name] = _kept(context, made, place, answers, images)
+    return results
 
 
-def _kept(context: RunContext, made: Manifest, place: Elsewhere, run: Answered, images: int | None) -> Result:
+def _kept(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Result:
     """Judge one run and write down what was found; what never ran leaves the last result as it is."""
     finding = _finding(context, made, place, run, images)
     result = record_of(context, made.target, made, [finding])
     host = {"said by": f"the runner in {place.name}", "hardware": _hardware(run.run.device)}
     result = result.model_copy(update={"host": host})
     if run.run.device:
-        folder = _home(context, made, place)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, data in files_of(result, [finding]).items():
-            write_bytes(folder / name, data)
+        _keep(context, made, place, result, finding)
     return result
 
 
-def _finding(context: RunContext, made: Manifest, place: Elsewhere, run: Answered, images: int | None) -> Finding:
+def _keep(context: RunContext, made: Manifest, place: FurtherPlace, result: Result, finding: Finding) -> None:
+    folder = _home(context, made, place)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files_of(result, [finding]).items():
+        write_bytes(folder / name, data)
+
+
+def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Finding:
     where = _place(context, made, place, images)
     if run.run.missing:
-        install = RUNTIMES[place.runtime].install
-        return missing_runtime(where, f"{run.run.missing}: install it there with {install}")
+        return missing_runtime(where, f"{run.run.missing}: install it there with {RUNTIMES[place.runtime].install}")
     if run.run.error:
         return failed_runtime(where, run.run.error)
     _check_again(context, run)
-    times = {name: _timing(run.run.device, taken) for name, taken in run.run.milliseconds.items() if taken}
-    candidate = next((name for name in CANDIDATES if name in times), None)
-    timings = {CANDIDATE if name == candidate else name: timing for name, timing in times.items()}
-    told = "; ".join(f"{name}: {value}" for name, value in run.run.facts.items())
-    beside = f"latency is that of {candidate}" if candidate not in (None, "run") else ""
-    emulated = ", arm64 emulated by qemu" if place.emulated else ""
-    measured = Measured(
-        device=run.run.device + emulated,
-        failures=run.run.failures,
-        timings=timings,
-        notes=(told, beside),
-        repeated=run.run.repeated,
-        timed_answers=run.run.timed_answers,
-        again=run.run.again,
-        start_up=None if place.emulated else run.run.start_up,
-    )
-    found = finding_of(context, made, where, run.answers, measured)
-    # Whoever asked chose how many; what was left out stands in the evidence.
-    notes = tuple(note for note in found.place.notes if note.code is not Code.SAMPLED)
-    return replace(found, place=found.place.model_copy(update={"notes": notes}))
+    unlike = {} if place.timed else {"device": f"{run.run.device}, started by {place.python[0]}", "start_up": None}
+    return _judged(context, made, where, run.answers, run.run.model_copy(update=unlike))
 
 
-def _missing(context: RunContext, made: Manifest, place: Elsewhere, why: str) -> Result:
+def _judged(
+    context: RunContext, made: Manifest, where: Place, answers: Mapping[str, Array], measured: Measured
+) -> Finding:
+    """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
+    finding = finding_of(context, made, where, answers, measured)
+    notes = tuple(note for note in finding.place.notes if note.code is not Code.SAMPLED)
+    return replace(finding, place=finding.place.model_copy(update={"notes": notes}))
+
+
+def _missing(context: RunContext, made: Manifest, place: FurtherPlace, why: str) -> Result:
     return record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), why)])
 
 
-def _place(context: RunContext, made: Manifest, place: Elsewhere, images: int | None) -> Place:
+def _place(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> Place:
     """The place as the judge knows places, with the tolerance of the target's first one."""
     first = context.targets[made.target].places[0]
     return Place(name=place.name, tolerance=first.tolerance, settings=place.settings, sample=images or 0)
@@ -244,7 +286,7 @@ def _of_this_build(context: RunContext, run: Answered, path: Path) -> Manifest:
     return made
 
 
-def _known(context: RunContext, made: Manifest, place: Elsewhere) -> bool:
+def _known(context: RunContext, made: Manifest, place: FurtherPlace) -> bool:
     """Whether the same artifact was judged there, by the same reference and the same judge."""
     try:
         then = read_result(_home(context, made, place))
@@ -258,7 +300,7 @@ def _identity(result: Result) -> tuple[str, str, str]:
     return result.artifact_sha256, result.reference_sha256, result.judge_sha256
 
 
-def _home(context: RunContext, made: Manifest, place: Elsewhere) -> Path:
+def _home(context: RunContext, made: Manifest, place: FurtherPlace) -> Path:
     return context.root / IMPORTED / f"{re.sub(r'[^A-Za-z0-9.@-]', '-', place.name)}-{made.target}"
 
 
@@ -266,7 +308,3 @@ def _hardware(device: str) -> str:
     """The GPU or the processor among a runner's words for its device: a GPU's driver stands behind it."""
     parts = device.split(", ")
     return next((part for part in parts if part.startswith("NVIDIA")), parts[-1])
-
-
-def _timing(device: str, taken: Sequence[float]) -> Timing:
-    return Timing.model_validate({**Latency(device, tuple(taken)).as_record(), "warm_ups": latency.WARM_UP})

@@ -1,6 +1,7 @@
 """The arm64 place: what is said without an emulator or a system, and the real thing where both are there."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 from edgekit import api
 from edgekit.errors import NotVerifiedHere, UsageError
 from edgekit.model.sources import resolve_model
-from edgekit.places import arm64
 from edgekit.testing import SMALL
+from tools import arm64
 
 
 def tool(folder: Path, name: str, says: str) -> None:
@@ -37,7 +38,7 @@ def test_without_a_system_the_sentence_says_how_to_make_it(tmp_path: Path, monke
     tool(tmp_path / "bin", arm64.QEMU, "echo 'qemu-aarch64 version 10.0.2'")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setenv("EDGEKIT_ARM64", str(tmp_path / "none"))
-    with pytest.raises(NotVerifiedHere, match="make it with `edgekit env add arm64`"):
+    with pytest.raises(NotVerifiedHere, match=r"make it with `python -m tools\.arm64`"):
         arm64.command()
 
 
@@ -61,14 +62,15 @@ def ready() -> bool:
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")
 def test_an_emulated_arm64_processor_gives_a_verdict_and_no_times(tmp_path: Path) -> None:
     if not ready():
-        pytest.skip("install qemu-user 10 and run `edgekit env add arm64`")
+        pytest.skip("install qemu-user 10 and run `python -m tools.arm64`")
     api.export(resolve_model(SMALL), targets=["onnx"], output=tmp_path, progress="none")
-    found = api.verify(tmp_path / "small", places=["qemu:arm64"], images=2, progress="none")["onnx"]
+    found = api.verify(
+        tmp_path / "small", places=[f"ort@python:{shlex.join(arm64.command())}"], images=2, progress="none"
+    )["onnx"]
     assert found.status == "verified", found.verdict.reasons
     [place] = found.places
-    assert place.place == "ort@qemu:arm64"
+    assert place.place == "ort@python:qemu-aarch64"
     assert "(aarch64)" in place.device
-    assert "emulated by qemu" in place.device
     assert not place.timings
     assert place.start_up is None
     shutil.rmtree(tmp_path / "small")

@@ -1,4 +1,4 @@
-"""What a pack's runner brought back: raw answers. All of it is checked before it is judged."""
+"""What the engine says of one artifact in one place, and the result of a pack: all is checked before it is judged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGEST_RECORD = 8 << 20
 LARGEST_ANSWERS = 2 << 30
 """Bytes, unpacked: result.json, and all answers of one artifact in one place."""
 LONGEST = 1000  # characters of a text
-Name = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$"
 
 
 def _printable(text: str) -> str:
@@ -39,37 +39,51 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Run(_Record):
-    """One artifact in one place, as the far side tells it.
+class Measured(_Record):
+    """What the engine says of one artifact in one place, beside its answers (`edgekit.evaluate.engine.evaluate`).
 
     Attributes:
-        place: Name of the runtime.
-        target: What made the artifact.
-        missing: What the host lacks; empty where it ran.
-        error: What went wrong; empty where it ran.
         device: What ran it, in that host's words.
         failures: What the runtime said of each batch that it could not answer.
         again: Rows that were answered differently the second time, by "<batch> again".
         repeated: Rows that were asked twice.
         timed_answers: Answers of timed runs that were compared.
-        milliseconds: Every timed run, by the kind of run.
+        milliseconds: Every timed run, by the kind of run, or by the baseline that ran in turn with it.
+        devices: What ran each of them, likewise.
+        load: Of the host when the timing began: processes that wanted to run, on average over a minute.
         facts: Further words, by name.
-        start_up: What a fresh process needed; None where nothing ran.
-        answers: Name of the answers in the archive, and their hash.
+        notes: What a runtime that timed itself says.
+        start_up: What a fresh process needed; None where that was not measured.
     """
 
-    place: str = Name
-    target: str = Name
-    missing: Text = ""
-    error: Text = ""
     device: Text = ""
     failures: dict[Text, Text] = {}
     again: dict[Text, tuple[int, ...]] = {}
     repeated: int = Field(default=0, ge=0)
     timed_answers: int = Field(default=0, ge=0)
     milliseconds: dict[Text, tuple[float, ...]] = {}
+    devices: dict[Text, Text] = {}
+    load: float | None = None
     facts: dict[Text, Text] = {}
+    notes: tuple[Text, ...] = ()
     start_up: StartUp | None = None
+
+
+class Run(Measured):
+    """One artifact of a pack in one of its places.
+
+    Attributes:
+        place: Name of the runtime.
+        target: What made the artifact.
+        missing: What the host lacks; empty where it ran.
+        error: What went wrong; empty where it ran.
+        answers: Name of the answers in the archive; their hash is `answers_sha256`.
+    """
+
+    place: str = Field(pattern=NAME)
+    target: str = Field(pattern=NAME)
+    missing: Text = ""
+    error: Text = ""
     answers: str = ""
     answers_sha256: str = ""
 
@@ -174,7 +188,7 @@ def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
         answers = {name: stored[name] for name in stored.files}
     for name, array in answers.items():
         if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
-            raise ValueError(f"'{name}' of {run.target} in {run.place} holds what is no number")
+            raise ValueError(f"'{name}' of {run.target} in {run.place} contains a non-numeric value")
     return answers
 
 

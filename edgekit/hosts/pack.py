@@ -1,4 +1,4 @@
-"""A pack: questions, artifacts and the runner in one folder, for a host that has nothing of edgekit.
+"""A pack: questions, artifacts and the engine in one folder, for a host that has nothing of edgekit.
 
 `pack.json` names everything with its hash; its `id` is the hash of all that, and a result says of which pack it is.
 """
@@ -14,32 +14,29 @@ from pathlib import Path
 
 import numpy as np
 
+import edgekit
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
-from edgekit.places import runner
-from edgekit.places.catalogue import RUNTIMES, Elsewhere
-from edgekit.reference.batches import Batch, applicable_batches
+from edgekit.evaluate.__main__ import PACK
+from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace
+from edgekit.reference.batches import Batch, applicable_batches, repeats
 from edgekit.reference.store import Reference
 from edgekit.storage.files import digest_file, dump_json
 
-PACK, RUNNER = "pack.json", "runner"
-SUFFIX = ".onnx"
-"""What the runtimes of places open."""
-REPEATED = 8
-"""Rows of each batch that are asked twice."""
-
-
-def packable(made: Manifest) -> bool:
-    """Whether the runtimes of places open an artifact."""
-    return made.entry.endswith(SUFFIX) and not made.variants
+CARRIED = (
+    "__init__.py", "errors.py", "evaluate/__init__.py", "evaluate/__main__.py", "evaluate/engine.py",
+    "evaluate/rows.py", "evaluate/timing.py", "runtime/__init__.py", "runtime/openvino.py", "runtime/ort_session.py",
+    "runtime/processor.py", "runtime/protocol.py", "runtime/threads.py",
+)  # fmt: skip
+"""What of edgekit travels: it needs Python 3.10, numpy and a runtime."""
 
 
 def write_pack(
     folder: Path,
     recorded: Reference,
     artifacts: Mapping[str, Path],
-    places: Sequence[Elsewhere],
+    places: Sequence[FurtherPlace],
     images: int | None,
     seconds: float,
 ) -> str:
@@ -63,25 +60,26 @@ def write_pack(
         raise UsageError("the artifacts take inputs of different sizes: pack them one by one with -t")
     batches = applicable_batches(recorded.batches, next(iter(manifests.values())), images)
     (folder / "questions").mkdir(parents=True)
-    for batch in batches:
-        np.savez(folder / "questions" / f"{batch.name}.npz", **batch.inputs)  # type: ignore[arg-type]  # names
     for target, path in artifacts.items():
         for file in manifests[target].files:
             copy = folder / "artifacts" / target / file.path
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path / file.path, copy)
-    shutil.copytree(Path(runner.__file__).parent, folder / RUNNER, ignore=shutil.ignore_patterns("__pycache__"))
+    package = Path(edgekit.__file__).parent
+    for name in CARRIED:
+        copy = folder / package.name / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(package / name, copy)
+    timed = seconds > 0 and all(place.timed for place in places)
     whole = {
-        "schema_version": 1,
+        "schema_version": 2,
         "reference_sha256": recorded.sha256,
         "images": images,
         "seconds": seconds,
-        "repeated": REPEATED,
         "row_axes": dict(recorded.info.row_axes),
-        "sizes": {name: axis.default for name, axis in next(iter(manifests.values())).axes.items()},
         "artifacts": {target: _artifact(made) for target, made in manifests.items()},
-        "places": {place.runtime: _place(place, seconds) for place in places},
-        "batches": [_batch(folder, batch) for batch in batches],
+        "places": {place.runtime: _place(place, timed) for place in places},
+        "batches": [_batch(folder, batch, repeats(batch, timed, images)) for batch in batches],
     }
     identity = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
     (folder / PACK).write_text(dump_json({**whole, "id": identity}))
@@ -106,18 +104,20 @@ def _artifact(made: Manifest) -> dict[str, object]:
     return {"sha256": made.sha256, "entry": made.entry, "files": {file.path: file.sha256 for file in made.files}}
 
 
-def _place(place: Elsewhere, seconds: float) -> dict[str, object]:
+def _place(place: FurtherPlace, timed: bool) -> dict[str, object]:
+    return {"runtime": RUNTIMES[place.runtime].kind, "settings": dict(place.settings), "timed": timed}
+
+
+def _batch(folder: Path, batch: Batch, repeated: int) -> dict[str, object]:
+    """The inputs of each run in a file, by `<run>/<input>`; returns what the engine must know of them."""
+    path = folder / "questions" / f"{batch.name}.npz"
+    runs = {f"{number}/{name}": array for number, inputs in enumerate(batch.rows()) for name, array in inputs.items()}
+    np.savez(path, **runs)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
     return {
-        "runtime": RUNTIMES[place.runtime].kind,
-        "settings": dict(place.settings),
-        "timed": seconds > 0 and not place.emulated,
+        "name": batch.name,
+        "inputs": list(batch.inputs),
+        "runs": len(batch.names) if batch.single else 1,
+        "rows_a_run": batch.rows_a_run,
+        "repeated": repeated,
+        "sha256": digest_file(path),
     }
-
-
-def _batch(folder: Path, batch: Batch) -> dict[str, object]:
-    """What the runner must know of a batch."""
-    digest = digest_file(folder / "questions" / f"{batch.name}.npz")
-    told = {"name": batch.name, "rows": len(batch.names), "single": batch.single, "sha256": digest}
-    if not batch.shapes:
-        return told
-    return {**told, "sizes": dict(batch.sizes), "shapes": {name: list(shape) for name, shape in batch.shapes.items()}}

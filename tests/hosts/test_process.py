@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import CheckpointError, ExportError, UsageError
-from edgekit.pipeline import process
-from edgekit.pipeline.process import Limits
+from edgekit.hosts import process
+from edgekit.hosts.process import Limits
 from tests.processes import running, soon
 
 HERE = str(Path(__file__).parent)

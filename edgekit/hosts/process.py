@@ -24,8 +24,8 @@ from typing import TextIO
 
 from edgekit import errors
 from edgekit.errors import EdgekitError, ExportError, UsageError
-from edgekit.pipeline import fork_server
-from edgekit.pipeline.fork_server import ForkedWorker
+from edgekit.hosts import fork_server
+from edgekit.hosts.fork_server import ForkedWorker
 from edgekit.storage.host_errors import as_sentences
 from edgekit.target import silent
 

@@ -1,4 +1,4 @@
-"""Places elsewhere: the real runner in processes of its own, real ONNX Runtime and OpenVINO, a real sshd."""
+"""Further places: the real engine in processes of its own, real ONNX Runtime and OpenVINO, a real sshd."""
 
 import getpass
 import hashlib
@@ -20,12 +20,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from edgekit import api
+from edgekit import api, registry
 from edgekit.artifact.result import CANDIDATE, read_result
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
+from edgekit.hosts.catalogue import further_place
 from edgekit.model.sources import resolve_model
-from edgekit.places.pack import packable
 from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
 from edgekit.storage.files import staging
@@ -58,7 +58,12 @@ def result(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "result.zip"
 
 
-BARE = "import runpy, sys; sys.path.insert(0, '.'); sys.argv = ['runner']; runpy.run_module('runner', None, '__main__')"
+BARE = """
+import runpy, sys
+sys.path.insert(0, '.')
+sys.argv = ['evaluate']
+runpy.run_module('edgekit.evaluate', None, '__main__')
+"""
 
 
 def spoilt(build: Path, target: str) -> None:
@@ -196,7 +201,7 @@ def with_objects(arrays: dict[str, Any]) -> None:
 REFUSED: dict[str, tuple[Callable[..., object], bool, str]] = {
     "edited": (lambda r, f: r["runs"][0].update(device="a better one"), False, "was changed after it was made"),
     "other pack": (lambda r, f: r["pack"].update(images=1), True, "its pack was changed after it was made"),
-    "not a number": (lambda r, f: answers(r, f, with_nan), True, "holds what is no number"),
+    "not a number": (lambda r, f: answers(r, f, with_nan), True, "contains a non-numeric value"),
     "objects": (lambda r, f: answers(r, f, with_objects), True, "cannot be used"),
     "answers gone": (lambda r, f: f.pop(r["runs"][0]["answers"]), True, "cannot be used"),
     "another hash": (lambda r, f: r["runs"][0].update(answers_sha256="0" * 64), True, "were changed after"),
@@ -251,9 +256,14 @@ def test_a_file_that_is_no_result_is_one_sentence(build: Path, tmp_path: Path) -
 
 
 def test_packs_say_what_they_cannot_take(build: Path, tmp_path: Path) -> None:
-    made = read_artifact(build / "onnx")
-    assert packable(made)
-    assert not packable(made.model_copy(update={"entry": "model.pt"}))
+    made, target = read_artifact(build / "onnx"), registry.find("onnx")
+    assert further_place("ort").opens(made, target)
+    assert not further_place("ort").opens(made.model_copy(update={"entry": "model.xml"}), target)
+    assert further_place("openvino").opens(made.model_copy(update={"entry": "model.xml"}), target)
+    assert further_place("cpu").opens(made, target)
+    assert not further_place("interpreter").opens(made, target)
+    with pytest.raises(UsageError, match="'cpu' runs on this host only"):
+        api.pack(build, tmp_path / "p.zip", places=["cpu"], progress="none")
     with pytest.raises(UsageError, match="name the runtime alone"):
         api.pack(build, tmp_path / "p.zip", places=["ssh:me@pi"], progress="none")
     with pytest.raises(UsageError, match="cannot write"):
@@ -281,7 +291,7 @@ def test_a_gpu_that_is_not_there_is_no_rejection(build: Path) -> None:
         assert found.status in ("verified", "not verified here")
     else:
         assert found.status == "not verified here"
-        assert "has no CUDAExecutionProvider: install it there with pip install 'edgekit[gpu]'" in str(
+        assert "has no CUDAExecutionProvider: install it with pip install 'edgekit[gpu]'" in str(
             found.verdict.reasons[0]
         )
 
