@@ -28,7 +28,7 @@ from edgekit.model.graph import capture
 from edgekit.model.program import save_program
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import qdq
-from edgekit.onnxgraph.extremes import groups_after_extremes
+from edgekit.onnxgraph.groups import groups_after_extremes
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import calibration, conditioning, observers
 from edgekit.runtime.ort import OrtRuntime
