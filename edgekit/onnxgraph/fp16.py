@@ -8,7 +8,7 @@ to fp16. Reductions, roots, logarithms, sigmoids and top-K stay in fp32: they de
 nothing. Everything else follows its inputs, so that values cross between the precisions seldom. A LayerNormalization
 stays one operator (taken apart in fp16 it overflows to a finite, wrong answer).
 
-What the converter gives alone (`keep_io_types=True`), and with this file; tests/bench/fp16.py, onnxconverter-common
+What the converter gives alone (`keep_io_types=True`), and with this file; tools/bench/fp16.py, onnxconverter-common
 1.16.0, ONNX Runtime 1.31.1 on a CPU, which has few fp16 kernels and casts:
 
     model         converter  bytes      of fp32  max abs  SNR dB  casts  speed of fp32 (95 %)

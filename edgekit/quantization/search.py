@@ -228,7 +228,7 @@ class _Trials:
         latencies = timing.measure(opened, self.evaluator.one, runs=TIMED_RUNS, seconds=TIMED_SECONDS)
         for runtime in opened.values():
             runtime.close()
-        return {key: one.percentile(50) for key, one in latencies.items()}
+        return {key: latency.percentile(50) for key, latency in latencies.items()}
 
 
 @dataclass

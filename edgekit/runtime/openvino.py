@@ -99,6 +99,6 @@ def _compile(model: Path, settings: Mapping[str, object]) -> Any:
         raise NotVerifiedHere(f"OpenVINO is not installed ({error})") from error
     properties: dict[str, object] = {"INFERENCE_PRECISION_HINT": PRECISION, "NUM_STREAMS": 1}
     try:
-        return openvino.Core().compile_model(model, "CPU", properties)
+        return openvino.Core().compile_model(model, "CPU", {**properties, **settings})
     except Exception as error:
         raise ArtifactError(f"OpenVINO refuses '{model.name}': {reason(error)}") from error

@@ -22,11 +22,10 @@ from edgekit.model.graph import capture
 from edgekit.model.own_operators import decomposed
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.contract import Derived, entries
-from edgekit.runtime.coreml.runtime import CORE_ML, INTERPRETER, open_package
+from edgekit.runtime.coreml import CORE_ML, INTERPRETER, Derived, entries, open_package
 from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert
+from mil_interpreter import write_package
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
 HEAD_IN_FP32 = "weights and features are fp16; the scores' own arithmetic is fp32, since sure scores are equal in fp16"
@@ -61,7 +60,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     _describe(description, spec, derived, weights_digest(whole))
     blob = Path(converted.weights_dir) / "weight.bin" if converted.weights_dir else None
     entry = f"{swift_name(spec.name)}.mlpackage"
-    package.write_package(description, blob if blob is not None and blob.exists() else None, out / entry)
+    write_package(description, blob if blob is not None and blob.exists() else None, out / entry)
     return Exported(
         precision="fp16" if wishes.half else "fp32",
         entry=entry,

@@ -13,33 +13,36 @@ from typing import Any
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
-from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.runtime import CORE_ML, INTERPRETER, open_package
+from edgekit.runtime.coreml import CORE_ML, INTERPRETER, find_package, open_package
 from edgekit.runtime.logs import quiet
 from edgekit.target import INT8, Exported, Job, Need, Place, Runtime, Target
+from mil_interpreter import write_package
 
 SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """The `coreml` artifact -> the same package with INT8 weights."""
-    made = read_artifact(source)
-    found = package.find_package(source)
+    artifact = read_artifact(source)
+    package = find_package(source)
     job.progress(0.2, "quantizing the weights")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         # coremltools writes beside what it reads, so it gets a copy
-        copied = Path(scratch) / found.name
-        shutil.copytree(found, copied)
+        copied = Path(scratch) / package.name
+        shutil.copytree(package, copied)
         quantized = _quantized(copied)
         description = quantized.get_spec()
         blob = Path(quantized.weights_dir) / "weight.bin"
         job.progress(0.9, "writing the package")
-        package.write_package(description, blob, out / found.name)
+        write_package(description, blob, out / package.name)
     return Exported(
         precision="int8",
-        entry=found.name,
-        dynamic=tuple(name for name, axis in made.axes.items() if axis.dynamic),
-        notes=(*made.notes, "the weights are INT8, a scale a channel; the arithmetic is that of the `coreml` package"),
+        entry=package.name,
+        dynamic=tuple(name for name, axis in artifact.axes.items() if axis.dynamic),
+        notes=(
+            *artifact.notes,
+            "the weights are INT8, a scale a channel; the arithmetic is that of the `coreml` package",
+        ),
     )
 
 

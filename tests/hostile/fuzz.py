@@ -27,7 +27,7 @@ with atheris.instrument_imports(
     from edgekit.reference.info import INFO, read_info
     from edgekit.reference.store import read_reference
     from edgekit.report.imports import read_imported
-    from edgekit.runtime.coreml.package import read_package
+    from mil_interpreter import read_package
 
 
 def _reference(path: Path) -> None:

@@ -68,7 +68,7 @@ def _package(folder: Path) -> Path:
     """A Core ML package of two operators and a weight."""
     import numpy as np
 
-    from tests.runtime.coreml.conftest import Saved  # imports coremltools without its warnings
+    from tests.mil_interpreter.programs import Saved  # imports coremltools without its warnings
 
     def layer(given: Mapping[str, Any]) -> Any:
         from coremltools.converters.mil.mil import Builder

@@ -24,7 +24,7 @@ from edgekit.pipeline.evaluate_step import Finding
 from edgekit.pipeline.outcome import Build
 from edgekit.target import Place
 from edgekit.testing import SMALL, QuietListener
-from tests.exam.sitting import called_here
+from tools.exam.sitting import called_here
 
 TARGETS = ("onnx", "onnx-fp16")
 

@@ -14,11 +14,11 @@ from edgekit.errors import ExportError, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
-from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.runtime import open_package
+from edgekit.runtime.coreml import find_package, open_package
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets import coreml
 from edgekit_targets._coreml import Wishes, convert
+from mil_interpreter import read_package, write_package
 
 HERE = str(Path(__file__).parent)
 SMALL = "edgekit.testing:small_model"
@@ -81,7 +81,7 @@ def test_fp32_answers_like_the_module(folder: Path) -> None:
 
 def test_the_scores_own_arithmetic_stays_in_fp32(folder: Path) -> None:
     """In fp16 sure scores become equal: PyTorch's own half precision shows it, the package must not."""
-    opened = package.read_package(package.find_package(made(folder)))
+    opened = read_package(find_package(made(folder)))
     kinds = {o.outputs[0].name: o.outputs[0].type.dtype for o in opened.main.operations if o.kind == "linear"}
     assert set(kinds.values()) == {"fp16"}
     scores = next(o for o in opened.main.operations if o.outputs[0].name == "relevance")
@@ -92,7 +92,7 @@ def test_the_scores_own_arithmetic_stays_in_fp32(folder: Path) -> None:
 
 def test_images_as_pixel_buffers(folder: Path) -> None:
     path = made(folder, image_input="image")
-    feature = package.read_package(package.find_package(path)).inputs[0]
+    feature = read_package(find_package(path)).inputs[0]
     assert (feature.kind, feature.shape, feature.colours) == ("image", (96, 96), "RGB")
     inputs, right = asked(small_model())
     near(open_package(path, "interpreter").run(inputs), {"relevance": right["relevance"]}, 1e-2)
@@ -115,7 +115,7 @@ def test_flexible_batches(folder: Path, batch: str) -> None:
 
 def test_top_k_can_be_cut_off_and_is_derived(folder: Path) -> None:
     path = made(folder, topk="cut")
-    opened = package.read_package(package.find_package(path))
+    opened = read_package(find_package(path))
     assert [f.name for f in opened.outputs] == ["relevance"]
     assert "topk" not in {o.kind for o in opened.main.operations}
     assert coreml.SCORES_ONLY in read_artifact(path).notes
@@ -128,8 +128,8 @@ def test_top_k_can_be_cut_off_and_is_derived(folder: Path) -> None:
 
 
 def test_the_package_says_what_it_is(folder: Path) -> None:
-    path = package.find_package(made(folder))
-    metadata = package.read_package(path).metadata
+    path = find_package(made(folder))
+    metadata = read_package(path).metadata
     assert path.name == "Small.mlpackage"
     assert (metadata["author"], metadata["license"]) == ("edgekit", "Apache-2.0")
     assert metadata["version"] == weights_digest(small_model())[:12]
@@ -194,7 +194,7 @@ def test_new_ones_is_said_in_operators_that_core_ml_has(tmp_path: Path) -> None:
     spec = ModelSpec("ones", Ones(), (Input("x", (3, 3)),), (Output("y"),))
     inputs, right = asked(spec)
     converted = convert(spec, torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),)), Wishes(half=False))
-    package.write_package(converted.get_spec(), None, tmp_path / "Ones.mlpackage")
+    write_package(converted.get_spec(), None, tmp_path / "Ones.mlpackage")
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
 
@@ -209,7 +209,7 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
     inputs, right = asked(spec)
     exported = torch.export.export(spec.module, (torch.from_numpy(inputs["x"]),))
     converted = convert(spec, exported, Wishes(half=False))
-    package.write_package(converted.get_spec(), None, tmp_path / "Tanh.mlpackage")
+    write_package(converted.get_spec(), None, tmp_path / "Tanh.mlpackage")
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
 
@@ -221,9 +221,7 @@ def test_fp32_packages_of_others_answer_like_the_module(name: str, tmp_path: Pat
     inputs, right = asked(spec)
     exported = torch.export.export(spec.module, (torch.from_numpy(inputs["images"]),), strict=False)
     converted = convert(spec, exported, Wishes(half=False))
-    package.write_package(
-        converted.get_spec(), Path(converted.weights_dir) / "weight.bin", tmp_path / "Other.mlpackage"
-    )
+    write_package(converted.get_spec(), Path(converted.weights_dir) / "weight.bin", tmp_path / "Other.mlpackage")
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-5)
 
 
@@ -239,7 +237,7 @@ def test_the_shipped_model(tmp_path: Path) -> None:
         near(mine, {"relevance": right["relevance"]}, 1e-5)
         np.testing.assert_array_equal(mine["indices"], right["indices"])
         assert np.max(np.abs(mine["budgets"] - right["budgets"])) <= 1
-    assert package.find_package(path).name == "ArrCocTiny.mlpackage"
+    assert find_package(path).name == "ArrCocTiny.mlpackage"
 
 
 def test_axes_of_a_model_without_a_batch_stay_as_they_are() -> None:

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from edgekit.model.graph import capture
 from edgekit.model.spec import Input, ModelSpec, Output
-from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.runtime import open_package
+from edgekit.runtime.coreml import open_package
 from edgekit_targets import _coreml
+from mil_interpreter import write_package
 
 pytest.importorskip("coremltools", reason="no coremltools: pip install 'edgekit[coreml]'")
 
@@ -57,7 +57,7 @@ def test_core_ml_has_what_coremltools_lacks(tmp_path: Path) -> None:
         right = module(x)
     spec = ModelSpec("uncommon", module, (Input("x", (1, 4, 4)),), tuple(map(Output, NAMES)))
     made = _coreml.convert(spec, capture(spec, dynamic=False).exported, _coreml.Wishes(half=False))
-    package.write_package(made.get_spec(), Path(made.weights_dir) / "weight.bin", tmp_path / "Uncommon.mlpackage")
+    write_package(made.get_spec(), Path(made.weights_dir) / "weight.bin", tmp_path / "Uncommon.mlpackage")
     mine = open_package(tmp_path, "interpreter").run({"x": x.numpy()})
     for name, array in zip(NAMES, right, strict=True):
         np.testing.assert_allclose(mine[name], array.numpy(), atol=1e-5, err_msg=name)

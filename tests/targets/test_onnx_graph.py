@@ -21,7 +21,7 @@ from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Job
 from edgekit_targets import onnx as target
-from tests.zoo.vision import swin
+from tools.zoo.vision import swin
 
 PATCH, WIDTH, HEADS = 8, 32, 2
 

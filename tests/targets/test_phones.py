@@ -20,9 +20,9 @@ from edgekit.artifact.store import commit, read_artifact
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build
-from edgekit.runtime.coreml import package
-from edgekit.runtime.coreml.proto import parse
+from edgekit.runtime.coreml import find_package
 from edgekit.testing import QuietListener
+from mil_interpreter.decode import parse
 from tests.manifests import unchecked
 
 SIX = ("coreml", "coreml-int8", "torch-mobile", "torchscript", "executorch", "executorch-int8")
@@ -106,7 +106,7 @@ def test_a_package_changed_after_conversion_is_rejected(
     root = tmp_path / "vit"
     for part in ("model", "reference", "coreml"):
         shutil.copytree(builds / "vit" / part, root / part)
-    damage(package.find_package(root / "coreml"))
+    damage(find_package(root / "coreml"))
     signed_again(root / "coreml")
     (row,) = run.verify(root, QuietListener()).values()
     assert row.status == "rejected"

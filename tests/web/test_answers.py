@@ -75,7 +75,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier with an evaluation set of pictures in bytes."""
     folder = tmp_path_factory.mktemp("sampled")
     asked = ("-t", "onnx", "-t", "web", "-O", "web.variants=fp32", "-o", str(folder))
-    assert exit_code("export", "tests.exam.models:classifier", *asked) == 0
+    assert exit_code("export", "tools.exam.models:classifier", *asked) == 0
     return folder / "classifier"
 
 

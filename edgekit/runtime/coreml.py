@@ -1,0 +1,282 @@
+"""Runs a `.mlpackage`: by the interpreter anywhere, by Core ML itself on macOS; both return what the model declares.
+
+A package says in its own metadata what model it was made from: `edgekit.inputs` and `edgekit.outputs` are JSON lists.
+Core ML has no int64 and no booleans, so a package returns int32 where the model's dtype is one of these. Where top-K
+was cut off, `edgekit.derived` lists the counts and rankings that follow from the scores; an app computes them as
+`Contract.complete` does. An image input takes 8-bit pixels, as a pixel buffer does: values between two of them are
+rounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+
+import mil_interpreter
+from edgekit.errors import ArtifactError, DependencyError, NotVerifiedHere, UsageError
+from edgekit.model.spec import Array, Input, Output, Role
+from edgekit.runtime.protocol import Runtime
+from mil_interpreter.records import Package
+
+INTERPRETER = "interpreter"
+CORE_ML = "coreml"
+INPUTS_KEY = "edgekit.inputs"
+OUTPUTS_KEY = "edgekit.outputs"
+DERIVED_KEY = "edgekit.derived"
+LARGEST_BYTE = 255.0  # of a pixel
+
+
+def open_package(artifact: Path, place: str) -> Runtime:
+    """Open the package in an artifact's folder.
+
+    Args:
+        artifact: A folder with one `.mlpackage`.
+        place: "interpreter" (anywhere) or "coreml" (macOS only).
+
+    Raises:
+        ArtifactError: If the package is missing or damaged.
+        NotVerifiedHere: If this host, or the interpreter, cannot run it.
+    """
+    path = find_package(artifact)
+    if place == INTERPRETER:
+        return InterpreterRuntime(path)
+    if place == CORE_ML:
+        if not _on_macos():
+            raise NotVerifiedHere("Core ML itself runs on macOS only: verify this artifact on a Mac or in the iOS app")
+        return CoreMLRuntime(path)
+    raise UsageError(f"a Core ML package has no place '{place}': choose one of {INTERPRETER}, {CORE_ML}")
+
+
+def find_package(artifact: Path) -> Path:
+    """The one `.mlpackage` in an artifact's folder.
+
+    Raises:
+        ArtifactError: If there is none, or more than one.
+    """
+    packages = sorted(artifact.glob("*.mlpackage"))
+    if len(packages) != 1:
+        raise ArtifactError(f"'{artifact}' must hold one .mlpackage but holds {len(packages)}: export again")
+    return packages[0]
+
+
+class InterpreterRuntime:
+    """A package run by the interpreter, read from disk."""
+
+    def __init__(self, path: Path) -> None:
+        with _errors():
+            self._package = mil_interpreter.read_package(path)
+            self._interpreter: mil_interpreter.Interpreter | None = mil_interpreter.Interpreter(self._package)
+        self._contract = declared(self._package)
+
+    @property
+    def device(self) -> str:
+        """What runs it, in words."""
+        return f"Core ML interpreter ({'macOS), not Core ML itself' if _on_macos() else 'Linux), not Apple hardware'}"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch: arrays by input name in, arrays by output name out, in the model's dtypes.
+
+        Raises:
+            UsageError: If an input is missing or has a shape that the package does not take.
+        """
+        if self._interpreter is None:
+            raise UsageError("this runtime was closed: load the artifact again")
+        with _errors(), _one_blas_thread():
+            answers = self._interpreter.run(self._contract.with_pixels(self._package, inputs))
+        return self._contract.complete({f.name: answers[f.name] for f in self._package.outputs})
+
+    def close(self) -> None:
+        """Free the constants."""
+        self._interpreter = None
+
+
+class CoreMLRuntime:
+    """A package run by Core ML itself, through coremltools; macOS only."""
+
+    def __init__(self, path: Path) -> None:
+        import coremltools
+
+        with _errors():
+            self._package = mil_interpreter.read_package(path)
+        self._contract = declared(self._package)
+        self._model: Any = coremltools.models.MLModel(str(path))
+        self.device = f"Core ML (coremltools {coremltools.__version__}, macOS, compute units all)"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch: arrays by input name in, arrays by output name out, in the model's dtypes.
+
+        Raises:
+            UsageError: If an input is missing or has a shape that the package does not take.
+        """
+        arrays = self._contract.with_pixels(self._package, inputs)
+        values: dict[str, object] = {}
+        for feature in self._package.inputs:
+            with _errors():
+                array = feature.array(arrays)
+            values[feature.name] = _picture(array) if feature.kind == "image" else array
+        answers = self._model.predict(values)
+        return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self._package.outputs})
+
+    def close(self) -> None:
+        """Free the compiled model."""
+        self._model = None
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """The interpreter's errors as edgekit's."""
+    try:
+        yield
+    except mil_interpreter.PackageError as error:
+        raise ArtifactError(f"{error}: export again") from error
+    except mil_interpreter.UnsupportedError as error:
+        raise NotVerifiedHere(str(error)) from error
+    except mil_interpreter.InputError as error:
+        raise UsageError(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise DependencyError("reading a Core ML package needs coremltools: pip install 'edgekit[coreml]'") from error
+
+
+def _on_macos() -> bool:
+    return sys.platform == "darwin"
+
+
+def _one_blas_thread() -> contextlib.AbstractContextManager[object]:
+    """OpenBLAS's threads spin while they wait: on two shared cores an image took 0.8 s with two, 0.1 s with one.
+
+    The matrices of such models are small enough for one. Without threadpoolctl BLAS stays as it is.
+    """
+    if importlib.util.find_spec("threadpoolctl") is None:
+        return contextlib.nullcontext()
+    limits: contextlib.AbstractContextManager[object] = importlib.import_module("threadpoolctl").threadpool_limits(
+        1, "blas"
+    )
+    return limits
+
+
+def _picture(pixels: Array) -> object:
+    from PIL import Image
+
+    layout = pixels[0, 0] if pixels.shape[1] == 1 else pixels[0].transpose(1, 2, 0)
+    return Image.fromarray(np.ascontiguousarray(layout).astype(np.uint8))
+
+
+@dataclass(frozen=True)
+class Derived:
+    """An output that an app computes from scores.
+
+    Attributes:
+        output: What the model declares.
+        count: How many a ranking names; 0 for counts.
+    """
+
+    output: Output
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a package's metadata declare; empty for packages that edgekit did not make.
+
+    Attributes:
+        spans: Smallest and largest value of an image, by name.
+        outputs: What the package gives.
+        derived: What an app computes from that.
+    """
+
+    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    outputs: tuple[Output, ...] = ()
+    derived: tuple[Derived, ...] = ()
+
+    def with_pixels(self, package: Package, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs, with images as the bytes of a pixel buffer: float32 in [0, 255], rounded."""
+        images = {feature.name for feature in package.inputs if feature.kind == "image"}
+        return {name: self._pixels(name, array) if name in images else array for name, array in inputs.items()}
+
+    def _pixels(self, name: str, image: Array) -> Array:
+        low, high = self.spans.get(name, (0.0, 1.0))
+        scaled = (image - np.float32(low)) * np.float32(LARGEST_BYTE / (high - low))
+        return np.asarray(np.clip(np.round(scaled), 0, LARGEST_BYTE), dtype=np.float32)
+
+    def complete(self, answers: Mapping[str, Array]) -> dict[str, Array]:
+        """The package's answers in the model's dtypes, with the derived outputs.
+
+        Counts are `floor(low + (high - low) * score + 0.5)` in fp64; rankings give ties to the lower index.
+        """
+        dtypes = {o.name: o.dtype for o in self.outputs}
+        result = {name: array.astype(dtypes.get(name, array.dtype)) for name, array in answers.items()}
+        for derived in self.derived:
+            output, scores = derived.output, result[derived.output.of]
+            if output.role == "counts":
+                found = np.floor(output.low + (output.high - output.low) * scores.astype(np.float64) + 0.5)
+            else:
+                found = np.argsort(-scores, axis=-1, kind="stable")[..., : derived.count]
+            result[output.name] = found.astype(output.dtype)
+        return result
+
+
+def entries(inputs: Iterable[Input], outputs: Iterable[Output], derived: Iterable[Derived]) -> dict[str, str]:
+    """The metadata of a package, by key."""
+    takes = [{"name": i.name, "dtype": i.dtype, "kind": i.kind, "low": i.low, "high": i.high} for i in inputs]
+    gives = [_entry(o) for o in outputs]
+    follows = [_entry(d.output) | {"count": d.count} for d in derived]
+    found = {INPUTS_KEY: takes, OUTPUTS_KEY: gives} | ({DERIVED_KEY: follows} if follows else {})
+    return {key: json.dumps(value, sort_keys=True) for key, value in found.items()}
+
+
+def declared(package: Package) -> Contract:
+    """The contract in a package's metadata.
+
+    Raises:
+        ArtifactError: If the metadata are damaged.
+    """
+    try:
+        keys = (INPUTS_KEY, OUTPUTS_KEY, DERIVED_KEY)
+        takes, gives, follows = (json.loads(package.metadata.get(key, "[]")) for key in keys)
+        return Contract(
+            spans={str(e["name"]): _span(e) for e in takes if e["kind"] == "image"},
+            outputs=tuple(_output(e) for e in gives),
+            derived=tuple(Derived(_output(e), int(e["count"])) for e in follows),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(f"the metadata in '{package.path}' are damaged ({error!r}): export again") from error
+
+
+def _entry(output: Output) -> dict[str, object]:
+    return {
+        "name": output.name,
+        "dtype": output.dtype,
+        "role": output.role,
+        "of": output.of,
+        "low": output.low,
+        "high": output.high,
+    }
+
+
+def _span(entry: Mapping[str, object]) -> tuple[float, float]:
+    low, high = float(str(entry["low"])), float(str(entry["high"]))
+    if not low < high:
+        raise ValueError(f"no values between {low} and {high}")
+    return low, high
+
+
+def _output(entry: Mapping[str, object]) -> Output:
+    role = entry["role"]
+    if role not in get_args(Role):
+        raise ValueError(f"no role '{role}'")
+    return Output(
+        name=str(entry["name"]),
+        role=cast(Role, role),
+        of=str(entry["of"]),
+        dtype=np.dtype(str(entry["dtype"])).name,
+        low=float(str(entry["low"])),
+        high=float(str(entry["high"])),
+    )

@@ -1,0 +1,190 @@
+"""The MIL protobuf -> records: types, values, operations and blocks of one program.
+
+Definitions: `MIL.proto` in coremltools' `mlmodel/format`. Nothing here trusts the file: sizes are checked against the
+data that carry them before an array is made.
+
+Core ML's protobuf classes come from coremltools without importing all of it: `import coremltools` takes its converters,
+torch and scikit-learn along (10 s, and a page of warnings), its `proto` folder needs none of them. That folder is
+imported on its own, under another name; where coremltools is loaded already its own classes are used (protobuf makes
+them one and the same).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mil_interpreter.blob import WeightFile
+from mil_interpreter.errors import PackageError, UnsupportedError
+from mil_interpreter.records import (
+    LARGEST_TENSOR,
+    WORKING_DTYPES,
+    Constant,
+    MilBlock,
+    Operation,
+    OperationResult,
+    Shape,
+    TensorType,
+    Value,
+)
+
+Message = Any
+"""A protobuf message: coremltools ships no types for its classes."""
+
+_PROTO_PACKAGE = "mil_interpreter_coremltools_proto"
+MODEL_PATH = "@model_path/"  # how a program names the folder of its model.mlmodel
+_DTYPES = {
+    1: "bool",
+    2: "string",
+    10: "fp16",
+    11: "fp32",
+    12: "fp64",
+    21: "int8",
+    22: "int16",
+    23: "int32",
+    24: "int64",
+    31: "uint8",
+    32: "uint16",
+    33: "uint32",
+    34: "uint64",
+}
+_IN_BYTES = {"fp16": "<f2", "int8": "i1", "uint8": "u1", "int16": "<i2", "uint16": "<u2", "uint32": "<u4"}
+
+
+def parse(data: bytes) -> Message:
+    """The `Model` protobuf in some bytes.
+
+    Raises:
+        ValueError: If they hold none.
+        ModuleNotFoundError: If coremltools is not installed.
+    """
+    model = importlib.import_module(f"{_proto_package()}.Model_pb2").Model()
+    failure = importlib.import_module("google.protobuf.message").DecodeError
+    try:
+        model.ParseFromString(data)
+    except failure as error:
+        raise ValueError(str(error)) from error
+    return model
+
+
+def _proto_package() -> str:
+    if "coremltools.proto" in sys.modules:
+        return "coremltools.proto"
+    if _PROTO_PACKAGE not in sys.modules:
+        coremltools = importlib.util.find_spec("coremltools")
+        if coremltools is None or coremltools.origin is None:
+            raise ModuleNotFoundError("reading a Core ML package needs coremltools: pip install coremltools")
+        folder = Path(coremltools.origin).parent / "proto"
+        spec = importlib.util.spec_from_file_location(
+            _PROTO_PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        if spec is None or spec.loader is None:
+            raise ModuleNotFoundError(f"coremltools in '{folder.parent}' has no protobuf classes: install it again")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[_PROTO_PACKAGE] = module
+        spec.loader.exec_module(module)
+    return _PROTO_PACKAGE
+
+
+class Decoder:
+    """Decodes one program's messages; holds its open weight files.
+
+    Args:
+        folder: The folder of `model.mlmodel`, which weight files are named relative to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._files: dict[str, WeightFile] = {}
+
+    def block(self, message: Message) -> MilBlock:
+        """A block with everything nested in it."""
+        return MilBlock(
+            inputs=tuple(self.result(i) for i in message.inputs),
+            operations=tuple(self._operation(o) for o in message.operations),
+            outputs=tuple(message.outputs),
+        )
+
+    def result(self, message: Message) -> OperationResult:
+        """A NamedValueType."""
+        return OperationResult(message.name, self._type(message.type))
+
+    def _operation(self, message: Message) -> Operation:
+        attributes = {key: self.value(v) for key, v in message.attributes.items() if v.WhichOneof("value")}
+        name = attributes.pop("name", "")
+        return Operation(
+            kind=message.type,
+            name=name if isinstance(name, str) else "",
+            inputs={key: tuple(self._binding(b) for b in given.arguments) for key, given in message.inputs.items()},
+            attributes=attributes,
+            outputs=tuple(self.result(o) for o in message.outputs),
+            blocks=tuple(self.block(b) for b in message.blocks),
+        )
+
+    def _binding(self, message: Message) -> str | Constant:
+        return str(message.name) if message.WhichOneof("binding") == "name" else Constant(self.value(message.value))
+
+    def value(self, message: Message) -> Value:
+        """A constant, from the program itself or from its weight file.
+
+        Raises:
+            PackageError: If data are missing, cut off or not what their type says.
+            UnsupportedError: If the interpreter has no such kind of value.
+        """
+        if message.type.WhichOneof("type") != "tensorType":
+            return self._collection(message)
+        declared = self._type(message.type)
+        if message.WhichOneof("value") == "blobFileValue":
+            return self._file(message.blobFileValue.fileName).read(message.blobFileValue.offset, declared)
+        return _immediate(message.immediateValue.tensor, declared)
+
+    def _collection(self, message: Message) -> Value:
+        kind = message.immediateValue.WhichOneof("value")
+        if kind not in ("tuple", "list"):
+            raise UnsupportedError(f"the Core ML interpreter has no values of the kind '{kind or 'state'}'")
+        return tuple(self.value(v) for v in getattr(message.immediateValue, kind).values)
+
+    def _type(self, message: Message) -> TensorType:
+        kind = message.WhichOneof("type")
+        if kind != "tensorType":
+            raise UnsupportedError(f"the Core ML interpreter has no values of the type '{kind}'")
+        tensor = message.tensorType
+        dtype = _DTYPES.get(tensor.dataType)
+        if dtype is None:
+            raise UnsupportedError(f"the Core ML interpreter has no elements of the MIL type {tensor.dataType}")
+        shape: Shape = tuple(
+            int(d.constant.size) if d.WhichOneof("dimension") == "constant" else None for d in tensor.dimensions
+        )
+        if np.prod([n for n in shape if n is not None], dtype=object) > LARGEST_TENSOR:
+            raise PackageError(f"a tensor of the sizes {shape} has more than {LARGEST_TENSOR} elements")
+        return TensorType(dtype, shape)
+
+    def _file(self, name: str) -> WeightFile:
+        if name not in self._files:
+            path = (self._folder / name.removeprefix(MODEL_PATH)).resolve()
+            if not name.startswith(MODEL_PATH) or not path.is_relative_to(self._folder):
+                raise PackageError(f"the program names a weight file outside its package, {name!r}")
+            self._files[name] = WeightFile(path)
+        return self._files[name]
+
+
+def _immediate(message: Message, declared: TensorType) -> Value:
+    kind = message.WhichOneof("value")
+    if declared.dtype == "string":
+        texts = list(message.strings.values)
+        return texts[0] if declared.shape == () and texts else tuple(texts)
+    if kind == "bytes" and declared.dtype in _IN_BYTES:
+        stored = np.dtype(_IN_BYTES[declared.dtype])
+        data = message.bytes.values
+        flat = np.frombuffer(data[: len(data) // stored.itemsize * stored.itemsize], dtype=stored)
+    else:
+        flat = np.array(getattr(message, kind).values if kind and kind not in ("bytes", "strings") else ())
+    shape = tuple(flat.size if n is None else n for n in declared.shape)
+    if flat.size != np.prod([1, *shape], dtype=object):
+        raise PackageError(f"a constant of the sizes {shape} carries {flat.size} values: the program is damaged")
+    return flat.reshape(shape).astype(WORKING_DTYPES[declared.dtype])

