@@ -172,7 +172,7 @@ def _close(wanted: Array, got: Array) -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Torch's own deprecations inside export, save and load are not the user's to mend."""
+    """Torch's own deprecations inside export, save and load are not the user's to fix."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
         # a recurrent layer of PyTorch lists its weights anew when it runs

@@ -178,8 +178,7 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
         name=config["name"],
         module=_module(config, folder),
         inputs=tuple(
-            Input(**{**i, **{name: tuple(i[name]) for name in ("shape", "mean", "deviation")}})
-            for i in config["inputs"]
+            Input(**{**i, **{name: tuple(i[name]) for name in ("shape", "mean", "std")}}) for i in config["inputs"]
         ),
         outputs=tuple(
             Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]

@@ -1,4 +1,4 @@
-"""A captured graph -> an ML Program, by coremltools, with what coremltools 9.0 gets wrong mended on the way."""
+"""A captured graph -> an ML Program, by coremltools, with what coremltools 9.0 gets wrong corrected on the way."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.expor
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
-    module = _executorch_graph.mended(spec.name, whole.exported)
+    module = _executorch_graph.apply_workarounds(spec.name, whole.exported)
     return captured(spec, module, axes)
 
 
@@ -129,7 +129,7 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """ExecuTorch, torchao and the exporter warn and log of their own deprecations, which no user can mend."""
+    """ExecuTorch, torchao and the exporter warn and log of their own deprecations, which no user can fix."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -45,7 +45,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     ),
     Code.BAD_COUNTS: (
         Fact(code=Code.BAD_COUNTS, output="budgets", image="a", patch=4, details={**WRONG, "low": 64.0, "high": 400.0}),
-        "output 'budgets' of the artifact is no whole number in [64, 400] in 3 of 72 values, first in image 'a', "
+        "output 'budgets' of the artifact is not an integer in [64, 400] in 3 of 72 values, first in image 'a', "
         "patch 4",
     ),
     Code.BAD_RANKING: (

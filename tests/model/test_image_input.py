@@ -82,7 +82,7 @@ def test_the_averaged_weights_of_a_file_are_chosen_by_option(tmp_path: Path) -> 
         ({"layout": "HWC"}, "the layout 'HWC' of 'images' is not known: possible are NCHW, NHWC"),
         ({"fit": "pad"}, "the fit 'pad' of 'images' is not known: possible are stretch, crop, letterbox"),
         ({"mean": (0.5,)}, "the mean of 'images' has 1 numbers: give one a channel, 3"),
-        ({"deviation": (1.0, 0.0, 1.0)}, "cannot be divided by 0"),
+        ({"std": (1.0, 0.0, 1.0)}, "cannot be divided by 0"),
         ({"layout": "NCHW"}, "a picture in NCHW has 3 channels at place 1"),
         ({"kind": "tensor"}, "'images' of 'backwards' is no picture"),
     ],

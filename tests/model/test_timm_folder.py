@@ -94,7 +94,7 @@ def test_what_cannot_be_is_said_in_a_sentence(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"model.safetensors' cannot be read"):
         resolve_model(f"timm:{folder}")
     (folder / "config.json").write_text(json.dumps({**config, "architecture": "mine"}))
-    with pytest.raises(ModelError, match="the architecture 'mine', which this timm has not"):
+    with pytest.raises(ModelError, match="the architecture 'mine', which the installed timm lacks"):
         resolve_model(f"timm:{folder}")
     (folder / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="cannot be read"):

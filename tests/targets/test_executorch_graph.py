@@ -36,7 +36,7 @@ class Parts(nn.Module):
         return self.formula(self.layers, x)
 
 
-def mended(module: nn.Module, *shape: int) -> torch.fx.GraphModule:
+def apply_workarounds(module: nn.Module, *shape: int) -> torch.fx.GraphModule:
     """Captured with an open batch, and mended."""
     axes = {0: torch.export.Dim.DYNAMIC}
     with quiet():
