@@ -49,7 +49,7 @@ def check_image(i: Input, model: str) -> None:
 
 
 def with_plain_images(spec: ModelSpec) -> ModelSpec:
-    """The model with RGB images in [low, high], channels first; a wrapper applies mean, std, channel order and layout."""
+    """The model with plain images; a wrapper applies mean, std, channel order and layout."""
     if not any(_declares_preprocessing(i) for i in spec.inputs):
         return spec
     inputs = tuple(_plain(i) if _declares_preprocessing(i) else i for i in spec.inputs)
