@@ -19,7 +19,7 @@ from edgekit import api
 from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ModelError, RecordError, UsageError
-from edgekit.model.module import Axes
+from edgekit.model.sources.module import Axes
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline import run, signature
 from edgekit.pipeline.outcome import Build, TargetOutcome

@@ -163,7 +163,7 @@ _SENTENCES = {
     Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",
     Code.WRONG_SHAPE: "output '{output}' of the {side} has the shape {shape}, not {expected}",
     Code.OUTPUT_MISSING: "output '{output}' of the {side} is missing",
-    Code.BAD_COUNTS: "output '{output}' of the {side} is no whole number in [{low:g}, {high:g}] in {wrong} of {all} "
+    Code.BAD_COUNTS: "output '{output}' of the {side} is not an integer in [{low:g}, {high:g}] in {wrong} of {all} "
     "values, first{place}",
     Code.BAD_RANKING: "output '{output}' of the {side} names an index twice or one that is not among {places} in "
     "{wrong} of {all} values, first{place}",

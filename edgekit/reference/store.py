@@ -91,7 +91,7 @@ def read_reference(folder: Path) -> Reference:
 
 
 def reference_of(folder: Path, weights_sha256: str) -> Reference:
-    """Read a build's reference for a model with these weights (`edgekit.model.source.recorded_weights`).
+    """Read a build's reference for a model with these weights (`edgekit.model.folder.recorded_weights`).
 
     Raises:
         RecordError: If it is missing, incomplete or damaged, or belongs to other weights.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
-from edgekit.model.weights import weights_digest
 from edgekit.reference.batches import Batch, batches_for
 from edgekit.runtime.protocol import Runtime
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model.graph import to_tensors
+from edgekit.model.adapter import to_tensors
+from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.model.source import load_model
 from edgekit.model.spec import ModelSpec
 from edgekit.quantization import calibration
 from edgekit.runtime.executorch import ExecutorchRuntime

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import ExportError
+from edgekit.model.folder import load_model
 from edgekit.model.shapes import between
-from edgekit.model.source import load_model
-from edgekit.onnxgraph import folding, save
+from edgekit.onnxgraph import optimizer
+from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import group_of
 from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples
@@ -57,7 +58,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     import onnx
 
-    spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED["quick"])
     shown, held_back = split(samples, "quick")
@@ -66,7 +67,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     ready = conditioning.condition(graph, samples, reduce_range=reduced)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         place = Path(scratch)
-        save.save_graph(ready.graph, place / "model.onnx")
+        save_graph(ready.graph, place / "model.onnx")
         model = read_model(place / "model.onnx", spec.name)
         parts = {group: names for group, names in _groups(model).items() if group not in ready.floats}
         if not parts:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.graph import capture
 from edgekit.model.program import PROGRAM, load_program, program_matches, save_program
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Axis, Input, ModelSpec, Output

@@ -25,7 +25,7 @@ from edgekit.artifact.result import CANDIDATE, read_result
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.hosts.catalogue import further_place
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
 from edgekit.storage.files import staging

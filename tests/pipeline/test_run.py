@@ -21,7 +21,7 @@ from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import process
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run, worker
 from edgekit.pipeline.outcome import Build
 from edgekit.storage.files import staging

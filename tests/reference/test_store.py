@@ -10,7 +10,7 @@ from edgekit.artifact.fact import Code
 from edgekit.errors import RecordError
 from edgekit.judge import verdict
 from edgekit.judge.limits import FP32
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.reference import adopt
 from edgekit.reference.adopt import obtain
 from edgekit.reference.batches import Batch

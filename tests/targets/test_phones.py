@@ -17,7 +17,7 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.store import commit, read_artifact
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.coreml import find_package

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit import api
 from edgekit.errors import NotVerifiedHere, UsageError
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.testing import SMALL
 from tools import arm64
 

@@ -21,7 +21,7 @@ from edgekit.artifact.result import Verdict
 from edgekit.judge.limits import FP32, Tolerance
 from edgekit.judge.metrics import Comparison, compare, failed
 from edgekit.judge.verdict import judge
-from edgekit.model.graph import to_tensors
+from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 IMAGES = 12
