@@ -26,8 +26,8 @@ from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.context import REFERENCE
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.progress import Style, shown
 from edgekit.pipeline.ranks import first_that_holds
+from edgekit.progress import Style, shown
 from edgekit.quantization.calibration import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
@@ -198,7 +198,7 @@ def pack(
 ) -> tuple[str, ...]:
     """Pack ONNX artifacts, questions and a runner for a host that nobody here can log in to.
 
-    There `python -m runner` in the unpacked folder writes result.zip; `import_result` judges it.
+    There `python -m edgekit.evaluate` in the unpacked folder writes result.zip; `import_result` judges it.
 
     Args:
         build: A model's build folder.

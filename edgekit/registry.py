@@ -6,6 +6,7 @@ names imports nothing; `find` imports one module. A broken plug-in breaks only i
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 from edgekit.artifact.option import OptionValue
 from edgekit.errors import DependencyError, UsageError, suggestion
 from edgekit.storage import environment
+from edgekit.storage.packages import package_digest
 from edgekit.target import Need, Target
 
 GROUP = "edgekit.targets"
@@ -24,7 +26,20 @@ PROGRAM = "program"
 BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
 EDGEKIT = "edgekit"
+INTERPRETER = "mil_interpreter"
 """The origin of built-in targets."""
+LIBRARIES = (
+    EDGEKIT,
+    "torch",
+    "numpy",
+    "onnx",
+    "onnx-ir",
+    "onnxscript",
+    "onnxconverter-common",
+    "safetensors",
+    "pillow",
+)
+"""Of edgekit's own requirements those that decide what is in an artifact."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +141,28 @@ def require(name: str, target: Target) -> None:
         raise DependencyError(f"target '{name}' needs {need.module}: {need.install}")
 
 
-def versions_elsewhere(target: Target) -> dict[str, str]:
-    """Versions of what a target needs in environments of their own, by the distribution's name."""
-    found: dict[str, str] = {}
+def code_digest(target: Target) -> str:
+    """Hash of all the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
+    modules = [getattr(one, "__module__", type(one).__module__) for one in (target.export, target.load)]
+    return package_digest(
+        EDGEKIT, INTERPRETER, *(getattr(one, "__module__", type(one).__module__) for one in functions)
+    )
+
+
+def versions(target: Target) -> dict[str, str]:
+    """Versions of the libraries that edgekit makes artifacts with and of those that a target needs, by distribution."""
+    names = {*LIBRARIES, *(name for need in target.needs for name in _distributions().get(need.module, ()))}
+    found = {name: metadata.version(name).partition("+")[0] for name in names}
     for need in target.needs:
         if need.environment:
             found |= environment.version_of(need.environment, need.module)
-    return found
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Import name -> distributions; reading it takes a third of a second."""
+    return metadata.packages_distributions()
 
 
 def parsed_options(name: str, target: Target, given: Mapping[str, object]) -> dict[str, OptionValue]:

@@ -77,7 +77,8 @@ class Job:
 
     Attributes:
         model: The model folder (config.json, model.safetensors): `edgekit.model.source.load_model` reads it.
-        reference: The reference folder: what the artifact will be judged by.
+        reference: The reference folder: what the artifact will be judged by, for a target that declares
+            `reads_reference`.
         entry: What the source offers to open: the entry file or folder of the artifact that the target is made from;
             the source folder itself for "model" and "program".
         dynamic: Names of the axes that the source kept dynamic.
@@ -88,7 +89,7 @@ class Job:
     """
 
     model: Path
-    reference: Path
+    reference: Path = Path()
     entry: Path = Path()
     dynamic: tuple[str, ...] = ()
     artifacts: Mapping[str, Path] = field(default_factory=dict)
@@ -231,6 +232,7 @@ class Target:
             can. Such a target is left out where the user names none.
         groups: Names under which `-t` selects it besides its own and "all".
         options: What the user may set.
+        reads_reference: Whether its export reads the recorded answers: another reference then makes it anew.
         content: sha256 of files that the export reads beside its source and its code (a built page): part of the key.
         choose_for: What a user takes it for, in a few words.
         proved_by: What runs it where it is judged, in a few words.
@@ -245,6 +247,7 @@ class Target:
     by_name: bool = False
     takes_fixed: bool = False
     takes_onnx: bool = False
+    reads_reference: bool = False
     optional_sources: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, OptionValue]], tuple[tuple[str, ...], ...]] = no_parts
     needs: tuple[Need, ...] = ()

@@ -1,8 +1,7 @@
 """Every sentence that a user of the Python code can meet, read from the source: `python tests/messages.py --write`.
 
 The sentences are those of errors (`raise ...Error(...)`), of facts, of exporters' notes, of options, commands and their
-help. Placeholders show as `{...}`. The file `messages.txt` is reviewed: a change of words is a change of that file, and
-a move of code is none.
+help. Placeholders show as `{...}`. `messages.txt` is reviewed: it changes with the words, not where code is.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ Places = Annotated[
     list[str] | None,
     typer.Option(
         "--place",
-        help="Further place: RUNTIME or RUNTIME@ssh:USER@HOST[:PYTHON]; repeat for more. `edgekit places` lists them.",
+        help="Further place: PLACE, or RUNTIME@ssh:USER@HOST[:PYTHON]; repeat for more. `edgekit places` lists them.",
         autocompletion=place_names,
     ),
 ]

@@ -109,7 +109,7 @@ def export(
 @app.command(
     epilog="Examples:\n\n`edgekit quantize`\n\n`edgekit quantize --search full`\n\n"
     "`edgekit quantize --method entropy --calibration photos/`\n\n"
-    "`edgekit quantize --place openvino --place qemu:arm64`"
+    "`edgekit quantize --place openvino --place ort-basic`"
 )
 def quantize(
     model: ModelName = "arr-coc-tiny",

@@ -13,10 +13,10 @@ def model_names(incomplete: str) -> list[str]:
 
 
 def place_names(incomplete: str) -> list[str]:
-    """Runtimes of places; hosts are not known."""
-    from edgekit.places.catalogue import RUNTIMES
+    """Runtimes and targets' own places; hosts are not known."""
+    from edgekit.hosts.catalogue import place_names as known
 
-    return [name for name in RUNTIMES if name.startswith(incomplete)]
+    return [name for name in known() if name.startswith(incomplete)]
 
 
 def target_names(incomplete: str) -> list[str]:

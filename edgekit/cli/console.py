@@ -107,7 +107,7 @@ def show_trials(trials: Sequence[TrialRow], notes: Sequence[str]) -> None:
 def _coloured(cell: str) -> str:
     from rich.markup import escape
 
-    from edgekit.pipeline.live_view import COLOURS
+    from edgekit.progress import COLOURS
 
     colour = COLOURS.get(cell.removesuffix(" (unchanged)"))
     return f"[{colour}]{escape(cell)}[/]" if colour else escape(cell)

@@ -6,10 +6,8 @@ import platform
 from importlib import metadata, util
 
 from edgekit import registry
-from edgekit.errors import NotVerifiedHere
+from edgekit.hosts.catalogue import RUNTIMES
 from edgekit.onnxgraph import saturation
-from edgekit.places import arm64
-from edgekit.places.catalogue import ARM64, RUNTIMES
 from edgekit.reference.record import host
 from edgekit.storage import environment
 
@@ -31,28 +29,21 @@ def examine() -> dict[str, dict[str, str]]:
         "versions": versions,
         "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor().name},
         "targets": dict(sorted(states.items())),
-        "places": {name: _place(name) for name in (*RUNTIMES, ARM64)},
+        "places": {name: _place(name) for name in RUNTIMES},
         "environments": environments(),
     }
 
 
 def environments() -> dict[str, str]:
     """The environments of `edgekit env add`, and the state of each."""
-    locked = {
+    return {
         name: "ready" if environment.ready(name) else f"not here: {environment.command(name)}"
         for name in environment.LOCKED
     }
-    return {"arm64": _place(ARM64), **locked}
 
 
 def _place(name: str) -> str:
     """Whether artifacts can be judged there, or what is missing."""
-    if name == ARM64:
-        try:
-            arm64.command()
-        except NotVerifiedHere as missing:
-            return str(missing)
-        return "ready"
     runtime = RUNTIMES[name]
     if util.find_spec(runtime.kind) is None:
         return f"needs {runtime.kind}: {runtime.install}"

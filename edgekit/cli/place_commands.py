@@ -16,24 +16,27 @@ from edgekit.errors import UsageError
 
 @app.command(epilog="Examples:\n\n`edgekit places`\n\n`edgekit places --json`")
 def places(as_json: Json = False) -> None:
-    """List the runtimes in which any ONNX artifact can be judged, beside its target's own place."""
+    """List the places that `--place` takes: runtimes for all artifacts of a format, and targets' own places."""
     from edgekit.cli.console import print_table
-    from edgekit.places.catalogue import RUNTIMES
+    from edgekit.hosts.catalogue import RUNTIMES, own_places
 
+    own = {name: f"own place of {', '.join(targets)}" for name, targets in own_places().items() if name not in RUNTIMES}
     if as_json:
         rows = [
-            {"name": n, "summary": r.summary, "settings": dict(r.settings), "install": r.install}
+            {"name": n, "summary": r.summary, "opens": r.opens, "settings": dict(r.settings), "install": r.install}
             for n, r in RUNTIMES.items()
         ]
-        print(json.dumps({"schema_version": 1, "places": rows}, indent=2))
+        more = [{"name": n, "summary": what, "opens": (), "settings": {}, "install": ""} for n, what in own.items()]
+        print(json.dumps({"schema_version": 1, "places": rows + more}, indent=2))
         return
-    print_table(("place", "what", "install"), [(n, r.summary, r.install) for n, r in RUNTIMES.items()])
+    lines = [(n, r.summary, ", ".join(r.opens), r.install) for n, r in RUNTIMES.items()]
+    print_table(("place", "what", "opens", "install"), [*lines, *((n, what, "", "") for n, what in own.items())])
 
 
 @app.command(
     epilog="Examples:\n\n`edgekit pack --place ort-cuda`\n\n"
     "`edgekit pack build/arr-coc-tiny -t onnx --place ort-cuda --images 16 -o pack.zip`\n\n"
-    "There: unzip it, `python -m runner` in the folder, and bring result.zip back to `edgekit import`."
+    "There: unzip it, `python -m edgekit.evaluate` in the folder, and bring result.zip back to `edgekit import`."
 )
 def pack(
     build: BuildFolder = DEFAULT_BUILD,
@@ -65,7 +68,9 @@ def pack(
         print(json.dumps({"pack": str(output), "targets": packed, "bytes": output.stat().st_size}))
         return
     print(f"{output}: {', '.join(packed)}, {output.stat().st_size / 1e6:.1f} MB")
-    print("there: unzip it, run `python -m runner` in the folder, and bring result.zip back to `edgekit import`")
+    print(
+        "there: unzip it, run `python -m edgekit.evaluate` in the folder, and bring result.zip back to `edgekit import`"
+    )
 
 
 @app.command(

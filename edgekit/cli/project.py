@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgekit.errors import UsageError
 
 FILE, TABLE = "pyproject.toml", "tool.edgekit"
+COMMAND = "python:"
+"""A host that names a command: a project of others must not choose what runs here."""
 
 
 class Project(BaseModel):
@@ -53,6 +55,8 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
         name = ".".join(map(str, first["loc"]))
         possible = ", ".join(Project.model_fields)
         raise UsageError(f"[{TABLE}] in '{FILE}': {name}: {first['msg']}; possible are {possible}") from error
+    if commands := [place for place in project.places if COMMAND in place]:
+        raise UsageError(f"[{TABLE}] in '{FILE}': places: '{commands[0]}' names a command: give it with --place")
     export: dict[str, Any] = {
         "target": project.targets,
         "place": project.places,

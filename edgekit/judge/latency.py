@@ -1,108 +1,25 @@
-"""The timing protocol: warm up, then run the runtimes in turn, run by run: a slow spell of the host meets them all.
+"""How much faster one runtime is than another, of two that were timed in turn (`edgekit.evaluate.timing`).
 
-Each runtime is timed at least RUNS times and SECONDS long. Who starts a round changes from round to round, since the
-second to run finds other caches than the first. A claim of "slower" needs the whole bootstrap interval of the ratio.
-
-Warm-ups, runs and percentiles are those of winml-cli's and Olive's benchmarks; the interleaving is ours.
+A claim of "slower" needs the whole bootstrap interval of the ratio.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
 from edgekit.artifact.result import CANDIDATE, Ratio
+from edgekit.evaluate.timing import Latency
 from edgekit.model.spec import Array
-from edgekit.runtime.protocol import Runtime
 
-WARM_UP = 10
-"""Runs of each runtime before the first timed one."""
-RUNS = 100
-"""Timed runs of each runtime, at least."""
-SECONDS = 2.0
-"""Timed seconds of each runtime, at least: shorter runs see one mood of the host."""
-PLENTY = 10.0
-"""Times SECONDS (and at least RUNS): then a slow runtime need not wait any longer for a fast one to have its share."""
-MOST_RUNS = 100_000
-"""Timed runs of each runtime, at most, whatever the clock says."""
 MOST_ROUNDS = 2000
 """Rounds that a bootstrap looks at, evenly thinned: it bounds memory, and errs on the wide side."""
 RESAMPLES = 2000
 """Bootstrap resamples of a ratio: enough for the ends of a 95 % interval (Efron and Tibshirani 1993, chapter 13)."""
 CONFIDENCE = 0.95
 """Coverage of a ratio's interval."""
-
-
-@dataclass(frozen=True)
-class Latency:
-    """What one runtime took.
-
-    Attributes:
-        device: What ran it, in words, threads included.
-        milliseconds: Every timed run, in order; the i-th of runtimes measured together belong to one round.
-    """
-
-    device: str
-    milliseconds: tuple[float, ...]
-
-    def percentile(self, share: float) -> float:
-        """A percentile in milliseconds, linear between neighbours; `share` is 50 for the median."""
-        return float(np.percentile(self.milliseconds, share))
-
-    def as_record(self) -> dict[str, object]:
-        """The fields of `result.Timing`; times in milliseconds."""
-        points = {f"p{share}": self.percentile(share) for share in (50, 90, 95, 99)}
-        spread = {"mean": float(np.mean(self.milliseconds)), "std": float(np.std(self.milliseconds))}
-        return {"device": self.device, "runs": len(self.milliseconds), **points, **spread}
-
-
-def measure(
-    runtimes: Mapping[str, Runtime],
-    inputs: Mapping[str, Array],
-    *,
-    warm_up: int = WARM_UP,
-    runs: int = RUNS,
-    seconds: float = SECONDS,
-    clock: Callable[[], float] = time.perf_counter,
-    answered: Callable[[str, Mapping[str, Array]], None] = lambda name, answer: None,
-) -> dict[str, Latency]:
-    """Time runtimes on the same inputs, interleaved run by run.
-
-    Args:
-        runtimes: By name.
-        inputs: One batch.
-        warm_up: Runs before the first timed one.
-        runs: Timed runs of each, at least (1 to MOST_RUNS).
-        seconds: Timed seconds of each, at least.
-        clock: Gives seconds.
-        answered: Told every runtime's every answer, warm-ups included, while the clock stands.
-
-    Raises:
-        ValueError: If `runs` is not in its range.
-    """
-    if not 1 <= runs <= MOST_RUNS:
-        raise ValueError(f"runs must be 1 to {MOST_RUNS}, not {runs}")
-    for name, runtime in runtimes.items():
-        for _ in range(warm_up):
-            answered(name, runtime.run(inputs))
-    taken: dict[str, list[float]] = {name: [] for name in runtimes}
-    total = dict.fromkeys(runtimes, 0.0)
-    names = list(runtimes)
-    # Who has had the minimum keeps running beside the others: the rest would meet another host without it.
-    while any(_short(taken[name], total[name], runs, seconds) for name in names):
-        names = [name for name in names if _short(taken[name], total[name], runs, PLENTY * seconds)]
-        for name in names:
-            start = clock()
-            answer = runtimes[name].run(inputs)
-            total[name] += (spent := clock() - start)
-            taken[name].append(spent)
-            answered(name, answer)
-        names.append(names.pop(0))
-    return {name: Latency(runtimes[name].device, tuple(1000.0 * s for s in taken[name])) for name in runtimes}
 
 
 def ratio(timed: Mapping[str, Latency], baseline: str, candidate: str = CANDIDATE) -> Ratio:
@@ -131,7 +48,3 @@ def _blocks(rounds: int) -> Array:
     length = math.ceil(math.sqrt(rounds))
     starts = np.random.Generator(np.random.PCG64(0)).integers(0, rounds, (RESAMPLES, math.ceil(rounds / length), 1))
     return np.asarray(((starts + np.arange(length)) % rounds).reshape(RESAMPLES, -1))
-
-
-def _short(taken: list[float], total: float, runs: int, seconds: float) -> bool:
-    return len(taken) < runs or (total < seconds and len(taken) < MOST_RUNS)

@@ -6,17 +6,14 @@ batch axis is one thing for all rows of a run, and becomes a single row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from edgekit.evaluate.rows import Run
 from edgekit.model.spec import Array, Output
 
 BATCH = "batch"
-Run = tuple[int, Mapping[str, Array]]
-"""Rows that were asked in one run, and its answers by output name, as the runtime gave them."""
-Axes = Mapping[str, int | None]
-"""Output -> its batch axis; None where it is one thing."""
 
 
 def row_axes(outputs: Iterable[Output], runs: Sequence[Run]) -> dict[str, int | None]:
@@ -26,18 +23,6 @@ def row_axes(outputs: Iterable[Output], runs: Sequence[Run]) -> dict[str, int | 
     asked, a first axis of size 1 is the batch.
     """
     return {o.name: _declared(o) if o.axes else _seen(o.name, runs) for o in outputs}
-
-
-def rows_of(runs: Sequence[Run], axes: Axes) -> dict[str, Array]:
-    """The answers of some runs as one array an output, rows first: [all rows, ...], or [runs, ...] of one thing.
-
-    Raises:
-        ValueError: If two runs gave an output different shapes.
-    """
-    return {
-        name: np.concatenate([_rows_first(answers[name], axes.get(name, 0)) for _, answers in runs])
-        for name in runs[0][1]
-    }
 
 
 def row_names(names: Sequence[str], count: int) -> tuple[str, ...]:
@@ -73,9 +58,3 @@ def _seen(name: str, runs: Sequence[Run]) -> int | None:
     if any(rows > 1 for rows, _ in seen):
         return fits[0] if len(fits) == 1 else None
     return 0 if 0 in fits else None
-
-
-def _rows_first(array: Array, axis: int | None) -> Array:
-    if axis is None or axis >= array.ndim:
-        return array[None]
-    return np.moveaxis(array, axis, 0)

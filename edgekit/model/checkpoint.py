@@ -2,26 +2,34 @@
 
 Two formats are read, told apart by content and never by name:
 
-- safetensors: the header is parsed here, strictly, before the library sees the file: limits on its size and on the
-  number of tensors, known dtypes, offsets without a gap or an overlap, sizes that are shape x dtype, a total that is
-  the file's size.
-- torch files: zip archives only, checked by `pickled.py` record by record and opcode by opcode before
-  `torch.load(weights_only=True)` sees the file.
+- safetensors: the library checks that the header is well formed and that the tensors fill the file without a gap or an
+  overlap. Added here: limits on the header's size and on the number of tensors, and no name and no field twice.
+- torch files: a zip archive around a pickle, and a pickle is a program. Before torch sees it, the archive must be as
+  torch.save writes it: every record STORED, one folder, no two of one name, nothing before or behind it, no larger
+  together than the file, every CRC-32 right (torch does not check it: one flipped bit in ten loads quietly). The pickle
+  is read opcode by opcode, and nothing of it is run: the opcodes and globals that plain weights need, by their exact
+  names, and no tuple nested deeper than weights need (torch hashes such a tuple until the process dies). Then
+  `torch.load(weights_only=True)` makes the tensors; it refuses sizes and offsets beyond a record.
+
+Allow-lists throughout, since lists of what is forbidden lose: scanners have had dozens of bypasses (CVE-2025-1716,
+CVE-2025-10155 to -10157), and `weights_only=True` itself has had two (CVE-2025-32434, CVE-2026-24747).
 
 Weights that are NaN or infinite are refused by name in both.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import pickletools
 import stat
+import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgekit.errors import CheckpointError
-from edgekit.model import torch_archive
 from edgekit.storage.files import write_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +37,11 @@ if TYPE_CHECKING:
 
 LARGEST_FILE = 4 << 30  # bytes; the largest model meant for an edge device is far below
 LARGEST_HEADER = 16 << 20  # bytes of a safetensors header; real ones are below 1 MiB
+LARGEST_PICKLE = 16 << 20  # bytes of data.pkl; real ones are below 1 MiB
 MOST_TENSORS = 100_000
+MOST_DIMENSIONS = 64  # what torch itself allows
+MOST_OPCODES = 2_000_000  # of a pickle; real files have about 25 for each tensor
+DEEPEST_TUPLE = 100
 MOST_SHARING = 20  # bytes of all tensors / bytes of the file: tied weights are fine, a bomb of views is not
 DEEPEST_WRAPPER = 4  # {"model": {"state_dict": ...}}
 
@@ -38,8 +50,29 @@ AVERAGED = ("state_dict_ema", "model_ema", "ema_state_dict", "ema_model", "ema",
 """Wrappers of weights that are an exponential moving average, as timm, YOLO's and torch's own trainers name them."""
 PREFIXES = ("module.", "_orig_mod.")  # DataParallel and torch.compile
 
-_ITEMSIZE = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1}
-_ITEMSIZE |= {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1}
+_DTYPES = (
+    *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool"),
+    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+)
+_STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+_GLOBALS = {
+    "collections OrderedDict",
+    "torch Size",
+    "torch device",
+    "torch._utils _rebuild_parameter",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_tensor_v3",
+    "torch.storage UntypedStorage",
+    *(f"torch {name}Storage" for name in _STORAGES),
+    *(f"torch {name}" for name in _DTYPES),
+}
+_OPCODES = {
+    *("PROTO", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "EMPTY_TUPLE", "EMPTY_LIST", "EMPTY_DICT"),
+    *("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "REDUCE", "BUILD"),
+    *("BINPERSID", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING"),
+    *("BINGET", "LONG_BINGET", "BINPUT", "LONG_BINPUT"),
+}
+_ADVICE = "save the module's state_dict() with torch.save or as safetensors"
 _OLD = "is {}, an old format that can run code: load it where you trust it and save it as safetensors"
 _STRANGERS = (  # first bytes of files that are often mistaken for weights, and what to say
     (b"version https://git-lfs", "is a Git LFS pointer and not the file itself: run `git lfs pull`"),
@@ -77,33 +110,30 @@ def fit_checkpoint(
     tensors: Mapping[str, torch.Tensor],
     expected: Mapping[str, tuple[int, ...]],
     *,
-    ignore: Sequence[str] = (),
     origin: str = "the checkpoint",
 ) -> dict[str, torch.Tensor]:
-    """Choose what a model needs: exactly the expected names and shapes, but for prefixes that it ignores.
+    """Choose what a model needs: exactly the expected names and shapes.
 
     Args:
         tensors: What `read` gave.
         expected: Shapes by name, for example of the module's `state_dict()`.
-        ignore: Prefixes of names that may be there and are left out (`base_model.`).
         origin: What to call the checkpoint in the error's sentence.
 
     Raises:
         CheckpointError: With the first few names that are missing, unexpected or of another shape, and how many more.
     """
-    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(ignore))}
-    missing = [f"'{name}'" for name in expected if name not in kept]
-    unexpected = [f"'{name}'" for name in kept if name not in expected]
+    missing = [f"'{name}'" for name in expected if name not in tensors]
+    unexpected = [f"'{name}'" for name in tensors if name not in expected]
     misfits = [
-        f"'{name}' {list(kept[name].shape)} instead of {list(shape)}"
+        f"'{name}' {list(tensors[name].shape)} instead of {list(shape)}"
         for name, shape in expected.items()
-        if name in kept and tuple(kept[name].shape) != tuple(shape)
+        if name in tensors and tuple(tensors[name].shape) != tuple(shape)
     ]
     differences = [("missing ", missing), ("unexpected ", unexpected), ("other shapes: ", misfits)]
     if any(names for _, names in differences):
         what = "; ".join(label + _few(names) for label, names in differences if names)
         raise CheckpointError(f"{origin} is of another model ({what}): name the model that it was trained as")
-    return {name: kept[name] for name in expected}
+    return {name: tensors[name] for name in expected}
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, torch.Tensor], infinite: Collection[str] = ()) -> None:
@@ -148,12 +178,90 @@ def _usual(folder: Path) -> Iterable[str]:
 
 
 def _read_torch(data: bytes) -> object:
-    import io
-
     import torch
 
-    torch_archive.check_archive(data)
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        records = _records(archive, data)
+        code = archive.read(records["data.pkl"])
+        _check_pickle(code)
+        if broken := archive.testzip():
+            _refuse(f"is damaged in its record {broken!r}: get it again")
+    if torch._C.PyTorchFileReader(io.BytesIO(data)).get_record("data.pkl") != code:
+        _refuse(f"is two archives in one file, of which each reader of zip files sees another: {_ADVICE}")
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # torch's own words advise to run the code
+        _refuse(f"is no plain file of weights: {_ADVICE}", error)
+
+
+def _records(archive: zipfile.ZipFile, data: bytes) -> dict[str, zipfile.ZipInfo]:
+    """The archive's records, by their names inside its one folder."""
+    listed = archive.infolist()
+    records = {record.filename.partition("/")[2]: record for record in listed}
+    if data[-22:-18] != b"PK\x05\x06" or archive.comment or min((r.header_offset for r in listed), default=0):
+        _refuse("is truncated or has bytes around its archive: get it again")
+    if len(listed) > MOST_TENSORS:
+        _refuse(f"has {len(listed)} records, more than {MOST_TENSORS}: {_ADVICE}")
+    if len(records) != len(listed) or len({record.filename.partition("/")[0] for record in listed}) != 1:
+        _refuse(f"is no plain torch file, since two records have one name or there are several folders: {_ADVICE}")
+    if any(r.compress_type != zipfile.ZIP_STORED or r.file_size != r.compress_size or r.flag_bits & 1 for r in listed):
+        _refuse(f"is compressed or encrypted, which torch.save never does, and may unpack to anything: {_ADVICE}")
+    if sum(record.file_size for record in listed) > len(data):
+        _refuse(f"is a zip bomb, since its records are together larger than the file: {_ADVICE}")
+    if "constants.pkl" in records or any(name.startswith("code/") for name in records):
+        _refuse(f"is a TorchScript archive, which is code: {_ADVICE}")
+    if "data.pkl" not in records or records["data.pkl"].file_size > LARGEST_PICKLE:
+        _refuse(f"is a zip file without a data.pkl of at most {LARGEST_PICKLE} bytes: {_ADVICE}")
+    return records
+
+
+def _check_pickle(code: bytes) -> None:
+    """See that a pickle holds only what plain weights need; nothing of it is run."""
+    depths: list[int | None] = []  # of nested tuples, for each value on the stack; None is a mark
+    memo: dict[int, int | None] = {}
+    end = 0
+    for count, (opcode, argument, position) in enumerate(pickletools.genops(code)):
+        if count > MOST_OPCODES:
+            _refuse(f"has more than {MOST_OPCODES} pickle opcodes: {_ADVICE}")
+        if opcode.name not in _OPCODES:
+            _refuse(f"uses the pickle opcode {opcode.name}, which plain weights do not need: {_ADVICE}")
+        if opcode.name == "PROTO" and argument != 2:
+            _refuse(f"is of pickle protocol {argument}: {_ADVICE}")
+        if opcode.name == "GLOBAL":
+            _check_global(str(argument))
+        _step(opcode, argument, depths, memo)
+        end = (position or 0) + 1
+    if end != len(code):  # the last opcode is always STOP, one byte
+        _refuse("has bytes behind the end of its pickle: get it again")
+
+
+def _check_global(name: str) -> None:
+    if name.startswith("torch ") and name.endswith("Storage") and name not in _GLOBALS:
+        _refuse(f"has tensors of a kind that edgekit does not read ('{name}'): convert them to float32")
+    if name not in _GLOBALS:
+        _refuse(f"wants to run code (global '{name.replace(' ', '.')}'): {_ADVICE}")
+
+
+def _step(opcode: pickletools.OpcodeInfo, argument: Any, depths: list[int | None], memo: dict[int, int | None]) -> None:
+    """Follow one opcode on the stack of depths, as pickletools describes what it takes and gives."""
+    if opcode.name.endswith("PUT"):
+        memo[argument] = depths[-1]
+        return
+    if opcode.name.endswith("GET"):
+        depths.append(memo[argument])
+        return
+    taken: list[int | None] = []
+    for kind in reversed(opcode.stack_before):
+        if kind is pickletools.stackslice:
+            while (value := depths.pop()) is not None:
+                taken.append(value)
+        elif kind is not pickletools.markobject:  # which went with the slice above it
+            taken.append(depths.pop())
+    for kind in opcode.stack_after:
+        depth = 1 + max((value or 0 for value in taken), default=0)
+        if depth > DEEPEST_TUPLE:
+            _refuse(f"has tuples nested deeper than {DEEPEST_TUPLE}: {_ADVICE}")
+        depths.append(None if kind is pickletools.markobject else depth)
 
 
 def _read_safetensors(data: bytes) -> object:
@@ -164,20 +272,14 @@ def _read_safetensors(data: bytes) -> object:
     length = int.from_bytes(data[:8], "little")
     if length > LARGEST_HEADER or length > len(data) - 8:
         _refuse(f"is truncated or has too large a header ({length} bytes, limit {LARGEST_HEADER}): get it again")
+    tensors = load(data)
     header = json.loads(data[8 : 8 + length], object_pairs_hook=_unique)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        _refuse("has metadata that are not text: get it again")
+    header.pop("__metadata__", None)
     if len(header) > MOST_TENSORS:
         _refuse(f"has {len(header)} tensors, more than {MOST_TENSORS}: save the weights alone")
-    end = 0
-    for start, stop, name in sorted(_span(name, entry) for name, entry in header.items()):
-        if start != end:
-            _refuse(f"has a gap or an overlap before tensor {name!r}: get it again")
-        end = stop
-    if 8 + length + end != len(data):
-        _refuse(f"is truncated or too long ({len(data)} bytes instead of {8 + length + end}): get it again")
-    return load(data)
+    if extra := next((name for name, entry in header.items() if len(entry) != 3), None):
+        _refuse(f"has a damaged header at tensor {extra!r}: get it again")
+    return tensors
 
 
 def _stranger(data: bytes) -> str:
@@ -191,21 +293,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         _refuse("names something twice in its header: get it again")
     return made
-
-
-def _span(name: str, entry: object) -> tuple[int, int, str]:
-    """Start and end of one tensor in the data section, if its entry holds together."""
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        _refuse(f"has a damaged header at tensor {name!r}: get it again")
-    size = _ITEMSIZE.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
-    if size is None:
-        _refuse(f"has tensor {name!r} of dtype {entry['dtype']!r}, which edgekit does not read: convert it to F32")
-    shape, offsets = entry["shape"], entry["data_offsets"]
-    if not torch_archive.naturals(shape) or not torch_archive.naturals(offsets) or len(offsets) != 2:
-        _refuse(f"has a damaged shape or offsets at tensor {name!r}: get it again")
-    if offsets[1] - offsets[0] != size * prod(shape):
-        _refuse(f"has tensor {name!r} whose size is not its shape times its dtype: get it again")
-    return offsets[0], offsets[1], name
 
 
 def _averaged(found: object) -> object:
@@ -227,9 +314,18 @@ def _plain(found: object, size: int) -> dict[str, torch.Tensor]:
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in state)), ""):
         state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     for name, tensor in state.items():
+        _check_plain(name, tensor)
         _finite(name, tensor)
     taken: set[int] = set()
     return {name: _own(tensor.detach(), taken) for name, tensor in state.items()}
+
+
+def _check_plain(name: str, tensor: torch.Tensor) -> None:
+    """See that a tensor is nothing but its values."""
+    if str(tensor.dtype).removeprefix("torch.") not in _DTYPES:
+        _refuse(f"has tensor {name!r} of {tensor.dtype}, which edgekit does not read: convert it to float32")
+    if tensor.dim() > MOST_DIMENSIONS or tensor._backward_hooks or tensor.is_neg() or tensor.is_conj():
+        _refuse(f"describes a tensor in a way that plain weights do not need ({name!r}): {_ADVICE}")
 
 
 def _own(tensor: torch.Tensor, taken: set[int]) -> torch.Tensor:
@@ -247,6 +343,10 @@ def _unwrapped(found: object, depth: int = 0) -> dict[str, torch.Tensor]:
 
     if not isinstance(found, dict):
         _refuse(f"holds no state dict but a {type(found).__name__}: save the module's state_dict()")
+    if any(type(name) not in (str, int) for name in found):
+        _refuse(f"has a dictionary key that is neither text nor a number: {_ADVICE}")
+    if set(getattr(found, "__dict__", ())) - {"_metadata"}:  # they could stand in for a dictionary's methods
+        _refuse(f"sets attributes that plain weights do not have: {_ADVICE}")
     tensors = {str(name): value for name, value in found.items() if isinstance(value, torch.Tensor)}
     if tensors:
         return tensors
@@ -265,10 +365,10 @@ def _finite(name: str, tensor: torch.Tensor, infinite: bool = False) -> None:
             _refuse(f"has NaN or infinite weights ({bad} of {tensor.numel()} in '{name}'): train or convert it again")
 
 
-def _few(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
-def _refuse(why: str) -> NoReturn:
-    raise CheckpointError(why)
+def _refuse(why: str, cause: Exception | None = None) -> NoReturn:
+    raise CheckpointError(why) from cause

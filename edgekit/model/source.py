@@ -221,7 +221,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _code_sha256(spec: ModelSpec) -> str:
-    """Hash of the source files that define the module, so that an edited model is exported again."""
+    """Hash of the files that define the module and of their libraries' versions: another one is exported again."""
     names = {type(module).__module__ for module in spec.module.modules()} | {spec.factory.partition(":")[0]}
     names |= {function.__module__ for function in own_operators.replacements(spec)}
     texts = []
@@ -229,4 +229,6 @@ def _code_sha256(spec: ModelSpec) -> str:
         path = getattr(sys.modules.get(name), "__file__", None)
         if path and not name.startswith("torch."):
             texts.append(f"{name} {digest_file(Path(path))}")
+    for name in sorted({name.partition(".")[0] for name in names}):
+        texts.append(f"{name} {getattr(sys.modules.get(name), '__version__', '')}")
     return digest_text("\n".join(texts))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.model.spec import Array
-from edgekit.onnxgraph import smoothquant, weight_only
+from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.conv_chain import Chain, chain, convolutions
 from edgekit.onnxgraph.groups import groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange, QuantConfig
@@ -50,28 +50,11 @@ def quantize_static(
 
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    divided = smoothquant.smooth(copy, config.smooth, observed) if config.smooth else {}
-    quantizing = _Quantizing(copy.graph, config, {n: _range(n, config, observed, divided) for n in observed})
+    quantizing = _Quantizing(copy.graph, config, {n: one.ranges[config.method] for n, one in observed.items()})
     chosen = set(nodes_of(groups(copy), config.floats))
     quantizing.run(chosen - set(convolutions(copy)), chain(copy, chosen & set(convolutions(copy))))
     weight_only.quantize_weights(copy)
     return copy
-
-
-def _range(
-    name: str, config: QuantConfig, observed: Mapping[str, ObservedRange], divided: Mapping[str, Array]
-) -> tuple[float, float]:
-    low, high = observed[name].ranges[config.method]
-    if name in divided:  # what the method would say of the smoothed tensor, by how each of its ends moved
-        seen = observed[name]
-        low *= _moved(-seen.low, divided[name])
-        high *= _moved(seen.high, divided[name])
-    return low, high
-
-
-def _moved(ends: Array, divided: Array) -> float:
-    """What the division of channels does to the largest of their ends, [channels]; an end below zero is none."""
-    return float((ends / divided).max() / max(float(ends.max()), SMALLEST)) if ends.max() > 0 else 1.0
 
 
 @dataclass

@@ -23,7 +23,6 @@ class QuantConfig:
     Attributes:
         method: How a range is made of what was seen.
         activation: Type of quantized activations; `uint8` is asymmetric, `int8` symmetric.
-        smooth: SmoothQuant's alpha in [0, 1]: how much of the activations' outliers moves into the weights; 0 is none.
         per_channel: Whether each output channel of a weight has a scale of its own.
         reduce_range: Whether weights have 7 bits, so that pairs of products fit 16 bits where there is no VNNI.
         floats: Groups that stay in float arithmetic, sorted.
@@ -31,7 +30,6 @@ class QuantConfig:
 
     method: Method = "minmax"
     activation: Activation = "uint8"
-    smooth: float = 0.0
     per_channel: bool = True
     reduce_range: bool = False
     floats: tuple[str, ...] = ()
@@ -45,7 +43,6 @@ class QuantConfig:
     def name(self) -> str:
         """What tables call it."""
         words: list[str] = [self.method, self.activation]
-        words += [f"smooth {self.smooth:g}"] if self.smooth else []
         words += [] if self.per_channel else ["per-tensor"]
         words += ["reduced range"] if self.reduce_range else []
         if self.floats:

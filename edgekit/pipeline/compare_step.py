@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
+from edgekit.evaluate.engine import AGAIN
 from edgekit.judge import metrics, verdict
 from edgekit.judge.faults import BASES
 from edgekit.judge.metrics import Comparison
@@ -17,7 +18,6 @@ from edgekit.judge.spread import Spreads, spreads
 from edgekit.judge.verdict import Verdict
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
-from edgekit.pipeline.repeats import AGAIN
 from edgekit.reference.batches import BETWEEN, REAL, RESIZED, STRESS, Batch, applicable_batches, arrays_of
 from edgekit.reference.store import Reference
 from edgekit.target import Place

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.hosts.process import Limits, limits_for
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import StepListener
-from edgekit.pipeline.process import Limits, limits_for
 from edgekit.reference.store import Reference
 from edgekit.target import Target
 

@@ -13,26 +13,33 @@ from edgekit import registry
 from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest, VerdictInfo
-from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Result, result_text
+from edgekit.artifact.result import CANDIDATE, RESULT, Measure, PlaceResult, Ratio, Result, Timing, result_text
 from edgekit.artifact.store import MANIFEST, amend, result_of
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
-from edgekit.judge import verdict
+from edgekit.evaluate import timing
+from edgekit.evaluate.engine import RUN
+from edgekit.evaluate.timing import Latency
+from edgekit.hosts import process
+from edgekit.hosts.run_record import Measured
+from edgekit.judge import latency, verdict
 from edgekit.judge.deviation import relative_errors
 from edgekit.judge.verdict import Check, Verdict
 from edgekit.model.spec import Array
-from edgekit.pipeline import process, worker
+from edgekit.pipeline import worker
 from edgekit.pipeline.compare_step import judged, sample_of
 from edgekit.pipeline.context import MODEL, REFERENCE, RunContext
 from edgekit.pipeline.evidence import evidence_of
-from edgekit.pipeline.worker import ANSWERS, PYTORCH, Measured
+from edgekit.pipeline.worker import ANSWERS, PYTORCH
 from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
 from edgekit.reference.store import Reference
-from edgekit.storage.code import code_of, joined
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
 
 NOT_RUN = Measured()
+WAYS = ("bound buffers", RUN)
+"""Ways of running whose times stand for an artifact, the first that is there; "CUDA graph" is shown beside them."""
+GRAPH = "CUDA graph"
 
 
 @dataclass(frozen=True)
@@ -72,15 +79,32 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     made_by = variant_target(made, place)
     with scratch() as out:
         try:
-            arguments = _arguments(context, name, made, place, str(out))
-            said = process.call(worker.run_artifact, arguments, progress, context.limits, worker.RUN_MODULES)
-            measured = Measured.model_validate(said)
+            measured = run_in_worker(context, _request(context, name, made, place, out), progress)
         except NotVerifiedHere as missing:
             return replace(missing_runtime(place, str(missing)), variant_target=made_by)
         except EdgekitError as error:
             return replace(failed_runtime(place, str(error)), variant_target=made_by)
-        answers = _read(out / ANSWERS)
-    return finding_of(context, made, place, answers, measured)
+        answers = answers_in(out)
+    # In a target's own place all nodes run on one provider, so there is nothing to say of them.
+    return finding_of(context, made, place, answers, measured.model_copy(update={"facts": {}}))
+
+
+def run_in_worker(context: RunContext, request: worker.RunRequest, progress: process.Progress) -> Measured:
+    """Run an artifact in a worker; its answers lie in the request's folder (`answers_in`).
+
+    Raises:
+        EdgekitError: As the worker does; NotVerifiedHere where this host lacks what it takes.
+    """
+    arguments = {"request": request.model_dump(mode="json")}
+    return Measured.model_validate(
+        process.call(worker.run_artifact, arguments, progress, context.limits, worker.RUN_MODULES)
+    )
+
+
+def answers_in(folder: Path) -> dict[str, Array]:
+    """What a run wrote: arrays by `<batch>/<output>`."""
+    with np.load(folder / ANSWERS, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def finding_of(
@@ -165,30 +189,34 @@ def _info(made: Manifest, finding: Finding) -> VerdictInfo:
     return VerdictInfo(place=place.place, status=place.status, reason=reason, evidence=place.evidence)
 
 
-def _arguments(context: RunContext, name: str, made: Manifest, place: Place, out: str) -> dict[str, object]:
+def _request(context: RunContext, name: str, made: Manifest, place: Place, out: Path) -> worker.RunRequest:
     target = context.targets[name]
     source = context.targets.get(target.source)
     baseline = context.folder(target.source)
     same = next((p for p in source.places if p.name == place.name and p.timed), None) if source is not None else None
-    return {
-        "target": name,
-        "folder": str(context.folder(name)),
-        "place": place.name,
-        "reference_folder": str(context.folder(REFERENCE)),
-        "out": out,
-        "baseline": [target.source, str(baseline)] if same is not None and (baseline / MANIFEST).is_file() else None,
-        "model_folder": str(context.folder(MODEL)),
-        "trust_build": context.trust_build,
-        "images": sample_of(made, place),
-    }
+    return worker.RunRequest(
+        target=name,
+        folder=context.folder(name),
+        place=place.name,
+        reference=context.folder(REFERENCE),
+        out=out,
+        baseline=(target.source, baseline) if same is not None and (baseline / MANIFEST).is_file() else None,
+        model=context.folder(MODEL),
+        trust_build=context.trust_build,
+        images=sample_of(made, place),
+    )
 
 
 def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidence | None = None) -> PlaceResult:
-    ratios = measured.ratios
+    times = {name: Latency(measured.devices.get(name, measured.device), t) for name, t in measured.milliseconds.items()}
+    own = next((way for way in WAYS if way in times), RUN)
+    ratios = tuple(latency.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
     # Eager PyTorch is shown, not held against an artifact: only what it was made from counts.
     slower = [_speed(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
     slower += [_speed(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
-    told = [*measured.notes, *([str(measured.start_up)] if measured.start_up is not None else [])]
+    told = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
+    told += [f"latency is that of {own}"] if own != RUN else []
+    told += [str(measured.start_up)] if measured.start_up is not None else []
     said = [fact(Code.TEXT, text=text) for text in told if text]
     asked = [fact(Code.ASKED, text=str(evidence))] if evidence is not None else []
     return PlaceResult(
@@ -199,12 +227,16 @@ def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidenc
         reasons=passed.reasons,
         notes=(*asked, *passed.notes, *said, *slower),
         measures=tuple(_measure(check) for check in passed.checks),
-        timings=measured.timings,
+        timings={CANDIDATE if n == own else n: _timing(t, measured.load) for n, t in times.items()},
         ratios=ratios,
         evidence=evidence,
         timed_answers=measured.timed_answers,
         start_up=measured.start_up,
     )
+
+
+def _timing(times: Latency, load: float | None) -> Timing:
+    return Timing.model_validate({**times.as_record(), "warm_ups": timing.WARM_UP, "load": load})
 
 
 def _speed(code: Code, ratio: Ratio) -> Fact:
@@ -225,12 +257,6 @@ def _measure(check: Check) -> Measure:
         image=check.image,
         patch=int(check.patch),
     )
-
-
-def _read(path: Path) -> dict[str, Array]:
-    from safetensors.numpy import load_file
-
-    return dict(load_file(path))
 
 
 def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]:
@@ -259,13 +285,7 @@ def _arrays(kind: str, place: PlaceResult, arrays: Mapping[str, Array]) -> dict[
 
 
 def _code(target: Target, made: Manifest) -> str:
-    """Hash of the code that judges and runs, and of the artifact's options: an edited limit judges again."""
-    code = joined((code_of(evaluate), code_of(target.load)))
+    """Hash of the code, the libraries and the artifact's options: an edited limit judges again."""
     places = [repr(place) for place in target.places]
-    parts = (
-        code.digest,
-        dict(code.libraries) | registry.versions_elsewhere(target),
-        places,
-        sorted(made.options.items()),
-    )
+    parts = (registry.code_digest(target), registry.versions(target), places, sorted(made.options.items()))
     return digest_text(json.dumps(parts, sort_keys=True))

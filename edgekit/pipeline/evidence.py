@@ -6,9 +6,9 @@ from collections import Counter
 
 from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.manifest import Manifest
+from edgekit.hosts.run_record import Measured
 from edgekit.model.shapes import size_text
 from edgekit.pipeline.compare_step import sample_of
-from edgekit.pipeline.worker import Measured
 from edgekit.reference.batches import BETWEEN, PHOTOGRAPHS, Batch, applicable_batches
 from edgekit.reference.store import Reference
 from edgekit.target import Place

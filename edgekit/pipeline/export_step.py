@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,14 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Va
 from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
+from edgekit.hosts import process
 from edgekit.judge.rows import shape_of
 from edgekit.model.folder import model_digest
-from edgekit.model.graph import capture
 from edgekit.model.shapes import size_text
-from edgekit.pipeline import process, worker
-from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
-from edgekit.storage.code import ReachedCode, code_of, distributions_of, joined
+from edgekit.pipeline import worker
+from edgekit.pipeline.context import CACHE, MODEL, REFERENCE, RunContext
 from edgekit.storage.files import digest_file, digest_text, require_own, staging
 from edgekit.target import Exported, Target
-
-REFERENCE_READER = "edgekit.reference.store"
-"""Who reaches this module has the reference's answers in its artifact."""
 
 
 def make(context: RunContext, name: str, options: Mapping[str, OptionValue], without: Collection[str] = ()) -> Manifest:
@@ -41,15 +36,14 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     _refuse_sizes(context, name, target)
     artifacts = {n: context.folder(n) for n in target.optional_sources if _good(context, n)}
     source = _source(context, target.source)
-    code = _code(target)
-    tools = _tools(target, code)
+    code, tools = registry.code_digest(target), registry.versions(target)
     hashes = {n: read_artifact(f).sha256 for n, f in artifacts.items()}
     recorded = _recorded(options)
 
     def key(left_out: Collection[str]) -> str:
         taken = {n: h for n, h in hashes.items() if n not in left_out}
-        answers = context.recorded.sha256 if REFERENCE_READER in code.modules else ""
-        parts = (name, source.name, source.sha256, code.digest, recorded, tools, taken, answers, target.content())
+        answers = context.recorded.sha256 if target.reads_reference else ""
+        parts = (name, source.name, source.sha256, code, recorded, tools, taken, answers, target.content())
         return digest_text(json.dumps(parts, sort_keys=True))
 
     if not context.fresh and not without:
@@ -62,22 +56,23 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     left_out = {n: hashes.pop(n) for n in without}
     require_own(folder, own_files)  # before the work, not after it
     with staging(folder, own_files) as staged:
-        arguments = {
-            "target": name,
-            "source": str(context.root / target.source),
-            "out": str(staged),
-            "model_folder": str(context.root / MODEL),
-            "reference_folder": str(context.root / REFERENCE),
-            "artifacts": {n: str(f) for n, f in artifacts.items() if n in hashes},
-            "options": {option: as_text(value) for option, value in options.items()},
+        request = worker.ExportRequest(
+            target=name,
+            source=context.root / target.source,
+            out=staged,
+            model=context.root / MODEL,
+            reference=context.root / REFERENCE if target.reads_reference else Path(),
+            artifacts={n: f for n, f in artifacts.items() if n in hashes},
+            options={option: as_text(value) for option, value in options.items()},
             **_opened(context, target.source),
-            "cache": str(context.root / CACHE / name),
-        }
+            cache=context.root / CACHE / name,
+        )
 
         def progress(done: float, text: str) -> None:
             context.listener.progress(name, 0.6 * done, text)
 
         progress(0.05, "exporting")
+        arguments = {"request": request.model_dump(mode="json")}
         answer = process.call(worker.export_target, arguments, progress, context.limits, worker.EXPORT_MODULES)
         exported = _exported(answer)
         if not (staged / exported.entry).exists():
@@ -85,13 +80,13 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
         return commit(staged, _manifest(context, name, exported, source, key(()), recorded, tools, left_out))
 
 
-def _opened(context: RunContext, source: str) -> dict[str, object]:
+def _opened(context: RunContext, source: str) -> dict[str, Any]:
     """What the source offers to open, and the axes that it kept dynamic."""
     folder = context.root / source
     if source not in context.targets:
-        return {"entry": str(folder), "dynamic": list(context.spec.axes)}
+        return {"entry": folder, "dynamic": tuple(context.spec.axes)}
     made = read_artifact(folder)
-    return {"entry": str(folder / made.entry), "dynamic": [n for n, axis in made.axes.items() if axis.dynamic]}
+    return {"entry": folder / made.entry, "dynamic": tuple(n for n, axis in made.axes.items() if axis.dynamic)}
 
 
 def _sizes(context: RunContext, source: str) -> tuple[Mapping[str, int], ...]:
@@ -200,15 +195,3 @@ def _good(context: RunContext, name: str) -> bool:
         return False
     current = made.source == _source(context, source)  # an earlier run may have left one of another model
     return current and bool(made.verdicts) and not made.rejected
-
-
-def _code(target: Target) -> ReachedCode:
-    """The modules and libraries that make a target's artifacts."""
-    return joined((code_of(target.export), *([code_of(capture)] if target.source == PROGRAM else [])))
-
-
-def _tools(target: Target, code: ReachedCode) -> dict[str, str]:
-    """Versions of what makes the artifact: edgekit, torch, and the libraries that the export imports or needs."""
-    needed = (name for need in target.needs for name in distributions_of(need.module))
-    named = {name: metadata.version(name).partition("+")[0] for name in ("edgekit", "torch", *needed)}
-    return dict(sorted((named | dict(code.libraries) | registry.versions_elsewhere(target)).items()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from edgekit.hosts.catalogue import further_place
 from edgekit.pipeline.outcome import Build
-from edgekit.places.catalogue import elsewhere
 from edgekit.report.rows import trials_of
 
 
@@ -25,7 +25,7 @@ def first_that_holds(
         places: By name; with none, rank 0 is the answer.
         fresh: Of the first export.
     """
-    names = {elsewhere(place).name for place in places}
+    names = {further_place(place).name for place in places}
     build, rank = export(options={target: options}, fresh=fresh), 0
     while names and any(p.place in names and p.status == "rejected" for p in build[target].places):
         rank += 1

@@ -19,12 +19,13 @@ from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.hosts import fork_server
 from edgekit.model import onnx_file
 from edgekit.model.folder import model_digest, recorded_weights
 from edgekit.model.program import Capture, program_matches, require_whole, save_program
 from edgekit.model.source import load_builds_model, save_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import asked, budgets, elsewhere, fork_server
+from edgekit.pipeline import asked, budgets, further_places
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.durations import read_durations, write_duration
 from edgekit.pipeline.evaluate_step import evaluate
@@ -72,7 +73,7 @@ def export(
             concerns one target becomes its outcome.
     """
     targets, _ = registry.loadable()
-    further, allowed = elsewhere.places_of(places), budgets.parsed(budget, targets)
+    further, allowed = further_places.places_of(places), budgets.parsed(budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = made_from_onnx(targets) if from_onnx and not wanted else targets
     order, chosen, brought = planned(possible, wanted, options)
@@ -109,8 +110,8 @@ def export(
             first = outcomes.get(reserves.get(target, ""))  # none of a reserve whose own first was not needed
             if target not in reserves or (first is not None and first.bad):
                 make(target)
-        elsewhere.adopted(context, outcomes, spec.results)
-        outcomes = budgets.held(elsewhere.asked(context, outcomes, further, None), targets, allowed)
+        further_places.adopted(context, outcomes, spec.results)
+        outcomes = budgets.held(further_places.judged(context, outcomes, further, None), targets, allowed)
         asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
         report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
@@ -142,7 +143,7 @@ def verify(
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
-    further, allowed = elsewhere.places_of(places), budgets.parsed(budget, registry.loadable()[0])
+    further, allowed = further_places.places_of(places), budgets.parsed(budget, registry.loadable()[0])
     with _build(root, listener, only, trust_build, key) as (context, names):
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
@@ -151,9 +152,9 @@ def verify(
             outcomes[name] = replace(judged, part_of=asked.part_of(root, name, context.targets))
             if not places:
                 listener.finished(outcomes[name])
-        outcomes = budgets.held(elsewhere.asked(context, outcomes, further, images), context.targets, allowed)
+        outcomes = budgets.held(further_places.judged(context, outcomes, further, images), context.targets, allowed)
         if not outcomes:
-            raise UsageError(f"nothing here runs in {further[0].name}: places take ONNX artifacts, such as onnx")
+            raise UsageError(f"nothing here runs in '{further[0].name}': it opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
         asked.ended(root, read_run(root), outcomes.values(), {})
@@ -177,9 +178,9 @@ def pack(
     Raises:
         EdgekitError: As `verify`, and where nothing can be packed or `path` cannot be written.
     """
-    there = elsewhere.places_of(places)
+    there = further_places.places_of(places)
     with _build(root, listener, only, trust_build) as (context, names):
-        return elsewhere.pack(context, names, there, images, path)
+        return further_places.pack(context, names, there, images, path)
 
 
 @as_sentences()
@@ -190,7 +191,7 @@ def import_result(root: Path, path: Path, listener: Listener, trust_build: bool 
         EdgekitError: As `verify`, and where the result cannot be used or is of other artifacts.
     """
     with _build(root, listener, (), trust_build) as (context, _):
-        outcomes = elsewhere.imported(context, path)
+        outcomes = further_places.imported(context, path)
         for outcome in outcomes.values():
             listener.finished(outcome)
         report.write_report(root)
@@ -221,7 +222,7 @@ def _build(
 
 
 def _verified(
-    context: RunContext, name: str, outcomes: Mapping[str, TargetOutcome], elsewhere_alone: bool
+    context: RunContext, name: str, outcomes: Mapping[str, TargetOutcome], further_alone: bool
 ) -> TargetOutcome:
     folder, source = context.folder(name), context.targets[name].source
     try:
@@ -230,8 +231,8 @@ def _verified(
             context.signed.require_artifact(folder, made)
             if (context.folder(source) / MANIFEST).exists():  # it is timed beside it, asked for or not
                 context.signed.require_artifact(context.folder(source), read_artifact(context.folder(source)))
-        if elsewhere_alone:
-            return elsewhere.unasked(context, made)
+        if further_alone:
+            return further_places.unasked(context, made)
         if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
             return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
         return _outcome(context, made, evaluate(context, name, made))

@@ -1,7 +1,11 @@
-"""How good a quantized graph is on samples that its ranges were not made from, against the fp32 graph."""
+"""How good a quantized graph is on samples that its ranges were not made from, against the fp32 graph.
+
+One INT8 file answers differently where sums are exact and where pairs of products saturate: `compare_processors`.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +18,7 @@ from edgekit.judge.noise import score_tolerance
 from edgekit.judge.spread import spreads
 from edgekit.judge.tolerance import INT8, Tolerance
 from edgekit.model.spec import Array, ModelSpec, Output
+from edgekit.onnxgraph import saturation
 from edgekit.quantization.calibration import Samples
 from edgekit.reference.answers import answered
 from edgekit.reference.batches import EVALUATION, Batch
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 STRICTER = 0.7
 """Share of what the gate allows: other images than these decide in the end."""
+COMPARED_IMAGES = 4
+"""Images on which processors are compared: in the emulation each takes half a second."""
 NOISELESS = 200.0
 """dB that stand for no difference at all."""
 
@@ -58,7 +65,7 @@ class Evaluator:
         graph: The fp32 graph, which is the truth here.
         samples: Held back from calibration.
         folder: Where candidates may be written to be opened.
-        beside: What else the gate asks: extreme inputs, which ranges made from photographs may not hold, and shapes.
+        extra: What else the gate asks: extreme inputs, which ranges made from photographs may not hold, and shapes.
         settings: Entries of ONNX Runtime's session configuration to judge with.
         tolerance: What passes; default: `stricter(INT8)`.
     """
@@ -69,13 +76,13 @@ class Evaluator:
         graph: onnx.ModelProto,
         samples: Samples,
         folder: Path,
-        beside: tuple[Batch, ...] = (),
+        extra: tuple[Batch, ...] = (),
         settings: Mapping[str, str] | None = None,
         tolerance: Tolerance | None = None,
     ) -> None:
         self._spec, self._samples, self._folder, self._settings = spec, samples, folder, settings
         self._tolerance = stricter(INT8) if tolerance is None else tolerance
-        self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names, shapes=samples.shapes), *beside)
+        self._asked = (Batch(EVALUATION, samples.inputs, {}, {}, samples.names, shapes=samples.shapes), *extra)
         self._truth = self._answers(self.opened(graph, "fp32"), self._asked)
         self._scales = spreads(spec.outputs, self._truth[:1], {})
 
@@ -110,7 +117,7 @@ class Evaluator:
             stress=[one for asked, one in others if not asked.sizes],
             grid=[(asked.sizes, one) for asked, one in others if asked.sizes],
         )
-        held = verdict.judge(untasked(INT8), {}, evaluation=[found])
+        held = verdict.judge(without_task(INT8), {}, evaluation=[found])
         return Quality(
             passed=passed.status != "rejected",
             snr_db=_snr(self._truth[0], answers[0], _first_float(self._spec.outputs)),
@@ -135,7 +142,7 @@ class Evaluator:
         return [batch.outputs for batch in found]
 
 
-def untasked(tolerance: Tolerance) -> Tolerance:
+def without_task(tolerance: Tolerance) -> Tolerance:
     """The same limits without those on the task metric, since calibration samples have no truth."""
     return replace(tolerance, task_drop=None, task_drop_worst=None)
 
@@ -147,7 +154,7 @@ def stricter(tolerance: Tolerance) -> Tolerance:
         return None if limit is None else 1.0 - (1.0 - limit) * STRICTER
 
     return replace(
-        untasked(tolerance),
+        without_task(tolerance),
         spearman=room(tolerance.spearman),
         cosine=room(tolerance.cosine),
         lost_mass=None if tolerance.lost_mass is None else tolerance.lost_mass * STRICTER,
@@ -172,3 +179,39 @@ def _worst(found: metrics.Comparison) -> dict[str, float]:
             kept = worst.get(measure.metric, value)
             worst[measure.metric] = max(kept, value) if measure.metric == "lost mass" else min(kept, value)
     return worst
+
+
+@dataclass(frozen=True)
+class ProcessorComparison:
+    """The quality of one graph, twice.
+
+    Attributes:
+        exact: Where sums are exact, as with VNNI.
+        saturating: Where pairs of products saturate, as on x86 without VNNI.
+        convolutions: How many INT8 convolutions the graph has, which are not emulated.
+    """
+
+    exact: Quality
+    saturating: Quality
+    convolutions: int = 0
+
+    def sentence(self, advice: str) -> str:
+        """What to tell, and the advice where it matters."""
+        lost = max(self.exact.snr_db - self.saturating.snr_db, 0.0)
+        how = f"emulated, but for its {self.convolutions} INT8 convolutions" if self.convolutions else "emulated"
+        said = f"on x86 without VNNI the noise is {lost:.1f} dB higher than with it ({how})"
+        if self.exact.passed and not self.saturating.passed:
+            return f"{said}, beyond the gate: {advice}"
+        return said
+
+
+def compare_processors(
+    spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto, samples: Samples
+) -> ProcessorComparison:
+    """Judge a quantized graph against its fp32 graph on the last few of some samples, both ways."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        evaluator = Evaluator(
+            spec, graph, samples.part(-COMPARED_IMAGES, None), Path(folder), settings=saturation.EXACT
+        )
+        saturating = evaluator.judge(saturation.emulated(made))
+        return ProcessorComparison(evaluator.judge(made), saturating, saturation.convolutions(made))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.judge.rows import Axes
+from edgekit.evaluate.rows import Axes
 from edgekit.judge.sketch import PLACES, SUFFIX
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.model.weights import weights_digest

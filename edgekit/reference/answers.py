@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.judge.rows import Axes, Run, matched, row_axes, rows_of, taken
+from edgekit.evaluate.rows import Axes, Run, rows_of
+from edgekit.judge.rows import matched, row_axes, taken
 from edgekit.judge.sketch import PLACED, PLACES, PROJECTIONS, SUFFIX, placed, sketch
 from edgekit.model.spec import Array, Output
 from edgekit.reference.batches import BETWEEN, REAL, RESIZED, Batch

@@ -54,6 +54,10 @@ SPARSELY = {PHOTOGRAPHS: 1, CHANGED: 2, LEVELLED: 2, STRESS: 2, GRID: 2, RESIZED
 other than the usual one."""
 AMPLY = {PHOTOGRAPHS: 8, CHANGED: 12, LEVELLED: 8, GRID: 100, RESIZED: 100, BETWEEN: 100}
 """With more: rows spread likewise, and all shapes of AMPLE_SHAPE."""
+REPEATED, REPEATED_SLOW, REPEATED_SPARSELY = 32, 4, 1
+"""Rows of each batch that are asked twice: everywhere, where a place is slow, and where a run takes seconds."""
+SPARSE = (EVALUATION, STRESS)
+"""The only batches of which rows are asked twice where a run takes seconds."""
 AMPLE_SHAPE = {GRID: math.inf, RESIZED: 2, BETWEEN: 2}
 """Times the pixels of one image, with more: every shape of the grid is asked, since an artifact advertises it."""
 
@@ -216,6 +220,21 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
         spread_out = images != FEW and not batch.sizes and kind != EVALUATION  # whose truth is that of its first rows
         sample.append(_spread(batch, rows) if spread_out else batch.first(rows))
     return tuple(sample)
+
+
+def repeats(batch: Batch, timed: bool, images: int | None) -> int:
+    """How many rows of a batch are asked twice, in another order.
+
+    Args:
+        batch: As it is asked.
+        timed: Whether the place is quick enough to be timed.
+        images: How many evaluation inputs are asked; None for all.
+    """
+    if not batch.single or (images is not None and images < FEW and batch.name not in SPARSE):
+        return 0
+    if timed and images is None:
+        return REPEATED
+    return REPEATED_SPARSELY if images is not None and images < FEW else REPEATED_SLOW
 
 
 def _spread(batch: Batch, rows: int) -> Batch:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.judge import latency
-from edgekit.judge.rows import Axes
+from edgekit.evaluate import timing
+from edgekit.evaluate.rows import Axes
 from edgekit.model.evaluation_set import metric_values
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.answers import aligned, answerable, answered, kept
@@ -163,7 +163,7 @@ def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, obj
         if device == "cuda":
             found[batch] = subject.timed_on_cuda(inputs)
         else:
-            timed = latency.measure({"eager": subject.opened()}, inputs, warm_up=2, runs=CPU_RUNS, seconds=0)
+            timed = timing.measure({"eager": subject.opened()}, inputs, warm_up=2, runs=CPU_RUNS, seconds=0)
             found[batch] = {name: one.as_record() for name, one in timed.items()}
     return found
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import ArtifactError
-from edgekit.model.spec import Array
+from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.runtime.processor import processor
 from edgekit.runtime.threads import threads
+
+if TYPE_CHECKING:
+    from edgekit.model.spec import Array
 
 CPU = "openvino-cpu"
 """The name of this place."""
@@ -29,20 +32,28 @@ class OpenvinoRuntime:
 
     Args:
         model: Path of a `.xml` file, with its `.bin` beside it, or of a `.onnx` file.
-        settings: Further properties of the plugin, for example `LP_TRANSFORMS_MODE`.
+        settings: Further properties of the plugin, for example `LP_TRANSFORMS_MODE`; `threads` is their number.
 
     Raises:
+        NotVerifiedHere: If OpenVINO is not installed.
         ArtifactError: If OpenVINO refuses the model.
     """
 
     def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._compiled = _compile(model, settings or {})
+        own = dict(settings or {})
+        self._threads = int(own.pop("threads", "0")) or threads()
+        self._compiled = _compile(model, {"INFERENCE_NUM_THREADS": self._threads, **own})
         self._names = [_name(output) for output in self._compiled.outputs]
 
     @property
     def device(self) -> str:
         """Library, version, device, arithmetic and threads, in words."""
-        return f"OpenVINO {version()}, CPU, {PRECISION}, {threads()} threads"
+        return f"OpenVINO {version()}, CPU, {PRECISION}, {self._threads} threads"
+
+    @property
+    def hardware(self) -> str:
+        """The processor."""
+        return processor()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch; the answer is copied, since the plugin writes the next one into the same memory.
@@ -81,10 +92,12 @@ def reason(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _compile(model: Path, settings: Mapping[str, str]) -> Any:
-    import openvino
-
-    properties = {"INFERENCE_PRECISION_HINT": PRECISION, "INFERENCE_NUM_THREADS": threads(), "NUM_STREAMS": 1}
+def _compile(model: Path, settings: Mapping[str, object]) -> Any:
+    try:
+        import openvino
+    except ImportError as error:
+        raise NotVerifiedHere(f"OpenVINO is not installed ({error})") from error
+    properties: dict[str, object] = {"INFERENCE_PRECISION_HINT": PRECISION, "NUM_STREAMS": 1}
     try:
         return openvino.Core().compile_model(model, "CPU", {**properties, **settings})
     except Exception as error:

@@ -1,4 +1,4 @@
-"""ONNX Runtime in this process, on the CPU provider."""
+"""ONNX Runtime in this process, for files that are checked first."""
 
 from __future__ import annotations
 
@@ -8,52 +8,34 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgekit.errors import ArtifactError, DependencyError, ModelError
 from edgekit.model.onnx_check import check_onnx
-from edgekit.model.spec import Array
-from edgekit.runtime.threads import threads
+from edgekit.runtime.ort_session import OrtSession
 
 if TYPE_CHECKING:
     import onnx
-    import onnxruntime
-
-PROVIDER = "CPUExecutionProvider"
 
 
-class OrtRuntime:
-    """An ONNX model in ONNX Runtime.
+class OrtRuntime(OrtSession):
+    """An ONNX file of anyone's, on the CPU provider: it is checked before ONNX Runtime sees it.
 
     Args:
         model: Path of the `.onnx` file.
-        settings: Session configuration entries, for example `session.x64quantprecision`.
+        settings: As `OrtSession` takes them, for example `session.x64quantprecision`.
         beside: Name of the file in the same folder that holds its weights, where it does not hold them itself.
 
     Raises:
         DependencyError: If not exactly one build of ONNX Runtime is installed.
-        ArtifactError: If ONNX Runtime refuses the model.
+        ArtifactError: If the check or ONNX Runtime refuses the model.
     """
 
     def __init__(self, model: Path, settings: Mapping[str, str] | None = None, beside: str = "") -> None:
-        self._session = _open(model, settings or {}, beside)
-        self._names = [output.name for output in self._session.get_outputs()]
-
-    @property
-    def device(self) -> str:
-        """Library, version, provider and threads, in words."""
-        import onnxruntime
-
-        return f"ONNX Runtime {onnxruntime.__version__}, {PROVIDER}, {threads()} threads"
-
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; non-contiguous arrays are copied first."""
-        feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
-        return dict(zip(self._names, self._session.run(None, feed), strict=True))
-
-    def close(self) -> None:
-        """Free the session."""
-        del self._session
+        require_onnxruntime()
+        try:
+            check_onnx(model, beside)
+        except ModelError as error:
+            raise ArtifactError(str(error)) from error
+        super().__init__(model, settings)
 
 
 def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
@@ -92,25 +74,3 @@ def _installed(name: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
-
-
-def _open(model: Path, settings: Mapping[str, str], beside: str) -> onnxruntime.InferenceSession:
-    require_onnxruntime()
-    import onnxruntime
-
-    try:
-        check_onnx(model, beside)
-    except ModelError as error:
-        raise ArtifactError(str(error)) from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads()
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # warnings about unused initializers are not the user's
-    # Threads that spin on after a run would slow whoever is measured next.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    for key, value in settings.items():
-        options.add_session_config_entry(key, value)
-    try:
-        return onnxruntime.InferenceSession(str(model), options, providers=[PROVIDER])
-    except Exception as error:
-        raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {str(error).splitlines()[0]}") from error

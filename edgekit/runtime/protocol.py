@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from edgekit.model.spec import Array
+if TYPE_CHECKING:
+    from edgekit.model.spec import Array
 
 
 class Runtime(Protocol):
@@ -23,7 +24,7 @@ class Runtime(Protocol):
         """Free everything. A closed runtime is not used again."""
 
 
-Answers = Iterator[dict[str, Array] | Exception]
+Answers = Iterator["dict[str, Array] | Exception"]
 """What came of some runs, in their order: an answer, or why there is none."""
 
 
@@ -49,3 +50,17 @@ class SelfTimed(Protocol):
 
     def clock(self, inputs: Mapping[str, Array], seconds: float) -> Timings:
         """Time one batch for at least so many seconds; no runs where its latency means nothing."""
+
+
+@runtime_checkable
+class SeveralWays(Protocol):
+    """A runtime that can run the same artifact in further ways, such as with its buffers bound on a GPU."""
+
+    def facts(self) -> dict[str, str]:
+        """What it says of itself, by name."""
+
+    def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], Runtime]]]:
+        """Each further way by name, and what opens it for one batch."""
+
+    def way_answer(self) -> dict[str, Array]:
+        """What the last run of the way that was opened last answered: its runs leave it on the device."""

@@ -31,7 +31,6 @@ IDLE = 30.0  # seconds a connection may say nothing
 MOST = 64  # connections at once; a browser opens six to one host
 CHUNK = 1 << 18
 ENCODINGS = {"br": ".br", "gzip": ".gz"}  # best first
-CHANGING = {"index.html", "sw.js", MANIFEST}
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

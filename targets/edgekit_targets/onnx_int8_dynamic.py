@@ -18,10 +18,10 @@ from edgekit.model.input_rows import unusual_shapes
 from edgekit.model.source import load_model
 from edgekit.onnxgraph import dynamic, folding, save, weight_only
 from edgekit.onnxgraph.groups import groups
-from edgekit.quantization import calibration, conditioning, vnni
-from edgekit.quantization.beside import beside
+from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.evaluator import Evaluator
+from edgekit.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors
+from edgekit.quantization.extra_inputs import extra_inputs
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -85,7 +85,7 @@ def _quantized(
         return made, ready.floats
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         asked = samples.part(len(shown.names), None)
-        evaluator = Evaluator(spec, graph, asked, Path(place), beside(spec, samples, job.dynamic))
+        evaluator = Evaluator(spec, graph, asked, Path(place), extra_inputs(spec, samples, job.dynamic))
         found = [(evaluator.judge(one), one, kept) for one, kept in ((made, ready.floats), (plain, floats))]
     _, best, kept = max(found, key=lambda each: (each[0].passed, each[0].snr_db))
     return best, kept
@@ -96,8 +96,8 @@ def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -
     shown = evaluation_of(spec)
     if shown is None:
         return ()
-    images = Samples(shown.inputs, shown.names, unusual_shapes(spec.inputs)).part(0, vnni.IMAGES)
-    found = vnni.compare_processors(spec, graph, made, images)
+    images = Samples(shown.inputs, shown.names, unusual_shapes(spec.inputs)).part(0, COMPARED_IMAGES)
+    found = compare_processors(spec, graph, made, images)
     return (found.sentence("for such processors export with `-O onnx-int8-dynamic.reduce_range=yes`"),)
 
 

@@ -13,11 +13,11 @@ from edgekit.model.source import load_model
 from edgekit.onnxgraph import folding, qdq, save
 from edgekit.onnxgraph.extremes import groups_after_extremes
 from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig
-from edgekit.quantization import calibration, conditioning, observers, vnni
+from edgekit.quantization import calibration, conditioning, observers
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.conditioning import Conditioned
-from edgekit.quantization.evaluator import STRICTER
-from edgekit.quantization.search import NEEDED, Depth, search
+from edgekit.quantization.evaluator import STRICTER, compare_processors
+from edgekit.quantization.search import NEEDED, Depth, SearchOptions, search
 from edgekit.quantization.trials import TABLE
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
@@ -65,7 +65,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
     if calibration.unknown(spec, job.get(calibration.FOLDER)):
         notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
-    notes = (*notes, vnni.compare_processors(spec, graph, made, samples).sentence(advice))
+    notes = (*notes, compare_processors(spec, graph, made, samples).sentence(advice))
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
 
 
@@ -96,8 +96,9 @@ def _searched(
 
     depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
     reduced = job.get(REDUCE_RANGE)
-    rank, given = job.get(RANK), (methods, reduced, ready.floats, graph, job.dynamic)
-    found = search(spec, ready.graph, samples, depth, job.cache, tell, *given, rank)
+    rank = job.get(RANK)
+    options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic, rank)
+    found = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
     recipe = found.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:

@@ -23,11 +23,11 @@ from edgekit.model.source import load_model
 from edgekit.onnxgraph import folding, save
 from edgekit.onnxgraph.groups import group_of
 from edgekit.quantization import calibration, conditioning
-from edgekit.quantization.beside import beside
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import STRICTER, Evaluator, Quality, stricter
-from edgekit.quantization.retreat import retreat
-from edgekit.quantization.search import NEEDED, divided
+from edgekit.quantization.extra_inputs import extra_inputs
+from edgekit.quantization.float_fallback import float_fallback
+from edgekit.quantization.search import NEEDED, split
 from edgekit.runtime import openvino as runtime
 from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets._openvino import ENTRY, read_model, save_model
@@ -53,7 +53,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED["quick"])
-    shown, held_back = divided(samples, "quick")
+    shown, held_back = split(samples, "quick")
     reduced = job.get(REDUCE_RANGE)
     job.progress(0.1, "rounding the weights")
     ready = conditioning.condition(graph, samples, reduce_range=reduced)
@@ -69,7 +69,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             )
         job.progress(0.2, f"looking at activations on {len(shown.names)} samples")
         quantized = _quantized(model, shown, {name for names in parts.values() for name in names}, reduced, spec.name)
-        asked = beside(spec, samples, job.dynamic, between(spec.axes))
+        asked = extra_inputs(spec, samples, job.dynamic, between(spec.axes))
         evaluator = Evaluator(spec, graph, held_back, place, asked, tolerance=ROOM)
 
         def opened(floats: tuple[str, ...]) -> Runtime:
@@ -82,7 +82,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         def snr(floats: tuple[str, ...]) -> float:
             return evaluator.snr(opened(floats))
 
-        chosen = retreat(parts, judged, snr, lambda done, text: job.progress(0.3 + 0.6 * done, text))
+        chosen = float_fallback(parts, judged, snr, lambda done, text: job.progress(0.3 + 0.6 * done, text))
     kept = (f"in fp32, weights too: {', '.join(ready.floats)}",) if ready.floats else ()
     job.progress(0.95, "writing the files")
     save_model(_without(quantized, parts, chosen.floats), out / ENTRY, spec.facts)

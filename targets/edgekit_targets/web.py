@@ -261,6 +261,7 @@ TARGET = Target(
     export=export,
     load=load,
     source="onnx",
+    reads_reference=True,
     optional_sources=("onnx-fp16", *INT8_TARGETS),
     parts=parts,
     needs=(Need("playwright", "web"), Need("brotli", "web")),

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.result import Ratio, Timing
+from edgekit.evaluate import timing
+from edgekit.evaluate.timing import Latency
 from edgekit.judge import latency
-from edgekit.judge.latency import Latency
 from edgekit.model.spec import Array
 
 INPUTS = {"x": np.zeros((1, 2), np.float32)}
@@ -47,7 +48,7 @@ class Fake:
 
 def times(host: Host, seconds: Mapping[str, float], noise: float = 0.0, least: float = 2.0) -> dict[str, Latency]:
     runtimes = {name: host.runtime(name, each, noise) for name, each in seconds.items()}
-    return latency.measure(runtimes, INPUTS, seconds=least, clock=host.clock)
+    return timing.measure(runtimes, INPUTS, seconds=least, clock=host.clock)
 
 
 def test_ten_warm_ups_then_at_least_a_hundred_runs() -> None:
@@ -79,16 +80,16 @@ def test_a_slow_runtime_leaves_when_it_had_plenty() -> None:
 
 
 def test_a_clock_that_stands_still_ends() -> None:
-    timed = latency.measure({"candidate": Host().runtime("candidate", 0.0)}, INPUTS, clock=lambda: 0.0)
-    assert len(timed["candidate"].milliseconds) == latency.MOST_RUNS
+    timed = timing.measure({"candidate": Host().runtime("candidate", 0.0)}, INPUTS, clock=lambda: 0.0)
+    assert len(timed["candidate"].milliseconds) == timing.MOST_RUNS
     with pytest.raises(ValueError, match="too coarse"):
         latency.ratio(timed, "candidate")
 
 
-@pytest.mark.parametrize("runs", [0, latency.MOST_RUNS + 1])
+@pytest.mark.parametrize("runs", [0, timing.MOST_RUNS + 1])
 def test_an_impossible_number_of_runs_is_refused(runs: int) -> None:
     with pytest.raises(ValueError, match="runs must be"):
-        latency.measure({}, INPUTS, runs=runs)
+        timing.measure({}, INPUTS, runs=runs)
 
 
 def test_percentiles_are_those_of_the_runs() -> None:

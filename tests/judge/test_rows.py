@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.judge.rows import row_axes, row_names, rows_of, shape_of
+from edgekit.evaluate.rows import rows_of
+from edgekit.judge.rows import row_axes, row_names, shape_of
 from edgekit.judge.sketch import PROJECTIONS, sketch
 from edgekit.model.spec import Output
 

@@ -30,9 +30,7 @@ def test_ranges_hold_what_was_seen(
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    "recipe", [QuantConfig(), QuantConfig(activation="int8"), QuantConfig(per_channel=False), QuantConfig(smooth=0.5)]
-)
+@pytest.mark.parametrize("recipe", [QuantConfig(), QuantConfig(activation="int8"), QuantConfig(per_channel=False)])
 def test_a_quantized_graph_is_near(
     recipe: QuantConfig,
     method: Method,

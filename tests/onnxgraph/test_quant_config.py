@@ -12,13 +12,12 @@ def test_equal_configurations_have_equal_keys_and_others_have_not() -> None:
     others = [
         QuantConfig(method="entropy"),
         QuantConfig(activation="int8"),
-        QuantConfig(smooth=0.5),
         QuantConfig(per_channel=False),
         QuantConfig(reduce_range=True),
         plain.keeping("head"),
     ]
     assert plain.key == QuantConfig().key
-    assert len({plain.key, *(other.key for other in others)}) == len({plain.name, *(o.name for o in others)}) == 7
+    assert len({plain.key, *(other.key for other in others)}) == len({plain.name, *(o.name for o in others)}) == 6
 
 
 def test_the_order_of_groups_in_float_does_not_matter() -> None:

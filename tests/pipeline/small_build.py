@@ -15,9 +15,10 @@ from typing import Any
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
+from edgekit.hosts import process
 from edgekit.model.source import resolve_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import evaluate_step, process, run, variants
+from edgekit.pipeline import evaluate_step, run, variants
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import Finding
 from edgekit.pipeline.outcome import Build
@@ -56,8 +57,9 @@ class Kept:
             real = process.call
 
             def call(function: Any, arguments: Mapping[str, Any], *rest: Any, **more: Any) -> dict[str, object]:
-                name = f"{function.__name__} {arguments['target']} {arguments.get('place', '')}"
-                out = Path(arguments["out"])
+                asked = arguments["request"]
+                name = f"{function.__name__} {asked['target']} {asked.get('place', '')}"
+                out = Path(asked["out"])
                 if name not in self.said:
                     self.said[name] = real(function, arguments, *rest, **more)
                     shutil.copytree(out, self.answers / name)

@@ -5,20 +5,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
+from edgekit import registry
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import read_result
 from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.hosts import process
 from edgekit.model.source import resolve_model
-from edgekit.pipeline import process, run, worker
+from edgekit.pipeline import run, worker
 from edgekit.pipeline.outcome import Build
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
@@ -76,6 +80,31 @@ def test_an_option_makes_a_new_artifact(build: Path) -> None:
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
 
 
+def test_a_package_that_no_target_declares_changes_nothing(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", of_another_version("transformers"))
+    assert all(row.reused for row in export(build.parent, "onnx", "onnx-fp16").values())
+
+
+@pytest.mark.parametrize("library", ["onnxruntime", "onnx-ir"])
+def test_another_version_of_a_declared_library_makes_it_again(
+    build: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setattr(metadata, "version", of_another_version(library))
+    row = export(build.parent, "onnx")["onnx"]
+    assert not row.reused
+    assert read_artifact(build / "onnx").tools[library] == "99"
+
+
+def of_another_version(library: str) -> Callable[[str], str]:
+    real = metadata.version
+    return lambda name: "99" if name == library else real(name)
+
+
+def test_edited_code_makes_it_again(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "package_digest", lambda *names: f"edited {names}")
+    assert not export(build.parent, "onnx")["onnx"].reused
+
+
 def test_a_damaged_artifact_is_made_again(build: Path) -> None:
     (build / "onnx" / "model.onnx").write_bytes(b"damaged")
     verified = run.verify(build, QuietListener())
@@ -120,9 +149,9 @@ def test_what_is_made_from_a_failure_is_skipped_and_the_rest_goes_on(
     real = process.call
 
     def call(
-        function: Callable[..., dict[str, object]], arguments: dict[str, object], *rest: object, **more: object
+        function: Callable[..., dict[str, object]], arguments: dict[str, Any], *rest: object, **more: object
     ) -> dict[str, object]:
-        if function is worker.export_target and arguments["target"] == "onnx":
+        if function is worker.export_target and arguments["request"]["target"] == "onnx":
             raise ArtifactError("the converter died")
         return real(function, arguments, *rest, **more)  # type: ignore[arg-type]
 

@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 from edgekit.model.source import resolve_model
 from edgekit.pipeline import run
 from edgekit.quantization import calibration
-from edgekit.quantization.beside import AT_A_SHAPE, beside
 from edgekit.quantization.evaluator import Evaluator
+from edgekit.quantization.extra_inputs import AT_A_SHAPE, extra_inputs
 from edgekit.reference.batches import stress_batch
 from edgekit.testing import SMALL, QuietListener, small_model
 
@@ -62,13 +62,13 @@ def test_inputs_that_nobody_calibrated_for_are_asked(tmp_path: Path) -> None:
 def test_real_inputs_are_asked_at_the_shapes_of_open_axes(tmp_path: Path) -> None:
     spec = small_model()
     samples = calibration.samples(spec, None, 64)
-    shaped = [batch for batch in beside(spec, samples, ("batch", "height", "width")) if batch.sizes]
+    shaped = [batch for batch in extra_inputs(spec, samples, ("batch", "height", "width")) if batch.sizes]
     found = {tuple(batch.inputs["images"].shape) for batch in shaped}
     low, high = spec.axes["height"].minimum, spec.axes["height"].maximum
     assert {(1, 3, low, high), (1, 3, high, high)} <= found
     assert all(shape[2:] != (spec.axes["height"].default, spec.axes["width"].default) for shape in found)
     assert len({batch.names for batch in shaped}) > AT_A_SHAPE
-    assert not [batch for batch in beside(spec, samples, ("batch",)) if batch.sizes]
+    assert not [batch for batch in extra_inputs(spec, samples, ("batch",)) if batch.sizes]
     run.export(resolve_model(SMALL), ("onnx",), tmp_path / "small", {}, QuietListener())
     graph = onnx.load(tmp_path / "small" / "onnx" / "model.onnx")
     usual = spec.axes["height"].default

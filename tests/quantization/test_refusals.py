@@ -13,10 +13,11 @@ import pytest
 
 from edgekit import registry
 from edgekit.cli import main
-from edgekit.judge import latency
+from edgekit.evaluate import engine, timing
+from edgekit.hosts import process
 from edgekit.model.source import resolve_model
 from edgekit.model.spec import Array
-from edgekit.pipeline import process, run, worker
+from edgekit.pipeline import run, worker
 from edgekit.runtime.protocol import Runtime
 from edgekit.target import Place, Target
 from edgekit.testing import SMALL
@@ -68,7 +69,7 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     is the real path: command, pipeline, worker (called here, since a process of its own would not see the test's
     clock), timing protocol, ratio, verdict, exit code.
     """
-    find, call, measure = registry.find, process.call, latency.measure
+    find, call, measure = registry.find, process.call, timing.measure
 
     def as_fp32(artifact: Path, place: Place) -> Runtime:
         return find("onnx").load(artifact.parent / "onnx", place)
@@ -89,13 +90,13 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     def timed(candidate: float, runtimes: Mapping[str, Runtime], inputs: Mapping[str, Array], **more: float) -> object:
         watch = [0.0]
-        pace = {"candidate": candidate}
+        pace = {engine.RUN: candidate}
         slowed = {name: Paced(one, pace.get(name, BASELINE_MS), watch) for name, one in runtimes.items()}
         return measure(slowed, inputs, clock=lambda: watch[0], **more)  # type: ignore[arg-type]  # as it was given
 
     monkeypatch.setattr(registry, "find", found)
     monkeypatch.setattr(process, "call", called)
-    return lambda candidate: monkeypatch.setattr(latency, "measure", partial(timed, candidate))
+    return lambda candidate: monkeypatch.setattr(engine, "measure", partial(timed, candidate))
 
 
 def test_quantize_refuses_what_is_slower(

@@ -17,6 +17,7 @@ from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import search, trials
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Quality
+from edgekit.quantization.search import SearchOptions
 from edgekit.quantization.trials import Trial
 from tests.onnxgraph.graphs import model, rounded
 
@@ -66,11 +67,11 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     rows = np.random.default_rng(1).normal(0, 1, (96, PATCHES, WIDTH)).astype(np.float32)
     rows[..., 0] *= 1000.0
     samples = Samples({"x": rows}, tuple(map(str, range(96))))
-    found = search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None)
+    found = search.search(spec, graph, samples, tmp_path, lambda done, text: None)
     assert found.chosen.quality.passed, found.chosen.quality.reasons
     assert found.chosen.recipe.floats == ("fragile",)
     lines = (tmp_path / trials.LOG).read_text()
-    again = search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None)
+    again = search.search(spec, graph, samples, tmp_path, lambda done, text: None)
     assert again.graph == found.graph
     assert (tmp_path / trials.LOG).read_text() == lines
     assert not trials.TrialLog(tmp_path, "of another context").rows
@@ -79,7 +80,7 @@ def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelPr
     assert sorted(ranks.values()) == list(range(len(ranks)))
     assert all(line["passed"] for line in table if line["name"] in ranks)
     with pytest.raises(ExportError, match=f"rank 99 is none of the {len(ranks)} recipes that passed"):
-        search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None, rank=99)
+        search.search(spec, graph, samples, tmp_path, lambda done, text: None, SearchOptions(rank=99))
 
 
 def test_a_rank_passes_over_better_recipes(tmp_path: Path) -> None:
@@ -100,8 +101,8 @@ def test_a_rank_passes_over_better_recipes(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).uniform(-1, 1, (96, 32)).astype(np.float32)
     samples = Samples({"x": rows}, tuple(map(str, range(96))))
 
-    def found(rank: int) -> search.Found:
-        return search.search(spec, graph, samples, "quick", tmp_path, lambda done, text: None, rank=rank)
+    def found(rank: int) -> search.SearchResult:
+        return search.search(spec, graph, samples, tmp_path, lambda done, text: None, SearchOptions(rank=rank))
 
     first, second = found(0), found(1)
     assert (first.chosen, second.best) == (first.best, first.best)
@@ -164,7 +165,8 @@ def test_a_recipe_must_hold_between_the_sizes_of_the_grid(tmp_path: Path) -> Non
     samples = Samples({"x": drawn}, tuple(map(str, range(96))))
 
     def chosen(dynamic: tuple[str, ...]) -> tuple[str, ...]:
-        made = search.search(spec, graph, samples, "full", tmp_path, lambda done, text: None, dynamic=dynamic)
+        options = SearchOptions("full", dynamic=dynamic)
+        made = search.search(spec, graph, samples, tmp_path, lambda done, text: None, options)
         assert made.chosen.quality.passed
         return made.chosen.recipe.floats
 
@@ -178,12 +180,11 @@ def test_more_groups_go_back_to_float_before_ranges_are_cut(monkeypatch: pytest.
     uncut = Trial(QuantConfig(floats=("kept", "a")), Quality(True, 40.0, {}), 10, 0.0)
     cut = Trial(QuantConfig(method="entropy", floats=("kept",)), Quality(True, 40.0, {}), 10, 0.0)
 
-    def judged(self: search._Search, recipe: QuantConfig) -> Trial:
+    def judged(self: search._Trials, recipe: QuantConfig) -> Trial:
         return Trial(recipe, Quality("c" in recipe.floats, 40.0, {}), 10, 0.0)
 
-    monkeypatch.setattr(search._Search, "_judged", judged)
-    one = object.__new__(search._Search)
-    one.floats = ("kept",)
+    monkeypatch.setattr(search._Trials, "judge", judged)
+    one = search._Search(SearchOptions(floats=("kept",)), object.__new__(search._Trials), ())
     found = [(row.recipe.method, row.recipe.floats) for row in one._candidates([uncut, cut], order)]
     assert found == [("minmax", ("kept", "a")), ("minmax", ("a", "b", "c", "kept")), ("entropy", ("kept",))]
     assert [row.recipe.method for row in one._candidates([cut], order)] == ["entropy"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.pipeline import process
+from edgekit.hosts import process
 from tests.targets.conftest import DAYS
 
 

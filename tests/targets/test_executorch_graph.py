@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgekit.errors import ArtifactError
+from edgekit.hosts import process
 from edgekit.model.graph import quiet, to_tensors
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.pipeline import process
 from edgekit_targets import _executorch_graph as graphs
 from tests.targets import phone_models
 

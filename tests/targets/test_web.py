@@ -4,13 +4,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ExportError, NotVerifiedHere
+from edgekit.hosts import process
 from edgekit.model.source import resolve_model
-from edgekit.pipeline import plan, process, run, worker
+from edgekit.pipeline import plan, run, worker
 from edgekit.reference import golden
 from edgekit.serving import static
 from edgekit.testing import SMALL, QuietListener, TargetContract
@@ -49,11 +51,13 @@ class TestWeb(TargetContract):
         real, judged, nonsense = process.call, list[str](), set[str]()
 
         def call(
-            function: Callable[..., dict[str, object]], arguments: dict[str, object], *rest: object, **more: object
+            function: Callable[..., dict[str, object]], arguments: dict[str, Any], *rest: object, **more: object
         ) -> dict[str, object]:
-            if function is worker.run_artifact and arguments["target"] == "web":
-                made = read_artifact(Path(str(arguments["folder"])))
-                judged.append(next((v.target for v in made.variants if f"wasm-{v.name}" == arguments["place"]), ""))
+            if function is worker.run_artifact and arguments["request"]["target"] == "web":
+                made = read_artifact(Path(str(arguments["request"]["folder"])))
+                judged.append(
+                    next((v.target for v in made.variants if f"wasm-{v.name}" == arguments["request"]["place"]), "")
+                )
                 if judged[-1] in nonsense:
                     raise ArtifactError("the browser says nonsense")
                 raise NotVerifiedHere("no browser today")

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgekit.cli.console import print_table
+from edgekit.evaluate import timing
 from edgekit.judge import latency
 from edgekit.model.folder import model_digest
 from edgekit.model.graph import capture
@@ -144,7 +145,7 @@ def _row(name: str) -> tuple[str, ...]:
         place = Path(folder)
         fp32, int8 = _made(spec, place)
         runtimes = {"fp32": OrtRuntime(fp32), "int8": OrtRuntime(int8)}
-        timed = latency.measure(runtimes, spec.random(0), seconds=SECONDS)
+        timed = timing.measure(runtimes, spec.random(0), seconds=SECONDS)
         ratio = latency.ratio(timed, "fp32", "int8")
         sizes = (f"{fp32.stat().st_size:,}", f"{int8.stat().st_size:,}")
         medians = tuple(f"{timed[kind].percentile(50):.2f}" for kind in runtimes)

@@ -24,6 +24,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.evaluate import timing
 from edgekit.judge import latency
 from edgekit.model.source import resolve_model
 from edgekit.model.spec import Array, ModelSpec
@@ -78,7 +79,7 @@ def _compare(spec: ModelSpec, built: Path, folder: Path, others: dict[str, Conve
         except Exception as error:  # what a converter gives may be no graph at all
             refused[name] = str(error).splitlines()[0]
     shown = _inputs(spec)
-    timed = latency.measure(runtimes, {name: rows[:1] for name, rows in shown.items()}, seconds=seconds)
+    timed = timing.measure(runtimes, {name: rows[:1] for name, rows in shown.items()}, seconds=seconds)
     right = _answers(runtimes["fp32"], shown)
     for name in ("fp32", *converters):
         if name in refused:

@@ -25,6 +25,7 @@ import torch
 from edgekit.arrcoc import presets
 from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
+from edgekit.evaluate import timing
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.noise import score_tolerance
 from edgekit.judge.tolerance import INT8
@@ -36,7 +37,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.pipeline import run
-from edgekit.pipeline.progress import shown as progress
+from edgekit.progress import shown as progress
 from edgekit.quantization import calibration, observers
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference
@@ -126,7 +127,7 @@ def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[st
 
 def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -> None:
     runtimes = {name: OrtRuntime(path) for name, path in models.items()}
-    timed = latency.measure(runtimes, spec.random(0), seconds=SECONDS)
+    timed = timing.measure(runtimes, spec.random(0), seconds=SECONDS)
     rows = []
     for name, path in models.items():
         ratio = latency.ratio(timed, "plain fp32", name)

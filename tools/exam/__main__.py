@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 
-from edgekit.pipeline import evaluate_step
-from edgekit.storage.code import code_of
 from edgekit.storage.files import digest_file, write_text
+from edgekit.storage.packages import package_digest
 from tools.exam.case import Case
 from tools.exam.models import MODELS
 from tools.exam.sitting import ENTRY, ROOT, Room
@@ -45,7 +44,7 @@ def main() -> int:
 
 def examined(room: Room, cache: Path, models: tuple[str, ...] | list[str], left_out: list[str]) -> Iterator[Outcome]:
     """Judge all cases of some models; `left_out` gathers the targets that cannot be examined."""
-    began, judge = time.monotonic(), code_of(evaluate_step.evaluate).digest
+    began, judge = time.monotonic(), package_digest("edgekit")
     for model in models:
         for target, status in room.built(model).items():
             if status != "verified":

@@ -23,7 +23,7 @@ import onnx
 
 from edgekit.artifact.store import MANIFEST
 from edgekit.errors import EdgekitError, ExportError
-from edgekit.pipeline import process
+from edgekit.hosts import process
 from edgekit.target import silent
 from tests.command import exit_code
 from tests.judge.broken.conftest import recommit

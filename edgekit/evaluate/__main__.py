@@ -1,0 +1,145 @@
+"""`python -m edgekit.evaluate` in an unpacked pack: answers all that it asks, and writes result.zip beside it.
+
+It needs Python 3.10, numpy and a runtime. Every artifact runs in a process of its own, so that a crash is the
+artifact's, and time to open and memory are those of a fresh process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import NotVerifiedHere
+from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, start_up
+from edgekit.evaluate.rows import Array
+from edgekit.runtime.openvino import OpenvinoRuntime
+from edgekit.runtime.ort_session import OrtSession
+
+PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
+HOME = Path(__file__).resolve().parents[2]
+COMMAND_VARIABLE = "EDGEKIT_RUNNER_PYTHON"
+"""What starts Python for one artifact, where that is not this Python: an emulator with its options."""
+TIMEOUT = 3 * 3600
+"""Seconds for one artifact in one place."""
+RUNTIMES: dict[str, Any] = {"onnxruntime": OrtSession, "openvino": OpenvinoRuntime}
+"""What opens an artifact, by the name that a pack gives it."""
+
+
+def main() -> None:
+    """Read the options, run everything, write the result."""
+    parser = argparse.ArgumentParser(prog="python -m edgekit.evaluate", description="Answers a pack's questions.")
+    parser.add_argument("--place", action="append", help="only this place; repeat for more")
+    parser.add_argument("--target", action="append", help="only this artifact; repeat for more")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    pack = json.loads((HOME / PACK).read_text())
+    places = _chosen("place", options.place, list(pack["places"]))
+    targets = _chosen("artifact", options.target, list(pack["artifacts"]))
+    if options.one:
+        _write_run(pack, places[0], targets[0], options.one)
+    else:
+        _write_result(pack, [_run_apart(place, target) for place in places for target in targets])
+
+
+def _chosen(what: str, names: list[str] | None, possible: list[str]) -> list[str]:
+    for name in names or ():
+        if name not in possible:
+            raise SystemExit(f"no {what} '{name}' in this pack: it has {', '.join(possible)}")
+    return names or possible
+
+
+def _write_run(pack: dict[str, Any], place: str, target: str, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        record = _run(pack, place, target, out)
+    except NotVerifiedHere as missing:
+        record = {"missing": str(missing)}
+    except Exception as error:
+        record = {"error": first_line(error)}
+    (out / "run.json").write_text(json.dumps(record))
+
+
+def _run(pack: dict[str, Any], place: str, target: str, out: Path) -> dict[str, Any]:
+    """Answer everything; writes answers.npz, returns what is known beside the answers."""
+    where, artifact = pack["places"][place], pack["artifacts"][target]
+    folder = HOME / "artifacts" / target
+    for name, digest in artifact["files"].items():
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+            raise SystemExit(f"'{target}/{name}' is damaged: copy the pack again")
+
+    def load() -> Any:
+        return RUNTIMES[where["runtime"]](folder / artifact["entry"], where["settings"])
+
+    questions = [_questions(batch) for batch in pack["batches"]]
+    started = start_up(load, next(questions[0].runs()))
+    timing = Timing(pack["seconds"]) if where["timed"] else None
+    with closing(load()) as runtime:
+        answers, record = evaluate(runtime, questions, pack["row_axes"], timing, _say_nothing)
+        record["device"] += f", {runtime.hardware}"
+    np.savez(out / "answers.npz", **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
+    return {**record, "start_up": started}
+
+
+def _questions(batch: dict[str, Any]) -> Questions:
+    def runs() -> Iterator[dict[str, Array]]:
+        with np.load(HOME / "questions" / f"{batch['name']}.npz", allow_pickle=False) as stored:
+            for run in range(batch["runs"]):
+                yield {name: stored[f"{run}/{name}"] for name in batch["inputs"]}
+
+    return Questions(batch["name"], runs, batch["rows_a_run"], batch["repeated"])
+
+
+def _say_nothing(done: float, text: str) -> None:
+    """Progress of one artifact is not shown."""
+
+
+def _run_apart(place: str, target: str) -> tuple[str, str, Path, dict[str, Any]]:
+    out = HOME / "answers" / place / target
+    python = shlex.split(os.environ.get(COMMAND_VARIABLE, "")) or [sys.executable]
+    command = [*python, "-m", "edgekit.evaluate", "--one", str(out), "--place", place, "--target", target]
+    print(f"{target} in {place} ...", flush=True)
+    (out / "run.json").unlink(missing_ok=True)
+    try:
+        ended = subprocess.run(command, cwd=HOME, timeout=TIMEOUT, check=False, stdin=subprocess.DEVNULL)
+        died = f"its process ended with code {ended.returncode}"
+    except subprocess.TimeoutExpired:
+        died = f"it took longer than {TIMEOUT} s"
+    record: dict[str, Any] = {"error": died}
+    if (out / "run.json").is_file():
+        record = json.loads((out / "run.json").read_text())
+    print("  " + str(record.get("missing") or record.get("error") or record["device"]), flush=True)
+    return place, target, out / "answers.npz", record
+
+
+def _write_result(pack: dict[str, Any], runs: list[tuple[str, str, Path, dict[str, Any]]]) -> None:
+    """All records, and the answers with their hashes. Written beside, then renamed."""
+    records, temporary = [], HOME / f"{ARCHIVE}.part"
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for place, target, path, run in runs:
+            record = {"place": place, "target": target, **run}
+            if "device" in run:
+                record["answers"] = f"answers/{place}/{target}.npz"
+                record["answers_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+                archive.write(path, record["answers"])
+            records.append(record)
+        whole: dict[str, Any] = {"schema_version": 1, "pack": pack, "runs": records}
+        whole["sha256"] = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+        archive.writestr(RESULT, json.dumps(whole, indent=1, sort_keys=True))
+    temporary.replace(HOME / ARCHIVE)
+    print(f"{HOME / ARCHIVE}: bring it back and say `edgekit import {ARCHIVE}`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""One artifact, all questions: answers, second answers, times, and the start of a fresh process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.evaluate.rows import Array, Axes, rows_of
+from edgekit.evaluate.timing import Latency, measure
+from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SeveralWays, SideBySide
+
+AGAIN = "again"
+"""Behind a batch's name: its rows whose second answer was another one."""
+RUN = "run"
+"""Name of the artifact's own plain runs among the timed ones."""
+MOST = 64
+"""Different answers that are kept of each batch: what differs so often is judged by as many."""
+EVALUATION = "evaluation"
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Inputs that belong together.
+
+    Attributes:
+        name: Of the batch.
+        runs: Gives the inputs of each run, by name.
+        rows_a_run: Rows that one run answers.
+        repeated: Rows that are asked twice, of those that are run one at a time.
+    """
+
+    name: str
+    runs: Callable[[], Iterator[dict[str, Array]]]
+    rows_a_run: int
+    repeated: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How an artifact is timed.
+
+    Attributes:
+        seconds: How long each runtime is timed, at least.
+        baselines: Opens what is timed beside it, by name; closed afterwards.
+    """
+
+    seconds: float
+    baselines: Callable[[], Mapping[str, Runtime]] = dict
+
+
+class Recorded:
+    """First answers by `<batch>/<output>`, rows first; second answers that are not the same bit for bit.
+
+    Args:
+        axes: The batch axis of each output.
+    """
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self.arrays: dict[str, Array] = {}
+        self.again: dict[str, list[int]] = {}
+        self.failures: dict[str, str] = {}
+        self.repeated = 0
+        self.timed = 0
+
+    def first(self, batch: str, rows_a_run: int, answers: Sequence[Mapping[str, Array]]) -> None:
+        """The answers of all runs of a batch."""
+        rows = rows_of([(rows_a_run, answer) for answer in answers], self._axes)
+        self.arrays.update({f"{batch}/{name}": array for name, array in rows.items()})
+
+    def second(self, batch: str, row: int, answer: Mapping[str, Array]) -> None:
+        """The answer to a row that was asked again: kept where it differs in any bit."""
+        rows, name = rows_of([(1, answer)], self._axes), f"{batch} {AGAIN}"
+        first = {output: self.arrays[f"{batch}/{output}"][row : row + 1] for output in rows}
+        same = all(np.array_equal(a, first[n], equal_nan=a.dtype.kind == "f") for n, a in rows.items())
+        if same or len(self.again.get(name, ())) >= MOST:
+            return
+        self.again.setdefault(name, []).append(row)
+        for output, array in rows.items():
+            before = self.arrays.get(f"{name}/{output}")
+            self.arrays[f"{name}/{output}"] = array.copy() if before is None else np.concatenate([before, array])
+
+
+def evaluate(
+    runtime: Runtime,
+    questions: Sequence[Questions],
+    axes: Axes,
+    timing: Timing | None,
+    progress: Callable[[float, str], None],
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Ask everything, some of it twice, and time it; returns the answers and a record that JSON can hold.
+
+    Args:
+        runtime: The opened artifact.
+        questions: What is asked.
+        axes: The batch axis of each output.
+        timing: None where latency means nothing. An artifact that fails to answer is not timed.
+        progress: Called with the share done and what is going on.
+
+    Returns:
+        Arrays by `<batch>/<output>`, those of differing second answers by `<batch> again/<output>`; and the fields of
+        `edgekit.hosts.run_record.Run` that an engine knows.
+    """
+    recorded = Recorded(axes)
+    stream = _side_by_side(runtime, questions)
+    for number, asked in enumerate(questions):
+        progress(0.8 * number / len(questions), f"running {asked.name} in {runtime.device}")
+        try:
+            answers = stream(asked)
+            recorded.first(asked.name, asked.rows_a_run, answers)
+        except Exception as error:
+            recorded.failures[asked.name] = first_line(error)
+    if not recorded.failures:
+        progress(0.75, "asking again, in another order")
+        _ask_again(runtime, questions, recorded)
+    times: dict[str, Latency] = {}
+    said: dict[str, Any] = {}
+    if timing is not None and not recorded.failures:
+        progress(0.8, "measuring latency")
+        said["load"] = _load()
+        times, more = _timed(runtime, _one_row(questions), timing, recorded, _first_row(questions))
+        said |= more
+    return recorded.arrays, {
+        "device": runtime.device,
+        "failures": recorded.failures,
+        "again": recorded.again,
+        "repeated": recorded.repeated,
+        "timed_answers": recorded.timed,
+        "devices": {name: one.device for name, one in times.items()},
+        "milliseconds": {name: list(one.milliseconds) for name, one in times.items()},
+        **said,
+    }
+
+
+def start_up(load: Callable[[], Runtime], inputs: Mapping[str, Array]) -> dict[str, float | int | None]:
+    """What this process, which has done nothing else, needs to open an artifact and to answer once.
+
+    Returns:
+        The fields of `edgekit.artifact.result.StartUp`: milliseconds, and bytes.
+    """
+    load().close()  # the library's own imports are no part of the artifact
+    began = time.perf_counter()
+    with closing(load()) as runtime:
+        opened = time.perf_counter()
+        runtime.run(inputs)
+        answered = time.perf_counter()
+        peak = peak_memory()
+    return {
+        "open_ms": 1000 * (opened - began),
+        "first_answer_ms": 1000 * (answered - began),
+        "peak_memory": peak,
+    }
+
+
+def first_line(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:400]
+
+
+def peak_memory() -> int | None:
+    """Bytes that this process had at its peak; Linux's rusage would count the process that started it too."""
+    try:
+        [line] = [text for text in Path("/proc/self/status").read_text().splitlines() if text.startswith("VmHWM:")]
+        return 1024 * int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _side_by_side(runtime: Runtime, questions: Sequence[Questions]) -> Callable[[Questions], list[dict[str, Array]]]:
+    """How the answers to a batch are had: the next ones of those that come side by side, or one after the other."""
+    if not isinstance(runtime, SideBySide):
+        return lambda asked: [runtime.run(inputs) for inputs in asked.runs()]
+    stream = runtime.answers(inputs for asked in questions for inputs in asked.runs())
+
+    def next_ones(asked: Questions) -> list[dict[str, Array]]:
+        answers = [next(stream) for _ in asked.runs()]
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, Exception)]
+
+    return next_ones
+
+
+def _ask_again(runtime: Runtime, questions: Sequence[Questions], recorded: Recorded) -> None:
+    """Ask the first rows of every batch again, from the last to the first, until one fails."""
+    asked = [
+        (batch.name, number, inputs)
+        for batch in reversed(questions)
+        for number, inputs in reversed([*zip(range(batch.repeated), batch.runs(), strict=False)])
+    ]
+    answers = _answers(runtime, [inputs for _, _, inputs in asked])
+    for (name, number, _), answer in zip(asked, answers, strict=False):
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            recorded.second(name, number, answer)
+        except Exception as error:
+            recorded.failures[f"{name} {AGAIN}"] = first_line(error)
+            return
+        recorded.repeated += 1
+
+
+def _answers(runtime: Runtime, runs: Iterable[Mapping[str, Array]]) -> Answers:
+    """Side by side where the runtime can, else one after the other, until one fails."""
+    if isinstance(runtime, SideBySide):
+        yield from runtime.answers(runs)
+        return
+    for inputs in runs:
+        try:
+            answer = runtime.run(inputs)
+        except Exception as error:
+            yield error
+            return
+        yield answer
+
+
+def _timed(
+    runtime: Runtime, inputs: Mapping[str, Array], timing: Timing, recorded: Recorded, row: str
+) -> tuple[dict[str, Latency], dict[str, Any]]:
+    """Time a runtime beside its baselines, or let it time itself where a clock here would time the way there too.
+
+    The answers of timed runs to a first row are compared with its first answer.
+    """
+    if isinstance(runtime, SelfTimed):
+        own = runtime.clock(inputs, timing.seconds)
+        notes = {"notes": list(own.notes)}
+        return ({RUN: Latency(runtime.device, own.milliseconds)} if own.milliseconds else {}), notes
+
+    def compare(name: str, answer: Mapping[str, Array]) -> None:
+        if name == RUN and row:
+            recorded.second(row, 0, answer)
+            recorded.timed += 1
+
+    baselines = timing.baselines()
+    times = measure({RUN: runtime, **baselines}, inputs, seconds=timing.seconds, answered=compare)
+    for other in baselines.values():
+        other.close()
+    if not isinstance(runtime, SeveralWays):
+        return times, {}
+    facts = dict(runtime.facts())
+    for name, way in runtime.ways(inputs):
+        try:
+            times |= measure({name: way()}, inputs, seconds=timing.seconds)
+            compare(RUN, runtime.way_answer())
+        except Exception as error:
+            facts[name] = f"not possible: {first_line(error)}"
+    return times, {"facts": facts}
+
+
+def _one_row(questions: Sequence[Questions]) -> dict[str, Array]:
+    return next(next((q for q in questions if q.name == EVALUATION), questions[0]).runs())
+
+
+def _first_row(questions: Sequence[Questions]) -> str:
+    """The batch whose first row is timed, where it is a single row; else empty."""
+    asked = next((q for q in questions if q.name == EVALUATION), questions[0])
+    return asked.name if asked.repeated else ""
+
+
+def _load() -> float | None:
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None

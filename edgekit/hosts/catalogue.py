@@ -1,0 +1,164 @@
+"""Places by name: `PLACE`, `RUNTIME@HOST` or `HOST`.
+
+A place is a target's own (`cpu`, `wasm-fp32`, `interpreter` ...) or one of the runtimes here, which open the artifacts
+of any target that has their format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or `python:COMMAND`,
+where the command starts Python, for example of an emulated processor.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgekit import registry
+from edgekit.artifact.manifest import Manifest
+from edgekit.errors import UsageError, suggestion
+from edgekit.target import Target
+
+CUDA = "CUDAExecutionProvider"
+DEFAULT_RUNTIME = "ort"
+SSH, PYTHON = "ssh:", "python:"
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """A runtime that opens artifacts of several targets, with its settings.
+
+    Attributes:
+        summary: One line for people.
+        kind: What opens an artifact: "onnxruntime" or "openvino".
+        settings: What it is opened with, by name; names with a prefix go to the provider as they are.
+        install: The command that installs it.
+        opens: Suffixes of the files that it opens.
+    """
+
+    summary: str
+    kind: str = "onnxruntime"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    install: str = "pip install 'edgekit[cpu]'"
+    opens: tuple[str, ...] = (".onnx",)
+
+
+_GPU, _OPENVINO = "pip install 'edgekit[gpu]'", "pip install 'edgekit[openvino]'"
+RUNTIMES: Mapping[str, RuntimeSettings] = {
+    "ort": RuntimeSettings("ONNX Runtime on the CPU, as it is by default"),
+    "ort-extended": RuntimeSettings("the same, without layout changes", settings={"optimization": "enable_extended"}),
+    "ort-basic": RuntimeSettings(
+        "the same, with basic graph optimisations only", settings={"optimization": "enable_basic"}
+    ),
+    "ort-off": RuntimeSettings("the same, without graph optimisations", settings={"optimization": "disable_all"}),
+    "ort-cuda": RuntimeSettings(
+        "ONNX Runtime on an NVIDIA GPU, fp32 without TF32",
+        settings={"provider": CUDA, "provider.use_tf32": "0"},
+        install=_GPU,
+    ),
+    "ort-cuda-tf32": RuntimeSettings(
+        "the same as it is by default, with TF32",
+        settings={"provider": CUDA, "provider.use_tf32": "1"},
+        install=_GPU,
+    ),
+    "openvino": RuntimeSettings(
+        "OpenVINO on the CPU, in fp32",
+        kind="openvino",
+        settings={"INFERENCE_PRECISION_HINT": "f32"},
+        install=_OPENVINO,
+        opens=(".onnx", ".xml"),
+    ),
+}
+_SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<python>[^:\s]+))?")
+
+
+@dataclass(frozen=True)
+class FurtherPlace:
+    """A place that a user named: a target's own, or a runtime on a host.
+
+    Attributes:
+        name: As reports print it: the runtime, and the host if it is not this one.
+        runtime: Name of the runtime; empty for a target's own place.
+        host: Of an ssh host, as ssh takes it; empty for this host.
+        python: What starts Python there, as words; empty for this process's own.
+    """
+
+    name: str
+    runtime: str = ""
+    host: str = ""
+    python: tuple[str, ...] = ()
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is answered by a pack: on another host, or by another Python on this one."""
+        return bool(self.host or self.python)
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times mean something: another Python on this host may be an emulated processor's."""
+        return not self.python or bool(self.host)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Of the runtime. An emulator runs one thread: threads that wait for each other take all of its time."""
+        own = RUNTIMES[self.runtime].settings if self.runtime else {}
+        return own if self.timed else {**own, "threads": "1"}
+
+    def opens(self, manifest: Manifest, target: Target) -> bool:
+        """Whether an artifact can be asked there: the place is its target's own, or the runtime opens its format."""
+        if not self.runtime:
+            return any(place.name == self.name for place in target.places_of(manifest))
+        return Path(manifest.entry).suffix in RUNTIMES[self.runtime].opens and not manifest.variants
+
+
+def further_place(name: str) -> FurtherPlace:
+    """A place by its name.
+
+    Raises:
+        UsageError: If there is no such place, runtime or host.
+    """
+    hosted = name.startswith((SSH, PYTHON))
+    runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
+    if runtime not in RUNTIMES:
+        known = place_names()
+        if runtime in known and not at:
+            return FurtherPlace(runtime)
+        raise UsageError(
+            f"no place '{name}': {suggestion(runtime, known)}possible are {', '.join(known)}, and {DEFAULT_RUNTIME} "
+            f"and the like with '@{SSH}USER@HOST' or '@{PYTHON}COMMAND' behind it"
+        )
+    if not at:
+        return FurtherPlace(runtime, runtime)
+    if host.startswith(PYTHON):
+        return _by_command(runtime, host)
+    parts = _SSH.fullmatch(host)
+    if parts is None:
+        raise UsageError(
+            f"no host '{host}': a host is {SSH}USER@HOST, {SSH}USER@HOST:/path/of/python, or {PYTHON}COMMAND"
+        )
+    return FurtherPlace(f"{runtime}@{SSH}{parts['host']}", runtime, parts["host"], (parts["python"] or "python3",))
+
+
+def _by_command(runtime: str, host: str) -> FurtherPlace:
+    try:
+        words = tuple(shlex.split(host.removeprefix(PYTHON)))
+    except ValueError as error:
+        raise UsageError(f"no host '{host}': {str(error).lower()}") from error
+    if not words:
+        raise UsageError(f"no host '{host}': name the command that starts Python there")
+    named = next((word for word in words if word != "env" and "=" not in word), words[0])
+    return FurtherPlace(f"{runtime}@{PYTHON}{Path(named).name}", runtime, python=words)
+
+
+def place_names() -> tuple[str, ...]:
+    """Every place on this host: the runtimes here, then the targets' own."""
+    return (*RUNTIMES, *(name for name in own_places() if name not in RUNTIMES))
+
+
+def own_places() -> dict[str, tuple[str, ...]]:
+    """The targets' own places, and the targets of each."""
+    targets, _ = registry.loadable()
+    owners: dict[str, tuple[str, ...]] = {}
+    for name, target in targets.items():
+        for place in target.places:
+            owners[place.name] = (*owners.get(place.name, ()), name)
+    return owners

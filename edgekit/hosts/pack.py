@@ -1,0 +1,123 @@
+"""A pack: questions, artifacts and the engine in one folder, for a host that has nothing of edgekit.
+
+`pack.json` names everything with its hash; its `id` is the hash of all that, and a result says of which pack it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import edgekit
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import UsageError
+from edgekit.evaluate.__main__ import PACK
+from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace
+from edgekit.reference.batches import Batch, applicable_batches, repeats
+from edgekit.reference.store import Reference
+from edgekit.storage.files import digest_file, dump_json
+
+CARRIED = (
+    "__init__.py", "errors.py", "evaluate/__init__.py", "evaluate/__main__.py", "evaluate/engine.py",
+    "evaluate/rows.py", "evaluate/timing.py", "runtime/__init__.py", "runtime/openvino.py", "runtime/ort_session.py",
+    "runtime/processor.py", "runtime/protocol.py", "runtime/threads.py",
+)  # fmt: skip
+"""What of edgekit travels: it needs Python 3.10, numpy and a runtime."""
+
+
+def write_pack(
+    folder: Path,
+    recorded: Reference,
+    artifacts: Mapping[str, Path],
+    places: Sequence[FurtherPlace],
+    images: int | None,
+    seconds: float,
+) -> str:
+    """Write a pack into an empty folder; returns its id.
+
+    Args:
+        folder: Where to write.
+        recorded: The reference: what is asked.
+        artifacts: Artifact folders by target.
+        places: Where it will run; of hosts nothing is said in a pack.
+        images: How many evaluation inputs are asked, and of other kinds as few as where a place is slow; None for all.
+        seconds: How long each kind of run is timed, at least; 0 for no timing.
+
+    Raises:
+        EdgekitError: If an artifact is damaged.
+        UsageError: If the artifacts take inputs of different sizes.
+    """
+    manifests = {target: read_artifact(path) for target, path in artifacts.items()}
+    axes = {repr((made.axes, made.sizes)) for made in manifests.values()}
+    if len(axes) > 1:
+        raise UsageError("the artifacts take inputs of different sizes: pack them one by one with -t")
+    batches = applicable_batches(recorded.batches, next(iter(manifests.values())), images)
+    (folder / "questions").mkdir(parents=True)
+    for target, path in artifacts.items():
+        for file in manifests[target].files:
+            copy = folder / "artifacts" / target / file.path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path / file.path, copy)
+    package = Path(edgekit.__file__).parent
+    for name in CARRIED:
+        copy = folder / package.name / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(package / name, copy)
+    timed = seconds > 0 and all(place.timed for place in places)
+    whole = {
+        "schema_version": 2,
+        "reference_sha256": recorded.sha256,
+        "images": images,
+        "seconds": seconds,
+        "row_axes": dict(recorded.info.row_axes),
+        "artifacts": {target: _artifact(made) for target, made in manifests.items()},
+        "places": {place.runtime: _place(place, timed) for place in places},
+        "batches": [_batch(folder, batch, repeats(batch, timed, images)) for batch in batches],
+    }
+    identity = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    (folder / PACK).write_text(dump_json({**whole, "id": identity}))
+    return identity
+
+
+def archive(folder: Path, path: Path) -> None:
+    """Write a pack's folder as a zip file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:
+            for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+                packed.write(file, file.relative_to(folder).as_posix())
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write '{path}' ({error.strerror}): choose another file with -o") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _artifact(made: Manifest) -> dict[str, object]:
+    return {"sha256": made.sha256, "entry": made.entry, "files": {file.path: file.sha256 for file in made.files}}
+
+
+def _place(place: FurtherPlace, timed: bool) -> dict[str, object]:
+    return {"runtime": RUNTIMES[place.runtime].kind, "settings": dict(place.settings), "timed": timed}
+
+
+def _batch(folder: Path, batch: Batch, repeated: int) -> dict[str, object]:
+    """The inputs of each run in a file, by `<run>/<input>`; returns what the engine must know of them."""
+    path = folder / "questions" / f"{batch.name}.npz"
+    runs = {f"{number}/{name}": array for number, inputs in enumerate(batch.rows()) for name, array in inputs.items()}
+    np.savez(path, **runs)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
+    return {
+        "name": batch.name,
+        "inputs": list(batch.inputs),
+        "runs": len(batch.names) if batch.single else 1,
+        "rows_a_run": batch.rows_a_run,
+        "repeated": repeated,
+        "sha256": digest_file(path),
+    }

@@ -1,0 +1,202 @@
+"""What the engine says of one artifact in one place, and the result of a pack: all is checked before it is judged."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from edgekit.artifact.result import StartUp
+from edgekit.errors import ArtifactError
+from edgekit.model.spec import Array
+
+RESULT = "result.json"
+LARGEST_RECORD = 8 << 20
+LARGEST_ANSWERS = 2 << 30
+"""Bytes, unpacked: result.json, and all answers of one artifact in one place."""
+LONGEST = 1000  # characters of a text
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$"
+
+
+def _printable(text: str) -> str:
+    if len(text) > LONGEST or not text.isprintable():
+        raise ValueError("a text is too long, or has characters that cannot be printed")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_printable)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Measured(_Record):
+    """What the engine says of one artifact in one place, beside its answers (`edgekit.evaluate.engine.evaluate`).
+
+    Attributes:
+        device: What ran it, in that host's words.
+        failures: What the runtime said of each batch that it could not answer.
+        again: Rows that were answered differently the second time, by "<batch> again".
+        repeated: Rows that were asked twice.
+        timed_answers: Answers of timed runs that were compared.
+        milliseconds: Every timed run, by the kind of run, or by the baseline that ran in turn with it.
+        devices: What ran each of them, likewise.
+        load: Of the host when the timing began: processes that wanted to run, on average over a minute.
+        facts: Further words, by name.
+        notes: What a runtime that timed itself says.
+        start_up: What a fresh process needed; None where that was not measured.
+    """
+
+    device: Text = ""
+    failures: dict[Text, Text] = {}
+    again: dict[Text, tuple[int, ...]] = {}
+    repeated: int = Field(default=0, ge=0)
+    timed_answers: int = Field(default=0, ge=0)
+    milliseconds: dict[Text, tuple[float, ...]] = {}
+    devices: dict[Text, Text] = {}
+    load: float | None = None
+    facts: dict[Text, Text] = {}
+    notes: tuple[Text, ...] = ()
+    start_up: StartUp | None = None
+
+
+class Run(Measured):
+    """One artifact of a pack in one of its places.
+
+    Attributes:
+        place: Name of the runtime.
+        target: What made the artifact.
+        missing: What the host lacks; empty where it ran.
+        error: What went wrong; empty where it ran.
+        answers: Name of the answers in the archive; their hash is `answers_sha256`.
+    """
+
+    place: str = Field(pattern=NAME)
+    target: str = Field(pattern=NAME)
+    missing: Text = ""
+    error: Text = ""
+    answers: str = ""
+    answers_sha256: str = ""
+
+
+class _Artifact(_Record):
+    sha256: str
+    entry: str
+    files: dict[str, str]
+
+
+class _Result(_Record):
+    schema_version: Literal[1]
+    pack: dict[str, Any]
+    runs: tuple[Run, ...]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A run with its answers.
+
+    Attributes:
+        run: What the far side tells.
+        artifact_sha256: Of the artifact that was sent.
+        answers: Arrays by `<batch>/<output>`, rows first.
+    """
+
+    run: Run
+    artifact_sha256: str
+    answers: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A whole result.
+
+    Attributes:
+        reference_sha256: Of the reference that the questions are from.
+        images: How many evaluation inputs were asked; None for all.
+        runs: One an artifact and place.
+    """
+
+    reference_sha256: str
+    images: int | None
+    runs: tuple[Answered, ...]
+
+
+def read_returned(path: Path) -> Returned:
+    """Read and check a result archive.
+
+    Raises:
+        ArtifactError: If it is damaged, was changed after it was made, or holds what is no answer.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = _record(_bounded(archive, RESULT, LARGEST_RECORD))
+            pack = record.pack
+            artifacts = {name: _Artifact.model_validate(one) for name, one in pack["artifacts"].items()}
+            runs = tuple(
+                Answered(run, artifacts[run.target].sha256, _answers(archive, run) if run.device else {})
+                for run in record.runs
+            )
+            images = pack["images"]
+            if not (images is None or (isinstance(images, int) and images > 0)):
+                raise ValueError("its number of images is none")
+            return Returned(str(pack["reference_sha256"]), images, runs)
+    except FileNotFoundError:
+        raise ArtifactError(f"no file '{path}': name the result.zip that a pack's runner wrote") from None
+    except (OSError, zipfile.BadZipFile, ValidationError, ValueError, KeyError, TypeError, EOFError) as error:
+        raise ArtifactError(f"the result '{path}' cannot be used ({_why(error)}): run the pack again") from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _record(data: bytes) -> _Result:
+    raw = json.loads(data)
+    if not isinstance(raw, dict):
+        raise ValueError("it is no result")
+    found = _Result.model_validate_json(data)
+    sealed = json.dumps({key: value for key, value in raw.items() if key != "sha256"}, sort_keys=True)
+    if hashlib.sha256(sealed.encode()).hexdigest() != found.sha256:
+        raise ValueError("it was changed after it was made")
+    packed = json.dumps({key: value for key, value in found.pack.items() if key != "id"}, sort_keys=True)
+    if hashlib.sha256(packed.encode()).hexdigest() != found.pack.get("id"):
+        raise ValueError("its pack was changed after it was made")
+    return found
+
+
+def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
+    data = _bounded(archive, run.answers, LARGEST_ANSWERS)
+    if hashlib.sha256(data).hexdigest() != run.answers_sha256:
+        raise ValueError(f"the answers of {run.target} in {run.place} were changed after they were made")
+    with zipfile.ZipFile(io.BytesIO(data)) as inner:
+        if sum(entry.file_size for entry in inner.infolist()) > LARGEST_ANSWERS:
+            raise ValueError(f"the answers of {run.target} in {run.place} are larger than {LARGEST_ANSWERS} bytes")
+    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+        answers = {name: stored[name] for name in stored.files}
+    for name, array in answers.items():
+        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
+            raise ValueError(f"'{name}' of {run.target} in {run.place} contains a non-numeric value")
+    return answers
+
+
+def _bounded(archive: zipfile.ZipFile, name: str, largest: int) -> bytes:
+    if archive.getinfo(name).file_size > largest:
+        raise ValueError(f"'{name}' is larger than {largest} bytes")
+    with archive.open(name) as stream:
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"'{name}' is larger than {largest} bytes")
+    return data

@@ -1,0 +1,310 @@
+"""Artifacts in the places that a user named: on this host in a worker, elsewhere by a pack, now or carried by hand.
+
+What comes back are raw answers; they are judged here, as those of the target's own places are, and kept in
+`imported/<place>-<target>/`, where every report finds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.artifact.fact import Code
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import Result, read_result
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, UsageError
+from edgekit.evaluate.engine import AGAIN
+from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
+from edgekit.hosts.pack import archive, write_pack
+from edgekit.hosts.run_record import Answered, Measured, read_returned
+from edgekit.hosts.ssh import answered
+from edgekit.model.spec import Array
+from edgekit.pipeline.context import REFERENCE, RunContext
+from edgekit.pipeline.evaluate_step import (
+    Finding,
+    answers_in,
+    evaluate_in_place,
+    failed_runtime,
+    files_of,
+    finding_of,
+    missing_runtime,
+    record_of,
+    run_in_worker,
+)
+from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.pipeline.worker import RunRequest, timed_seconds
+from edgekit.report.imports import IMPORTED
+from edgekit.runtime.processor import processor
+from edgekit.storage.files import scratch, write_bytes
+from edgekit.target import Place
+
+PACK = "pack"
+SLOW_IMAGES = 8
+"""Evaluation inputs that another Python on this host is asked, which may be emulated, unless the user says how many."""
+
+
+def places_of(names: Sequence[str]) -> tuple[FurtherPlace, ...]:
+    """Places by name, each once.
+
+    Raises:
+        UsageError: If one is no place.
+    """
+    return tuple(further_place(name) for name in dict.fromkeys(names))
+
+
+def judged(
+    context: RunContext, outcomes: Mapping[str, TargetOutcome], places: Sequence[FurtherPlace], images: int | None
+) -> dict[str, TargetOutcome]:
+    """Judge artifacts in more places; returns the outcomes with what was found there.
+
+    Args:
+        context: The run.
+        outcomes: What is known of each target.
+        places: Where to ask those that run there. A place that cannot be reached gives "not verified here".
+        images: How many evaluation inputs to ask; None for all.
+    """
+    manifests = {n: o.manifest for n, o in outcomes.items() if o.manifest is not None}
+    chosen: dict[str, TargetOutcome] = {}
+    for place in places:
+        there = {n: made for n, made in manifests.items() if place.opens(made, context.targets[n])}
+        results = _by_pack(context, there, place, images) if place.apart else _here(context, there, place, images)
+        for name, result in results.items():
+            chosen[name] = joined(chosen.get(name, outcomes[name]), result)
+    known = (n for n, o in outcomes.items() if n in chosen or o.result is not None or o.error)
+    return {n: chosen.get(n, outcomes[n]) for n in known}
+
+
+def pack(
+    context: RunContext, names: Sequence[str], places: Sequence[FurtherPlace], images: int | None, path: Path
+) -> tuple[str, ...]:
+    """Write a pack for hosts that nobody can log in to; returns the targets in it.
+
+    Raises:
+        UsageError: If a place names a host or is a target's own, or none of the artifacts can be packed.
+    """
+    if hosted := [place.name for place in places if place.apart]:
+        raise UsageError(f"'{hosted[0]}' names a host: a pack is carried there, so name the runtime alone")
+    if own := [place.name for place in places if not place.runtime]:
+        raise UsageError(f"'{own[0]}' runs on this host only: possible in a pack are {', '.join(RUNTIMES)}")
+    made = {n: read_artifact(context.folder(n)) for n in names}
+    chosen = {n: context.folder(n) for n in names if all(p.opens(made[n], context.targets[n]) for p in places)}
+    if not chosen:
+        raise UsageError(
+            f"nothing to pack: {places[0].name} opens {', '.join(RUNTIMES[places[0].runtime].opens)} files"
+        )
+    with scratch() as folder:
+        context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
+        write_pack(folder, context.recorded, chosen, places, images, timed_seconds())
+        context.listener.progress(PACK, 0.6, f"writing '{path}'")
+        archive(folder, path)
+    context.listener.done(PACK)
+    return tuple(chosen)
+
+
+def imported(context: RunContext, path: Path) -> dict[str, TargetOutcome]:
+    """Judge what a pack's runner brought back.
+
+    Raises:
+        ArtifactError: If the result cannot be used, or is of other artifacts or another reference.
+    """
+    returned = read_returned(path)
+    if returned.reference_sha256 != context.recorded.sha256:
+        raise ArtifactError(f"the result '{path}' answers another reference than the one that is here: pack again")
+    made = {run.run.target: _of_this_build(context, run, path) for run in returned.runs}
+    found: dict[str, TargetOutcome] = {}
+    for run in returned.runs:
+        manifest, name = made[run.run.target], run.run.target
+        result = _kept(context, manifest, further_place(run.run.place), run, returned.images)
+        found[name] = joined(found.get(name, unasked(context, manifest)), result)
+    return found
+
+
+def adopted(context: RunContext, outcomes: Mapping[str, TargetOutcome], paths: Sequence[Path]) -> None:
+    """Judge results that ship with a model, as far as they are of the very artifacts and reference that are here."""
+    for path in paths:
+        returned = read_returned(path)
+        if returned.reference_sha256 != context.recorded.sha256:
+            continue
+        for run in returned.runs:
+            outcome = outcomes.get(run.run.target)
+            made = outcome.manifest if outcome is not None else None
+            if made is not None and made.sha256 == run.artifact_sha256 and run.run.device:
+                place = further_place(run.run.place)
+                if not _known(context, made, place):
+                    _kept(context, made, place, run, returned.images)
+
+
+def unasked(context: RunContext, made: Manifest) -> TargetOutcome:
+    """An artifact before it was asked anywhere: no verdict."""
+    return TargetOutcome(made.target, context.folder(made.target), "not verified here", manifest=made)
+
+
+def joined(outcome: TargetOutcome, result: Result) -> TargetOutcome:
+    """An outcome with one more place; the status is the worst of its places."""
+    whole = (outcome.result or result).model_copy(update={"places": (*outcome.places, *result.places)})
+    return replace(outcome, result=whole, status=whole.status, reused=False)
+
+
+def _here(
+    context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
+) -> dict[str, Result]:
+    """Judge artifacts in a place of this host, each in a worker; what never ran leaves the last result as it is."""
+    results = {}
+    for name, made in manifests.items():
+        finding = _found_here(context, made, place, images)
+        results[name] = record_of(context, name, made, [finding])
+        if finding.place.device:
+            hardware = {"hardware": processor()} if place.runtime else {}
+            host = {**results[name].host, **hardware}
+            _keep(context, made, place, results[name].model_copy(update={"host": host}), finding)
+    context.listener.done(place.name)
+    return results
+
+
+def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> Finding:
+    if not place.runtime:
+        own = context.targets[made.target].place(place.name)
+        return evaluate_in_place(context, made.target, made, own if images is None else replace(own, sample=images))
+    where = _place(context, made, place, images)
+
+    def progress(done: float, text: str) -> None:
+        context.listener.progress(place.name, done, f"{made.target}: {text}")
+
+    with scratch() as out:
+        request = RunRequest(
+            target=made.target,
+            folder=context.folder(made.target),
+            place=place.name,
+            runtime=place.runtime,
+            reference=context.folder(REFERENCE),
+            out=out,
+            images=images,
+        )
+        try:
+            measured = run_in_worker(context, request, progress)
+        except NotVerifiedHere as missing:
+            return missing_runtime(where, f"{missing}: install it with {RUNTIMES[place.runtime].install}")
+        except EdgekitError as error:
+            return failed_runtime(where, str(error))
+        return _judged(context, made, where, answers_in(out), measured)
+
+
+def _by_pack(
+    context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
+) -> dict[str, Result]:
+    """One result a target; where nothing came back, one that is not written down."""
+    if not manifests:
+        return {}
+    images = images or (None if place.timed else SLOW_IMAGES)
+
+    def progress(text: str) -> None:
+        context.listener.progress(place.name, 0.5, text)
+
+    with scratch() as folder:
+        progress("collecting questions and artifacts")
+        folders = {name: context.folder(name) for name in manifests}
+        write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
+        try:
+            returned = read_returned(answered(place, folder, progress))
+        except (NotVerifiedHere, ArtifactError) as lost:
+            return {name: _missing(context, made, place, str(lost)) for name, made in manifests.items()}
+        finally:
+            context.listener.done(place.name)
+    by_target = {one.run.target: one for one in returned.runs}
+    results = {}
+    for name, made in manifests.items():
+        answers = by_target.get(name)
+        if answers is None:
+            results[name] = _missing(context, made, place, "the runner there gave no answer")
+        else:
+            results[name] = _kept(context, made, place, answers, images)
+    return results
+
+
+def _kept(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Result:
+    """Judge one run and write down what was found; what never ran leaves the last result as it is."""
+    finding = _finding(context, made, place, run, images)
+    result = record_of(context, made.target, made, [finding])
+    host = {"said by": f"the runner in {place.name}", "hardware": _hardware(run.run.device)}
+    result = result.model_copy(update={"host": host})
+    if run.run.device:
+        _keep(context, made, place, result, finding)
+    return result
+
+
+def _keep(context: RunContext, made: Manifest, place: FurtherPlace, result: Result, finding: Finding) -> None:
+    folder = _home(context, made, place)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files_of(result, [finding]).items():
+        write_bytes(folder / name, data)
+
+
+def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Finding:
+    where = _place(context, made, place, images)
+    if run.run.missing:
+        return missing_runtime(where, f"{run.run.missing}: install it there with {RUNTIMES[place.runtime].install}")
+    if run.run.error:
+        return failed_runtime(where, run.run.error)
+    _check_again(context, run)
+    unlike = {} if place.timed else {"device": f"{run.run.device}, started by {place.python[0]}", "start_up": None}
+    return _judged(context, made, where, run.answers, run.run.model_copy(update=unlike))
+
+
+def _judged(
+    context: RunContext, made: Manifest, where: Place, answers: Mapping[str, Array], measured: Measured
+) -> Finding:
+    """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
+    finding = finding_of(context, made, where, answers, measured)
+    notes = tuple(note for note in finding.place.notes if note.code is not Code.SAMPLED)
+    return replace(finding, place=finding.place.model_copy(update={"notes": notes}))
+
+
+def _missing(context: RunContext, made: Manifest, place: FurtherPlace, why: str) -> Result:
+    return record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), why)])
+
+
+def _place(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> Place:
+    """The place as the judge knows places, with the tolerance of the target's first one."""
+    first = context.targets[made.target].places[0]
+    return Place(name=place.name, tolerance=first.tolerance, settings=place.settings, sample=images or 0)
+
+
+def _check_again(context: RunContext, run: Answered) -> None:
+    rows = {f"{batch.name} {AGAIN}": len(batch.names) for batch in context.recorded.batches}
+    for name, numbers in run.run.again.items():
+        if name not in rows or any(not 0 <= number < rows[name] for number in numbers):
+            raise ArtifactError(f"the result of {run.run.target} in {run.run.place} names rows that were never asked")
+
+
+def _of_this_build(context: RunContext, run: Answered, path: Path) -> Manifest:
+    made = read_artifact(context.folder(run.run.target)) if run.run.target in context.targets else None
+    if made is None or made.sha256 != run.artifact_sha256:
+        raise ArtifactError(f"the result '{path}' is of another {run.run.target} than the one that is here: pack again")
+    return made
+
+
+def _known(context: RunContext, made: Manifest, place: FurtherPlace) -> bool:
+    """Whether the same artifact was judged there, by the same reference and the same judge."""
+    try:
+        then = read_result(_home(context, made, place))
+    except ArtifactError:
+        return False
+    now = record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), "")])
+    return then is not None and _identity(then) == _identity(now)
+
+
+def _identity(result: Result) -> tuple[str, str, str]:
+    return result.artifact_sha256, result.reference_sha256, result.judge_sha256
+
+
+def _home(context: RunContext, made: Manifest, place: FurtherPlace) -> Path:
+    return context.root / IMPORTED / f"{re.sub(r'[^A-Za-z0-9.@-]', '-', place.name)}-{made.target}"
+
+
+def _hardware(device: str) -> str:
+    """The GPU or the processor among a runner's words for its device: a GPU's driver stands behind it."""
+    parts = device.split(", ")
+    return next((part for part in parts if part.startswith("NVIDIA")), parts[-1])

@@ -1,0 +1,196 @@
+"""ONNX Runtime on any provider: it opens a model with settings, answers, and says what it is.
+
+It needs numpy and ONNX Runtime, and travels in packs. It trusts the file: `edgekit.runtime.ort` checks one first.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.runtime.processor import processor
+from edgekit.runtime.threads import threads
+
+if TYPE_CHECKING:
+    from edgekit.model.spec import Array
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+_PROVIDER = "provider."
+_ENTRIES = {
+    "session.record_ep_graph_assignment_info": "1",
+    # Threads that spin on after a run would slow whoever is measured next.
+    "session.force_spinning_stop": "1",
+}
+
+
+class OrtSession:
+    """An ONNX model in ONNX Runtime.
+
+    Args:
+        model: Path of the `.onnx` file.
+        settings: `provider` and its options as `provider.NAME`, `optimization` (a graph optimisation level), `threads`;
+            anything else is an entry of the session's configuration, such as `session.x64quantprecision`.
+        sizes: Sizes of named dimensions, where they are fixed.
+
+    Raises:
+        NotVerifiedHere: If ONNX Runtime or the provider is not there.
+        ArtifactError: If ONNX Runtime refuses the model.
+    """
+
+    def __init__(
+        self, model: Path, settings: Mapping[str, str] | None = None, sizes: Mapping[str, int] | None = None
+    ) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise NotVerifiedHere(f"ONNX Runtime is not installed ({error})") from error
+        self._model, self._settings = model, dict(settings or {})
+        self._provider = self._settings.get("provider", CPU)
+        if self._provider not in onnxruntime.get_available_providers():
+            raise NotVerifiedHere(f"its ONNX Runtime {onnxruntime.__version__} has no {self._provider}")
+        if self._on_gpu and hasattr(onnxruntime, "preload_dlls"):
+            onnxruntime.preload_dlls()
+        own = [(self._provider, self._provider_options)]
+        options = _options(self._settings, sizes or {})
+        try:
+            self._session = onnxruntime.InferenceSession(str(model), options, providers=own)
+        except Exception as error:
+            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {str(error).splitlines()[0]}") from error
+        if self._session.get_providers()[0] != self._provider:
+            raise NotVerifiedHere(f"{self._provider} could not start: its libraries are missing or too old")
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._way: _Bound | None = None
+
+    @property
+    def device(self) -> str:
+        """Library, version, provider with its options, and threads, in words."""
+        import onnxruntime
+
+        level = self._settings.get("optimization", "")
+        words = [f"ONNX Runtime {onnxruntime.__version__}", self._provider]
+        words += [f"{name} {value}" for name, value in sorted(self._provider_options.items())]
+        words += [level] if level else []
+        words += [] if self._on_gpu else [f"{_threads(self._settings)} threads"]
+        return ", ".join(words)
+
+    @property
+    def hardware(self) -> str:
+        """The GPU with its driver, or the processor."""
+        return _gpu() if self._on_gpu else processor()
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; non-contiguous arrays are copied first."""
+        feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
+        return dict(zip(self._names, self._session.run(None, feed), strict=True))
+
+    def close(self) -> None:
+        """Free the session."""
+        self._way = None
+        del self._session
+
+    def facts(self) -> dict[str, str]:
+        """How many nodes each provider runs, where ONNX Runtime says so."""
+        try:
+            parts = self._session.get_provider_graph_assignment_info()
+        except (AttributeError, RuntimeError):
+            return {}
+        counts: dict[str, int] = {}
+        for part in parts:
+            counts[part.ep_name] = counts.get(part.ep_name, 0) + len(part.get_nodes())
+        return {f"nodes in {name}": str(count) for name, count in sorted(counts.items())}
+
+    def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
+        """On a GPU: with buffers bound in its memory, and as a captured CUDA graph, which holds one shape."""
+        if self._on_gpu:
+            yield "bound buffers", lambda: self._bind(self, inputs)
+            yield "CUDA graph", lambda: self._bind(self._captured(inputs), inputs)
+
+    def way_answer(self) -> dict[str, Array]:
+        """What the last bound run left in the device's memory."""
+        return self._way.answer() if self._way is not None else {}
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._provider == CUDA
+
+    @property
+    def _provider_options(self) -> dict[str, str]:
+        return {k.removeprefix(_PROVIDER): v for k, v in self._settings.items() if k.startswith(_PROVIDER)}
+
+    def _captured(self, inputs: Mapping[str, Array]) -> OrtSession:
+        shapes = {one.name: one.shape for one in self._session.get_inputs()}
+        named = [pair for name, array in inputs.items() for pair in zip(shapes[name], array.shape, strict=True)]
+        sizes = {dimension: size for dimension, size in named if isinstance(dimension, str)}
+        return OrtSession(self._model, {**self._settings, "provider.enable_cuda_graph": "1"}, sizes)
+
+    def _bind(self, session: OrtSession, inputs: Mapping[str, Array]) -> _Bound:
+        self._way = _Bound(session, inputs)
+        return self._way
+
+
+class _Bound:
+    """Runs with inputs and outputs in the device's memory, as an application has it that knows its device."""
+
+    def __init__(self, opened: OrtSession, inputs: Mapping[str, Array]) -> None:
+        import onnxruntime
+
+        self.device, self._opened = opened.device, opened
+        self._session, self._names = opened._session, opened._names
+        self._binding = self._session.io_binding()
+        answer = opened.run(inputs)
+        make = onnxruntime.OrtValue.ortvalue_from_numpy
+        self._inputs = {name: make(array, "cuda", 0) for name, array in inputs.items()}
+        self._outputs = {name: make(answer[name], "cuda", 0) for name in self._names}
+        for name, value in self._inputs.items():
+            self._binding.bind_ortvalue_input(name, value)
+        for name, value in self._outputs.items():
+            self._binding.bind_ortvalue_output(name, value)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer the bound inputs; the answer stays on the device."""
+        self._session.run_with_iobinding(self._binding)
+        self._binding.synchronize_outputs()
+        return {}
+
+    def answer(self) -> dict[str, Array]:
+        """What the last run left there."""
+        return {name: value.numpy() for name, value in self._outputs.items()}
+
+    def close(self) -> None:
+        """Nothing of its own."""
+
+
+def _options(settings: Mapping[str, str], sizes: Mapping[str, int]) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = _threads(settings)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # warnings about unused initializers are not the user's
+    level = "ORT_" + settings.get("optimization", "enable_all").upper()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    own = {k: v for k, v in settings.items() if k not in ("provider", "optimization", "threads")}
+    entries = {k: v for k, v in own.items() if not k.startswith(_PROVIDER)}
+    for key, value in {**_ENTRIES, **entries}.items():
+        options.add_session_config_entry(key, value)
+    for name, size in sizes.items():
+        options.add_free_dimension_override_by_name(name, size)
+    return options
+
+
+def _threads(settings: Mapping[str, str]) -> int:
+    return int(settings.get("threads", "0")) or threads()
+
+
+def _gpu() -> str:
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
+    try:
+        named = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "unnamed GPU"
+    return named.strip().replace(", ", ", driver ")

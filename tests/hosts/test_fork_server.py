@@ -1,0 +1,165 @@
+"""Forked workers are what new processes would be: their environment, folder, limits and seeds are those of the call."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edgekit.errors import ExportError
+from edgekit.hosts import fork_server, process
+from tests.processes import running, soon
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks workers: install Linux")
+HERE = str(Path(__file__).parent)
+MODULES = ("numpy",)
+Progress = Callable[[float, str], None]
+
+
+@pytest.fixture(autouse=True)
+def _server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server of this test's own."""
+    monkeypatch.syspath_prepend(HERE)
+    monkeypatch.setattr(fork_server, "_servers", [])
+    yield
+    for server in fork_server._servers:
+        server.close()
+
+
+def look(progress: Progress) -> dict[str, object]:
+    import numpy as np
+
+    umask = os.umask(0)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        "parent": os.getppid(),
+        "folder": str(Path.cwd()),
+        "variable": os.environ.get("EDGEKIT_LOOK"),
+        "other": os.environ.get("LOOK"),
+        "umask": umask,
+        "files": files,
+        "seeds": [random.random(), float(np.random.rand())],
+        "open": sorted(int(p.name) for p in Path("/proc/self/fd").iterdir()),
+    }
+
+
+def crash(progress: Progress) -> dict[str, object]:
+    print("about to crash", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return {}
+
+
+def hang(progress: Progress, mark: str) -> dict[str, object]:
+    Path(mark).write_text(f"{os.getpid()} {os.getppid()}")
+    time.sleep(60)
+    return {}
+
+
+def asked(forked: bool = True) -> dict[str, object]:
+    answer = process.call(look, {}, modules=MODULES)
+    found = bool(fork_server._servers) and answer["parent"] != os.getpid()
+    assert found == forked
+    return answer
+
+
+def test_a_worker_has_what_the_call_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEKIT_LOOK", "at me")
+    found = asked()
+    assert (found["folder"], found["variable"]) == (str(tmp_path), "at me")
+    assert found["open"] == [0, 1, 2, 3, 4]  # 3 is its way to its parent, 4 the folder that it reads
+
+
+def test_each_worker_draws_its_own_numbers() -> None:
+    first, second = asked()["seeds"], asked()["seeds"]
+    assert isinstance(first, list)
+    assert isinstance(second, list)
+    assert not set(first) & set(second)
+
+
+@pytest.mark.parametrize("changed", ["variable", "umask", "limit"])
+def test_what_a_server_cannot_know_starts_a_process(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = asked()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    mask = os.umask(0)
+    os.umask(mask)
+    try:
+        if changed == "variable":
+            monkeypatch.setenv("LOOK", "other libraries")
+        elif changed == "umask":
+            os.umask(0o077)
+        else:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+        found = asked(forked=False)
+    finally:
+        os.umask(mask)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {name for name in ("other", "umask", "files") if found[name] != before[name]} == {
+        {"variable": "other", "umask": "umask", "limit": "files"}[changed]
+    }
+
+
+def test_a_variable_says_that_each_worker_is_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fork_server.VARIABLE, "0")
+    asked(forked=False)
+    assert fork_server._servers == []
+
+
+def test_a_crash_is_named_and_the_next_worker_is_forked() -> None:
+    with pytest.raises(ExportError, match=r"(?s)died \(SIGSEGV\).*about to crash"):
+        process.call(crash, {}, modules=MODULES)
+    asked()
+
+
+def test_a_server_that_was_killed_is_replaced() -> None:
+    asked()
+    (first,) = fork_server._servers
+    first.process.kill()
+    first.process.wait()
+    asked()
+    (second,) = fork_server._servers
+    assert second is not first
+
+
+def test_a_server_that_dies_as_it_is_asked_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked()
+    (server,) = fork_server._servers
+    os.kill(server.process.pid, signal.SIGSTOP)  # it takes the request, and answers nothing
+    threading.Timer(0.5, server.process.kill).start()
+    monkeypatch.setenv("EDGEKIT_LONG", "x" * 100_000)  # more than a pipe holds
+    assert process.call(look, {}, modules=MODULES)["parent"] == os.getpid()
+
+
+def test_a_module_that_cannot_be_imported_is_left_to_the_worker() -> None:
+    found = process.call(look, {}, modules=("numpy", "no_such_module"))
+    assert found["parent"] != os.getpid()
+
+
+def test_server_and_worker_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    code = (
+        "import test_fork_server as t\n"
+        f"print(t.process.call(t.look, {{}}, modules=t.MODULES)['parent'], t.fork_server._servers[0].process.pid,"
+        " flush=True)\n"
+        f"t.process.call(t.hang, {{'mark': {str(mark)!r}}}, modules=t.MODULES)"
+    )
+    path = {"PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | path, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        _, server = parent.stdout.readline().split()
+        assert soon(lambda: mark.exists() and len(mark.read_text().split()) == 2)
+        parent.kill()
+    started = [int(server), *map(int, mark.read_text().split())]
+    assert soon(lambda: not any(running(pid) for pid in started))

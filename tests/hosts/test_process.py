@@ -1,0 +1,212 @@
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgekit.errors import CheckpointError, ExportError, UsageError
+from edgekit.hosts import process
+from edgekit.hosts.process import Limits
+from tests.processes import running, soon
+
+HERE = str(Path(__file__).parent)
+Progress = Callable[[float, str], None]
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(HERE)
+
+
+def echo(text: str, progress: Progress) -> dict[str, object]:
+    print("noise on standard output")
+    os.write(1, b"noise below Python\n")
+    progress(0.5, "half")
+    return {"text": text, "pid": os.getpid()}
+
+
+def refuse(progress: Progress) -> dict[str, object]:
+    raise CheckpointError("the file is no checkpoint")
+
+
+def stumble(progress: Progress) -> dict[str, object]:
+    return {"never": 1 / 0}
+
+
+def crash(progress: Progress) -> dict[str, object]:
+    print("about to crash", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return {}
+
+
+def leave(progress: Progress) -> dict[str, object]:
+    os._exit(0)
+
+
+def hang(progress: Progress, mark: str = "") -> dict[str, object]:
+    if mark:
+        start_others(progress, "", mark)
+        Path(mark).write_text(f"{os.getpid()} {Path(mark).read_text()}")
+    time.sleep(60)
+    return {}
+
+
+def fill(progress: Progress, kind: str) -> dict[str, object]:
+    if kind == "python":
+        bytearray(2 << 30)
+    elif kind == "numpy":
+        import numpy as np
+
+        np.ones(1 << 28)
+    else:
+        done = subprocess.run([sys.executable, "-c", "bytearray(2 << 30)"], capture_output=True, text=True)
+        raise RuntimeError(done.stderr)
+    return {}
+
+
+def babble(progress: Progress, said: list[int]) -> dict[str, object]:
+    os.write(_pipe(), bytes(said))
+    os._exit(0)
+
+
+def _pipe() -> int:
+    """The worker's way to its parent."""
+    open_ones = (n for n in range(3, 20) if Path(f"/proc/self/fd/{n}").exists())
+    return next(n for n in open_ones if stat.S_ISFIFO(os.fstat(n).st_mode))
+
+
+def start_others(progress: Progress, end: str, mark: str) -> dict[str, object]:
+    code = (
+        "import subprocess, os; p = subprocess.Popen(['sleep', '60']); print(os.getpid(), p.pid, flush=True); p.wait()"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    Path(mark).write_text(child.stdout.readline())
+    if end == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if end == "hang":
+        time.sleep(60)
+    return {}
+
+
+def test_a_result_and_progress_come_back_whatever_is_printed() -> None:
+    said: list[tuple[float, str]] = []
+    answer = process.call(echo, {"text": "ü"}, lambda done, text: said.append((done, text)))
+    assert answer["text"] == "ü"
+    assert answer["pid"] != os.getpid()
+    assert said == [(0.5, "half")]
+
+
+def test_a_users_mistake_keeps_its_class() -> None:
+    with pytest.raises(CheckpointError, match="the file is no checkpoint"):
+        process.call(refuse, {})
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (stumble, "(?s)met a bug.*ZeroDivisionError"),
+        (crash, r"(?s)died \(SIGSEGV\).*about to crash"),
+        (leave, r"died \(exit code 0\)"),
+    ],
+)
+def test_what_kills_a_worker_is_named(function: Callable[..., dict[str, object]], sentence: str) -> None:
+    with pytest.raises(ExportError, match=sentence):
+        process.call(function, {})
+
+
+def test_a_worker_that_hangs_is_stopped() -> None:
+    with pytest.raises(ExportError, match="stopped after 1 s, which EDGEKIT_WORKER_SECONDS sets"):
+        process.call(hang, {}, limits=Limits(1 << 34, 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's data: install Linux")
+@pytest.mark.parametrize("kind", ["python", "numpy", "child"])
+def test_a_worker_that_takes_too_much_memory_is_named(kind: str) -> None:
+    with pytest.raises(ExportError, match=r"needed more memory than .* its 1 GiB, which EDGEKIT_WORKER_GIB sets"):
+        process.call(fill, {"kind": kind}, limits=Limits(1 << 30, 60))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"plain words\n",
+        b"\xff\xfe\x00\n",
+        b"[1, 2]\n",
+        b"{}\n",
+        b'{"progress": 3}\n',
+        b'{"progress": ["a", "b"]}\n',
+        b'{"progress": [0.5]}\n',
+        b"[" * 100_000 + b"\n",
+        b"no end",
+    ],
+)
+def test_garbage_on_the_pipe_is_an_error_of_the_worker(said: bytes) -> None:
+    with pytest.raises(ExportError, match="the worker process said what is no answer"):
+        process.call(babble, {"said": list(said)})
+
+
+def test_a_line_without_an_end_is_not_taken_in_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "LONGEST_LINE", 1000)
+    with pytest.raises(ExportError, match=r"the worker process said what is no answer: 'a{80}'"):
+        process.call(babble, {"said": [97] * 5000})
+
+
+@pytest.mark.parametrize("end", ["answer", "crash", "hang"])
+def test_what_a_worker_started_ends_with_it(end: str, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    arguments = {"end": end, "mark": str(mark)}
+    if end == "answer":
+        process.call(start_others, arguments)
+    else:
+        with pytest.raises(ExportError):
+            process.call(start_others, arguments, limits=Limits(1 << 34, 2))
+    assert len(mark.read_text().split()) == 2
+    assert soon(lambda: not any(running(int(pid)) for pid in mark.read_text().split()))
+
+
+def test_limits_grow_with_the_model_and_the_environment_sets_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process.limits_for(0) == Limits(16 << 30, 3600.0)
+    assert process.limits_for(1 << 30) == Limits(80 << 30, 3600.0 + 30 * (1 << 30) / 1e6)
+    monkeypatch.setenv("EDGEKIT_WORKER_GIB", "2.5")
+    monkeypatch.setenv("EDGEKIT_WORKER_SECONDS", "90")
+    assert process.limits_for(0) == Limits(5 << 29, 90.0)
+    for bad in ("much", "-1", "0", "nan", "inf"):
+        monkeypatch.setenv("EDGEKIT_WORKER_SECONDS", bad)
+        with pytest.raises(UsageError, match=f"EDGEKIT_WORKER_SECONDS is '{bad}': set a number above 0"):
+            process.limits_for(0)
+
+
+def test_an_interruption_as_the_clock_starts_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: list[int] = []
+    start = threading.Timer.start
+
+    def interrupted(self: threading.Timer) -> None:
+        start(self)
+        workers.extend(self.args)  # the worker's group
+        assert self.daemon
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        process.call(hang, {}, limits=Limits(1 << 34, 600))
+    assert soon(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))  # cancelled
+    assert [running(worker) for worker in workers] == [False]
+
+
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    code = f"import test_process; test_process.process.call(test_process.hang, {{'mark': {str(mark)!r}}})"
+    path = {"PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | path) as parent:
+        assert soon(lambda: mark.exists() and len(mark.read_text().split()) == 3)
+        workers = [int(pid) for pid in mark.read_text().split()]
+        parent.kill()
+    assert len(workers) == 3
+    assert soon(lambda: not any(running(worker) for worker in workers))

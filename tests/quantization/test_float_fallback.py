@@ -1,0 +1,67 @@
+from collections.abc import Callable, Mapping
+
+from edgekit.quantization.evaluator import Quality
+from edgekit.quantization.float_fallback import FloatFallback, fewest_broken, float_fallback
+
+NOISE = {"first": 3.0, "middle": 1.0, "last": 8.0}
+"""What each group adds in INT8, in units of the gate's room."""
+
+
+def judge(allowed: float, broken: float = 100.0, noise: Mapping[str, float] = NOISE) -> FloatFallback:
+    def judged(floats: tuple[str, ...]) -> Quality:
+        lost = sum(value for name, value in noise.items() if name not in floats)
+        reasons = ("it is too much",) if lost > allowed else ()
+        return Quality(not reasons, 40.0 - lost, {}, reasons, reasons if lost > broken else ())
+
+    return float_fallback(tuple(noise), judged, lambda floats: judged(floats).snr_db)
+
+
+def test_nothing_goes_back_where_everything_passes() -> None:
+    found = judge(allowed=20)
+    assert (found.floats, found.tried, found.notes, found.failures) == ((), 1, (), ())
+
+
+def test_the_most_sensitive_group_goes_back_first() -> None:
+    found = judge(allowed=5)
+    assert found.floats == ("last",)
+    assert found.notes == ("in float arithmetic: last",)
+
+
+def test_as_many_go_back_as_the_gate_asks() -> None:
+    assert judge(allowed=2).floats == ("first", "last")
+
+
+def test_the_best_is_told_where_nothing_passes() -> None:
+    found = judge(allowed=0.5)
+    assert found.floats == ("first", "last")
+    assert "this is the best of 3 (it is too much)" in found.notes[-1]
+    assert found.failures == ()
+
+
+def test_what_breaks_the_gate_itself_is_a_failure() -> None:
+    found = judge(allowed=0.5, broken=0.5)
+    assert found.failures == (
+        "no choice holds the gate's limits on samples held back from calibration: it is too much",
+    )
+
+
+def test_a_single_group_is_left_in_int8() -> None:
+    assert judge(allowed=0.5, noise={"only": 1.0}).floats == ()
+
+
+def test_where_no_candidate_holds_the_one_that_gets_furthest_is_chosen() -> None:
+    """Each is asked until it breaks a limit; of those that reach the last question, the fewest broken limits count."""
+    asked: list[tuple[int, str]] = []
+
+    def counting(number: int, counts: dict[str, int]) -> Callable[[str], int]:
+        def ask(one: str) -> int:
+            asked.append((number, one))
+            return counts[one]
+
+        return ask
+
+    first = counting(0, {"a": 14, "b": 0, "c": 1, "d": 0})
+    assert fewest_broken("abcd", [first, counting(1, {"b": 3, "d": 2})]) == "d"
+    assert asked == [(0, "a"), (0, "b"), (1, "b"), (0, "c"), (0, "d"), (1, "d")]
+    assert fewest_broken("abcd", [first, counting(1, {"b": 0})]) == "b"
+    assert fewest_broken("ac", [first]) == "c"
