@@ -144,9 +144,7 @@ def require(name: str, target: Target) -> None:
 def code_digest(target: Target) -> str:
     """Hash of all the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
     modules = [getattr(one, "__module__", type(one).__module__) for one in (target.export, target.load)]
-    return package_digest(
-        EDGEKIT, INTERPRETER, *(getattr(one, "__module__", type(one).__module__) for one in functions)
-    )
+    return package_digest(EDGEKIT, INTERPRETER, *modules)
 
 
 def versions(target: Target) -> dict[str, str]:
