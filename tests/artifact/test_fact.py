@@ -44,8 +44,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     ),
     Code.BAD_COUNTS: (
         Fact(code=Code.BAD_COUNTS, output="budgets", row="a", index=4, details={**WRONG, "low": 64.0, "high": 400.0}),
-        "output 'budgets' of the artifact is not an integer in [64, 400] in 3 of 72 values, first in row 'a', "
-        "index 4",
+        "output 'budgets' of the artifact is not an integer in [64, 400] in 3 of 72 values, first in row 'a', index 4",
     ),
     Code.BAD_RANKING: (
         Fact(code=Code.BAD_RANKING, output="indices", row="a", details={**WRONG, "places": 36}),
