@@ -26,6 +26,7 @@ PROGRAM = "program"
 BASIC_SOURCES = ("model", PROGRAM)
 ALL = "all"
 EDGEKIT = "edgekit"
+INTERPRETER = "mil_interpreter"
 """The origin of built-in targets."""
 LIBRARIES = (
     EDGEKIT,
@@ -141,9 +142,9 @@ def require(name: str, target: Target) -> None:
 
 
 def code_digest(target: Target) -> str:
-    """Hash of all the code that makes, runs and judges a target's artifacts: edgekit's and the target's packages."""
-    functions = (target.export, target.load)
-    return package_digest(EDGEKIT, *(getattr(one, "__module__", type(one).__module__) for one in functions))
+    """Hash of all the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
+    modules = [getattr(one, "__module__", type(one).__module__) for one in (target.export, target.load)]
+    return package_digest(EDGEKIT, INTERPRETER, *modules)
 
 
 def versions(target: Target) -> dict[str, str]:

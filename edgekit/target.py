@@ -32,7 +32,7 @@ from typing import Literal, Protocol, TypeVar
 
 from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.option import Option, OptionValue
-from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
+from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
 from edgekit.storage import environment
 

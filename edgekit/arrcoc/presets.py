@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from edgekit.arrcoc import datasets, evaluation, presence
+from edgekit.arrcoc import datasets
 from edgekit.arrcoc.arr_coc_01 import ArrCoc01
 from edgekit.arrcoc.attending import LEAST, MOST
 from edgekit.arrcoc.knowing import QUERY_WIDTH
@@ -24,6 +24,9 @@ from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
 HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
 """The trained model that ships with edgekit."""
+
+PRESENCE = "presence.json"
+"""File with the highest relevance below which nothing in the image answers the query."""
 
 QUERY_WIDTHS = (1536, 2048)
 """Hidden sizes of the language models behind ARR-COC 0.1 checkpoints."""
@@ -161,14 +164,14 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
     """Declare arr-coc-tiny or arr-coc-base."""
     trained = name == "arr-coc-tiny"
     # The threshold belongs to the trained weights; other weights of this shape may have none.
-    tuned = {presence.FILE: HOME / presence.FILE} if trained and (HOME / presence.FILE).is_file() else {}
+    tuned = {PRESENCE: HOME / PRESENCE} if trained and (HOME / PRESENCE).is_file() else {}
 
     def evaluate() -> Evaluation:
         # Random weights have no task to be good at: the same images, no truth.
         made = datasets.evaluation_set(HOME / "evaluation")
         if not trained:
             return replace(made, truth=None)
-        return replace(made, metric=evaluation.coverage, metric_name="coverage@32")
+        return replace(made, metric=datasets.coverage, metric_name="coverage@32")
 
     return ModelSpec(
         name=name,
@@ -181,7 +184,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
         axes={"batch": _BATCH, "height": _EDGE, "width": _EDGE},
         factory=f"{__name__}:{factory}",
         evaluation=evaluate,
-        calibration=datasets.calibration_set,
+        calibration=lambda count: datasets.calibration_set(HOME / "calibration", count),
         files={file: HOME / file for file in ("vocabulary.json", "embeddings.bin")} | tuned,
         licence="Apache-2.0",
         author="edgekit",
@@ -203,7 +206,7 @@ def _published(module: nn.Module, width: int, weights: str) -> ModelSpec:
         return datasets.with_wide_queries(lambda: datasets.evaluation_set(HOME / "evaluation"), width)
 
     def calibrate(count: int) -> Evaluation:
-        return datasets.with_wide_queries(lambda: datasets.calibration_set(count), width)
+        return datasets.with_wide_queries(lambda: datasets.calibration_set(HOME / "calibration", count), width)
 
     return ModelSpec(
         name="arr-coc-0.1",

@@ -28,9 +28,16 @@ import torch
 
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
-from edgekit.arrcoc.scenes import ATTRIBUTES
 from edgekit.errors import CheckpointError, UsageError
 from edgekit.storage.visible import visible
+
+ATTRIBUTES = (
+    ("small", "medium", "large"),
+    ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink", "brown", "white", "black"),
+    ("plain", "striped", "dotted", "checkered", "zigzag", "speckled", "ringed"),
+    ("circle", "square", "triangle", "star", "cross", "ring", "heart", "crescent", "arrow", "bar"),
+)
+"""The values of the attributes of an object: size, colour, texture, shape, in the order of words in a query."""
 
 OBJECT = "object"
 """The concept of any object; beside attributes it changes nothing."""

@@ -198,7 +198,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def qr_code(url: str) -> str:
-    """A QR code of an address for a phone's camera, in block characters, two modules a character; empty where segno is not installed."""
+    """A QR code of an address, in block characters; empty where segno is not installed."""
     if util.find_spec("segno") is None:
         return ""
     import segno

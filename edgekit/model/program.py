@@ -9,7 +9,7 @@ metric is a function and does not travel: it is computed where the module is.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -177,19 +177,27 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
     return ModelSpec(
         name=config["name"],
         module=_module(config, folder),
-        inputs=tuple(
-            Input(**{**i, **{name: tuple(i[name]) for name in ("shape", "mean", "std")}}) for i in config["inputs"]
-        ),
+        inputs=declared_inputs(config["inputs"]),
         outputs=tuple(
             Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]
         ),
-        axes={name: Axis(**axis) for name, axis in config["axes"].items()},
+        axes=declared_axes(config["axes"]),
         evaluation=sets.get("evaluation"),
         calibration=None if calibration is None else lambda n: _first(calibration(), n),
         licence=config["licence"],
         author=config["author"],
         description=config["description"],
     )
+
+
+def declared_inputs(rows: Iterable[Mapping[str, Any]]) -> tuple[Input, ...]:
+    """Inputs as a record on disk has them: `dataclasses.asdict`, through JSON."""
+    return tuple(Input(**{**row, **{name: tuple(row[name]) for name in ("shape", "mean", "std")}}) for row in rows)
+
+
+def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
+    """Axes as a record on disk has them."""
+    return {name: Axis(**row) for name, row in rows.items()}
 
 
 def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:

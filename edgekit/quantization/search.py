@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.errors import ExportError
 from edgekit.evaluate import timing
-from edgekit.judge.tolerance import INT8
+from edgekit.judge.limits import INT8
 from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
 from edgekit.onnxgraph import qdq, saturation

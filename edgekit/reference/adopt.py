@@ -98,7 +98,8 @@ def _adopted(subject: Subject, folder: Path) -> bool:
         return False
     batches, axes = _completed(subject, there, info)
     noise = _noise(subject, info, axes, batches)
-    write_reference(folder, batches, {**info.raw, "row_axes": dict(axes), "noise": noise}, with_inputs=True)
+    whole = {**info.raw, "row_axes": dict(axes), "noise": noise, "declared": subject.declared}
+    write_reference(folder, batches, whole, with_inputs=True)
     return True
 
 

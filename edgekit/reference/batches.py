@@ -13,6 +13,7 @@ has none, at shapes between those of the grid).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
@@ -40,7 +41,8 @@ EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
 PHOTOGRAPHS, CHANGED, LEVELLED, RESIZED, BETWEEN = "photographs", "changed", "levelled", "real", "between"
 REAL = (EVALUATION, PHOTOGRAPHS)
 """Batches of real inputs at default sizes."""
-INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
+ROWS = (EVALUATION, PHOTOGRAPHS, CHANGED, LEVELLED, STRESS)
+"""Batches whose rows are run one at a time, in the order in which they are asked."""
 RANDOM_ROWS = 4
 REAL_STEP = 37
 """Prime: shapes take real inputs from all over the set, photographs among them."""
@@ -138,40 +140,74 @@ class Batch:
 
 def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, ...]:
     """The batches of inputs that a model is recorded and judged on, without outputs; the same for the same spec."""
-    own = real_rows(spec, evaluation) if evaluation is not None else {}
-    pictures = photograph_rows(spec, list(own.values()))
-    changed = changed_rows(spec, own, pictures)
-    batches = [Batch(EVALUATION, evaluation.inputs, {}, {}, evaluation.names)] if evaluation is not None else []
-    kinds = ((PHOTOGRAPHS, pictures), (CHANGED, changed), (LEVELLED, levelled_rows(spec, own, pictures)))
-    batches += [_stacked(name, rows) for name, rows in kinds if rows]
-    batches.append(stress_batch(spec))
-    shapes, real = grid(spec.axes), own | pictures
-    order = [list(real)[k * REAL_STEP % len(real)] for k in range(len(real))] if fits(spec, list(real.values())) else []
-    mixed = {name: real[name] for name in order}
-    for number, sizes in enumerate(shapes):
-        batches.append(_shaped(f"{GRID}-{number:02d}", spec.random(1000 + number, sizes), sizes))
-        if mixed:
-            batches.append(_resized(f"{RESIZED}-{number:02d}", spec, mixed, sizes, 8 * number))
-    for number, sizes in enumerate(between(spec.axes)):
-        name = f"{BETWEEN}-{number:02d}"
-        drawn = _shaped(name, spec.random(2000 + number, sizes), sizes) if not mixed else None
-        batches.append(drawn or _resized(name, spec, mixed, sizes, 5 * number))
-    return tuple(replace(batch, shapes=unusual_shapes(spec.inputs)) for batch in batches)
+    source = BatchSource(spec, evaluation)
+    named: list[tuple[str, Mapping[str, int]]] = [(name, {}) for name in ROWS]
+    for number, sizes in enumerate(grid(spec.axes)):
+        named += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
+    named += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(between(spec.axes))]
+    made = (source.batch(name, sizes) for name, sizes in named)
+    return tuple(batch for batch in made if batch is not None)
 
 
-def _stacked(name: str, rows: Mapping[str, Row]) -> Batch:
-    inputs = {i: stacked(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
-    return Batch(name, inputs, {}, {}, tuple(rows))
+class BatchSource:
+    """Makes a model's batches by their names, from its evaluation set, the shipped photographs and seeds.
 
+    Args:
+        spec: The model; only its inputs and axes count.
+        evaluation: Its evaluation set, or None.
+    """
 
-def _shaped(name: str, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> Batch:
-    return Batch(name, inputs, {}, sizes, tuple(f"row {row}" for row in range(sizes.get("batch", 1))))
+    def __init__(self, spec: ModelSpec, evaluation: Evaluation | None) -> None:
+        self._spec, self._evaluation = spec, evaluation
+        self._own = real_rows(spec, evaluation) if evaluation is not None else {}
 
+    def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
+        """The batch of a name at some sizes, without outputs; None where the model has none of its kind."""
+        kind, _, number = name.partition("-")
+        made = self._shape(name, kind, int(number), sizes) if number else self._rows(name)
+        return replace(made, shapes=unusual_shapes(self._spec.inputs)) if made is not None else None
 
-def _resized(name: str, spec: ModelSpec, rows: Mapping[str, Row], sizes: Mapping[str, int], first: int) -> Batch:
-    names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get("batch", 1))]
-    whole = batch_of(spec, list(rows.values()), sizes, first)
-    return Batch(name, whole, {}, sizes, tuple(f"{number}: {row}" for number, row in enumerate(names)))
+    def _rows(self, name: str) -> Batch | None:
+        if name == STRESS:
+            return stress_batch(self._spec)
+        if name == EVALUATION:
+            real = self._evaluation
+            return Batch(EVALUATION, real.inputs, {}, {}, real.names) if real is not None else None
+        if name == PHOTOGRAPHS:
+            rows: Mapping[str, Row] = self._pictures
+        else:
+            rows = {CHANGED: changed_rows, LEVELLED: levelled_rows}[name](self._spec, self._own, self._pictures)
+        if not rows:
+            return None
+        inputs = {i: stacked(row[i] for row in rows.values()) for i in next(iter(rows.values()))}
+        return Batch(name, inputs, {}, {}, tuple(rows))
+
+    def _shape(self, name: str, kind: str, number: int, sizes: Mapping[str, int]) -> Batch | None:
+        steps, seeds = {RESIZED: 8, BETWEEN: 5}, {GRID: 1000, BETWEEN: 2000}
+        if kind in steps and self._mixed:
+            return self._resized(name, sizes, steps[kind] * number)
+        if kind in seeds:
+            inputs = self._spec.random(seeds[kind] + number, sizes)
+            return Batch(name, inputs, {}, sizes, tuple(f"row {row}" for row in range(sizes.get(BATCH, 1))))
+        return None
+
+    def _resized(self, name: str, sizes: Mapping[str, int], first: int) -> Batch:
+        rows = self._mixed
+        names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
+        whole = batch_of(self._spec, list(rows.values()), sizes, first)
+        return Batch(name, whole, {}, sizes, tuple(f"{number}: {row}" for number, row in enumerate(names)))
+
+    @functools.cached_property
+    def _pictures(self) -> Mapping[str, Row]:
+        return photograph_rows(self._spec, list(self._own.values()))
+
+    @functools.cached_property
+    def _mixed(self) -> Mapping[str, Row]:
+        """Real rows from all over the set in turn; none where they cannot be put together."""
+        real = {**self._own, **self._pictures}
+        if not fits(self._spec, list(real.values())):
+            return {}
+        return {name: real[name] for name in (list(real)[k * REAL_STEP % len(real)] for k in range(len(real)))}
 
 
 def stress_batch(spec: ModelSpec) -> Batch:

@@ -6,9 +6,11 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
+
+import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.storage import door
@@ -16,6 +18,7 @@ from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_text
 
 INFO, INPUTS, OUTPUTS = "reference.json", "inputs.safetensors", "outputs.safetensors"
+SMALLEST = 1 << 12  # elements: a smaller array is stored as it is
 _PREFIX = "evaluation/"  # of the tensors that belong to the evaluation set
 
 
@@ -57,6 +60,43 @@ class BatchInfo:
     inputs_sha256: str = ""
     answered_by: str = ""
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """How an array of inputs lies in inputs.safetensors.
+
+    Attributes:
+        pixels: Whether floats that are whole 255ths are stored as their bytes.
+        order: The axes in the order in which they lie in memory, the slowest first; empty where that is their own.
+    """
+
+    pixels: bool = False
+    order: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, array: Array) -> StoredForm:
+        """The form in which an array is smallest, and the same bit for bit when it is read."""
+        order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+        form = cls(order=() if order == tuple(range(array.ndim)) else order)
+        if array.dtype != np.float32 or array.size < SMALLEST:
+            return form
+        pixels = replace(form, pixels=True)
+        same = np.array_equal(pixels.restored(pixels.stored(array)).view(np.uint32), array.view(np.uint32))
+        return pixels if same else form
+
+    def stored(self, array: Array) -> Array:
+        """The array as it is stored."""
+        laid = np.asarray(array.transpose(self.order) if self.order else array, order="C")
+        if not self.pixels:
+            return laid
+        with np.errstate(invalid="ignore"):  # a NaN is no byte
+            return np.asarray(np.rint(np.clip(laid, 0, 1) * 255), dtype=np.uint8)
+
+    def restored(self, array: Array) -> Array:
+        """The array as it was."""
+        wide: Array = array.astype(np.float32) / np.float32(255) if self.pixels else array
+        return wide.transpose(np.argsort(self.order)) if self.order else wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,21 +149,29 @@ class ReferenceInfo:
         """The recorded evaluation outputs of some names, [n, ...] each; what is not there is left out."""
         return tensors(self.folder / OUTPUTS, {name: _PREFIX + name for name in names if OUTPUTS in self._whole})
 
+    def form(self, tensor: str) -> StoredForm:
+        """How a tensor of inputs is stored."""
+        said = _table(_table(self.raw, "stored"), tensor)
+        return StoredForm(bool(said.get("pixels")), tuple(said.get("order", ())))
+
     def image_input(self) -> str:
         """Name of the tensor of images in the inputs [n, 3, H, W]; empty where there is none."""
         shapes = _shapes(self.folder / INPUTS) if INPUTS in self._whole else {}
-        images = [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] == 3]
+        images = [name for name, shape in shapes.items() if len(shape) == 4 and self._channels(name, shape) == 3]
         return next((name for name in sorted(images) if name.startswith(_PREFIX)), "")
+
+    def _channels(self, tensor: str, shape: Sequence[int]) -> int:
+        order = self.form(tensor).order or range(len(shape))
+        return shape[list(order).index(1)] if 1 in order else 0
 
     def picture(self, tensor: str, index: int) -> Array | None:
         """One evaluation image as uint8 [H, W, 3]; None where it cannot be read."""
-        import numpy as np
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(self.folder / INPUTS, framework="numpy") as file:
-                chosen = file.get_slice(tensor)[index : index + 1][0]
-        except (OSError, ValueError, IndexError, SafetensorError):
+                chosen = self.form(tensor).restored(file.get_slice(tensor)[index : index + 1])[0]
+        except (OSError, ValueError, IndexError, TypeError, SafetensorError):
             return None
         bright = np.nan_to_num(np.asarray(chosen, np.float32).transpose(1, 2, 0))
         return np.asarray((np.clip(bright, 0, 1) * 255 + 0.5).astype(np.uint8))

@@ -81,6 +81,7 @@ def record(
         "metric": _task(subject.evaluation, real),
         "captions": list(subject.evaluation.captions) if subject.evaluation is not None else [],
         "latency": _latency(subject, device),
+        **({"declared": subject.declared} if with_inputs else {}),
     }
     sketched = () if with_inputs else subject.features
     batches = tuple(replace(batch, outputs=kept(subject.outputs, batch.outputs, sketched)) for batch in batches)

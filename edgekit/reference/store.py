@@ -1,21 +1,34 @@
-"""A recorded reference on disk: reference.json, outputs.safetensors and, in a build, inputs.safetensors."""
+"""A recorded reference on disk: reference.json, outputs.safetensors and, in a build, inputs.safetensors.
+
+A build stores the evaluation inputs. All others follow from these, from seeds and from the photographs that ship: they
+are named in reference.json, made again when they are read (`edgekit.reference.batches.BatchSource`), and held against
+their hash. Pictures of 8 bits are stored as bytes; arrays keep the order in memory, which sums depend on.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.model.spec import Array
-from edgekit.reference.batches import Batch, arrays_of, inputs_digest
-from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, read_info
+from edgekit.model.program import declared_axes, declared_inputs
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
+from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
 from edgekit.storage import door
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file, staging, write_text
+
+if TYPE_CHECKING:
+    import torch
+
+LARGEST = 1 << 29  # elements of inputs that are made again (2 GiB of fp32); a larger reference stores them
+MOST_ROWS = 64  # of a batch that is made again: more than any kind has
 
 
 @dataclass(frozen=True)
@@ -52,18 +65,39 @@ class Reference:
 
 
 def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str, object], with_inputs: bool) -> None:
-    """Write a reference folder atomically; `info` gains the list of batches, the hashes and a seal over everything."""
+    """Write a reference folder atomically; `info` gains the list of batches, the hashes and a seal over everything.
+
+    Args:
+        folder: Where to write.
+        batches: What was asked and answered.
+        info: What else reference.json says. With `declared` in it (`declaration`) the batches are what `batches_for`
+            makes, and only the evaluation inputs are stored; without it, all inputs are.
+        with_inputs: Whether a reader gets the inputs; a reference that ships with its model leaves them out.
+    """
     from safetensors.numpy import save
 
     outputs = _named({b.name: b.outputs for b in batches})
     with staging(folder, _own_files) as staged:
         (staged / OUTPUTS).write_bytes(save(outputs))
         whole = {**info, "batches": [_described(b) for b in batches], "outputs_sha256": digest_file(staged / OUTPUTS)}
-        whole.pop("inputs_sha256", None)
-        if with_inputs:
-            (staged / INPUTS).write_bytes(save(_named({b.name: b.inputs for b in batches})))
+        for key in ("inputs_sha256", "stored"):
+            whole.pop(key, None)
+        stored = [b for b in batches if with_inputs and (b.name == EVALUATION or not _derivable(info, batches))]
+        if stored:
+            forms = {f"{b.name}/{name}": StoredForm.of(array) for b in stored for name, array in b.inputs.items()}
+            arrays = {f"{b.name}/{name}": array for b in stored for name, array in b.inputs.items()}
+            (staged / INPUTS).write_bytes(save({name: form.stored(arrays[name]) for name, form in forms.items()}))
             whole["inputs_sha256"] = digest_file(staged / INPUTS)
+            whole["stored"] = {name: asdict(form) for name, form in forms.items() if form != StoredForm()}
         write_text(staged / INFO, sealed(whole))
+
+
+def declaration(spec: ModelSpec) -> dict[str, object]:
+    """What reference.json says of a model, so that its inputs can be made again."""
+    return {
+        "inputs": [asdict(i) for i in spec.inputs],
+        "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
+    }
 
 
 def read_reference(folder: Path) -> Reference:
@@ -79,13 +113,12 @@ def read_reference(folder: Path) -> Reference:
         why = info.missing.partition(" was ")[2]
         told = f"was {why}" if why else "is damaged"
         raise RecordError(f"the reference in '{folder}' {told}: run `edgekit reference` again")
-    inputs = _arrays(folder, INPUTS, info.inputs_sha256)
+    inputs = _inputs(info)
     batches = tuple(
-        Batch(b.name, arrays_of(b.name, inputs), outputs, b.sizes, b.names, b.answered_by, shapes=b.shapes)
+        Batch(b.name, inputs[b.name], outputs, b.sizes, b.names, b.answered_by, shapes=b.shapes)
         for b, outputs in recorded_outputs(info)
     )
-    asked = [b.inputs_sha256 for b in info.batches]
-    if [inputs_digest((batch,)) for batch in batches] != asked:
+    if [inputs_digest((batch,)) for batch in batches] != [b.inputs_sha256 for b in info.batches]:
         raise RecordError(f"the reference in '{folder}' was changed after it was recorded: run `edgekit reference`")
     return Reference(batches, info)
 
@@ -112,6 +145,65 @@ def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Ar
     """
     outputs = _arrays(info.folder, OUTPUTS, info.outputs_sha256)
     return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
+
+
+def _inputs(info: ReferenceInfo) -> dict[str, Mapping[str, Array]]:
+    """The inputs of each batch by its name: those that are stored, and the others made again.
+
+    Raises:
+        RecordError: If they are missing or damaged.
+    """
+    stored = _arrays(info.folder, INPUTS, info.inputs_sha256) if info.inputs_sha256 or not _declared(info.raw) else {}
+    try:
+        stored = {name: info.form(name).restored(array) for name, array in stored.items()}
+        inputs: dict[str, Mapping[str, Array]] = {b.name: arrays_of(b.name, stored) for b in info.batches}
+        lacking = [b for b in info.batches if not inputs[b.name]]
+        if lacking and _size(info.raw, info.batches) <= LARGEST:
+            names = next((b.names for b in info.batches if b.name == EVALUATION), ())
+            real = Evaluation(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
+            source = BatchSource(_spec(info.raw), real)
+            inputs |= {b.name: _made(source, b) for b in lacking}
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RecordError(
+            f"the inputs that the reference in '{info.folder}' names cannot be made again ({error}): "
+            "run `edgekit reference` again"
+        ) from error
+    return inputs
+
+
+def _made(source: BatchSource, recorded: BatchInfo) -> Mapping[str, Array]:
+    batch = source.batch(recorded.name, recorded.sizes)
+    if batch is None:
+        raise ValueError(f"the model has no inputs '{recorded.name}'")
+    if batch.names != recorded.names:  # rows that the model itself answers with NaN are left out
+        batch = batch.chosen([batch.names.index(name) for name in recorded.names], recorded.name)
+    return batch.inputs
+
+
+def _derivable(info: Mapping[str, Any], batches: Iterable[Batch]) -> bool:
+    return _declared(info) and _size(info, batches) <= LARGEST
+
+
+def _declared(info: Mapping[str, Any]) -> bool:
+    return "declared" in info
+
+
+def _spec(info: Mapping[str, Any]) -> ModelSpec:
+    """A model's inputs and axes, without the model."""
+    declared = info["declared"]
+    inputs, axes = declared_inputs(declared["inputs"]), declared_axes(declared["axes"])
+    return ModelSpec("", cast("torch.nn.Module", None), inputs, (), axes)
+
+
+def _size(info: Mapping[str, Any], batches: Iterable[Batch | BatchInfo]) -> float:
+    """Elements that the inputs of some batches have at most, before any is made."""
+    spec = _spec(info)
+    return sum(
+        math.prod(abs(float(n)) for n in spec.shape(i.name, batch.sizes))
+        * (1 if batch.sizes else max(MOST_ROWS, len(batch.names)))
+        for batch in batches
+        for i in spec.inputs
+    )
 
 
 def _arrays(folder: Path, name: str, sha256: str) -> dict[str, Array]:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.reference.batches import Batch, batches_for
+from edgekit.reference.store import declaration
 from edgekit.runtime.protocol import Runtime
 
 LATENCY_BATCHES = (1, 32)
@@ -34,6 +37,7 @@ class Subject:
         shipped: Folder of the reference that ships with the model, or None.
         evaluation: Its evaluation set, or None.
         asked: The batches of inputs, without outputs.
+        declared: Its inputs and axes, as `edgekit.reference.store.declaration` gives them.
         outputs: What it answers with.
         timed: One batch of inputs for each batch size that is timed, by "batch 1" and "batch 32".
         opened: Opens a copy of the model.
@@ -45,6 +49,7 @@ class Subject:
     shipped: Path | None
     evaluation: Evaluation | None
     asked: tuple[Batch, ...]
+    declared: Mapping[str, object]
     outputs: tuple[Output, ...]
     timed: Mapping[str, Mapping[str, Array]]
     opened: Opened
@@ -70,7 +75,7 @@ def subject_of(spec: ModelSpec) -> Subject:
     def timed_on_cuda(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
         return timings(copied(), inputs)
 
-    evaluation = evaluation_of(spec)
+    evaluation = _dense(evaluation_of(spec))
     sizes = LATENCY_BATCHES if "batch" in spec.axes else LATENCY_BATCHES[:1]
     asked = batches_for(spec, evaluation)
     timed = {f"batch {size}": spec.random(7, {"batch": size}) for size in sizes}
@@ -80,8 +85,16 @@ def subject_of(spec: ModelSpec) -> Subject:
         shipped=spec.reference,
         evaluation=evaluation,
         asked=asked,
+        declared=declaration(spec),
         outputs=spec.outputs,
         timed=timed,
         opened=opened,
         timed_on_cuda=timed_on_cuda,
     )
+
+
+def _dense(evaluation: Evaluation | None) -> Evaluation | None:
+    """The set with arrays without gaps in memory, their axes in the same order: a reader of a build has the same."""
+    if evaluation is None:
+        return None
+    return replace(evaluation, inputs={name: np.copy(array, order="K") for name, array in evaluation.inputs.items()})

@@ -1,6 +1,7 @@
 """The page and the runtime that a web bundle carries: where they lie, what hosts must send, compressed siblings.
 
-In a wheel they are the folder `edgekit_targets/_web`; in a checkout `web/dist`, built on demand.
+In a wheel they are the folder `edgekit_targets/_web`, with WebAssembly as `.wasm.xz`; in a checkout `web/dist`, built
+on demand.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import lzma
 import os
 import shutil
 import subprocess
@@ -40,6 +42,7 @@ WORTH = 0.97  # a compressed file must be smaller than this share
 KEPT = 1 << 16  # bytes from which compressed bytes are kept: below, compressing takes milliseconds
 SMALLEST = 512  # bytes; below, headers weigh more
 COMPRESSED = {".br", ".gz", ".png", ".jpg", ".webp"}
+PACKED = ".wasm.xz"  # how a wheel holds WebAssembly (web/hatch_build.py)
 SERVED = {".html", ".css", ".js", ".mjs", ".json", ".wasm", ".svg", ".bin", ".onnx", ".txt"}  # what browsers fetch
 LARGEST = 25 << 20  # bytes a file: common static hosts refuse more
 
@@ -117,6 +120,9 @@ def copy(site: Path, out: Path, asyncify: bool = False) -> None:
     """Put the page, the runtime and the licences into a bundle; the runtime's asyncify build only if it is wanted."""
     left_out = shutil.ignore_patterns(STAMP, "*.br", "*.gz", *(() if asyncify else ASYNCIFY))
     shutil.copytree(site, out, ignore=left_out, dirs_exist_ok=True)
+    for packed in sorted(out.rglob(f"*{PACKED}")):
+        packed.with_suffix("").write_bytes(lzma.decompress(packed.read_bytes()))
+        packed.unlink()
 
 
 def write_headers(out: Path) -> None:

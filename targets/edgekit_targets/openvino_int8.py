@@ -13,7 +13,6 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from edgekit.quantization.extra_inputs import extra_inputs
 from edgekit.quantization.float_fallback import float_fallback
 from edgekit.quantization.search import NEEDED, split
 from edgekit.runtime import openvino as runtime
-from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target, Tolerance
 from edgekit_targets._openvino import ENTRY, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
@@ -38,7 +37,15 @@ UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")  # what may stand b
 SILENT = "NNCF_CI"
 """With this variable NNCF reports nothing of its use to anyone."""
 ROUNDING = "FakeQuantize"
-ROOM = replace(stricter(INT8), error=STRICTER * (INT8.error or 0.0))
+
+
+def _room(tolerance: Tolerance) -> Tolerance:
+    for metric in ("error", "channel error"):
+        tolerance = tolerance.changed(metric, "tensor", lambda limit: STRICTER * limit)
+    return tolerance
+
+
+ROOM = _room(stricter(INT8))
 """What candidates are chosen by: an artifact whose error was a fifth below the gate's limit here broke it elsewhere."""
 REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
 

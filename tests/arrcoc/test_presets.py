@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgekit.arrcoc import presence, presets
+from edgekit.arrcoc import presets
 from edgekit.errors import CheckpointError
 from edgekit.model.spec import ModelSpec
+from training import presence
 
 Tensors = dict[str, Tensor]
 

@@ -13,8 +13,8 @@ from edgekit.errors import RecordError
 from edgekit.judge.sketch import sketch
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.reference.answers import WHOLE_ROWS
-from edgekit.reference.batches import EVALUATION, INFO
-from edgekit.reference.info import read_info
+from edgekit.reference.batches import EVALUATION
+from edgekit.reference.info import INFO, INPUTS, OUTPUTS, read_info
 from edgekit.reference.record import host, record_reference
 from edgekit.reference.store import read_reference, recorded_outputs
 from edgekit.testing import small_model
@@ -133,8 +133,8 @@ def test_the_model_itself_is_not_moved_or_changed(tmp_path: Path) -> None:
 def test_two_recordings_give_the_same_bytes_but_for_the_latency(tmp_path: Path) -> None:
     for name in ("one", "other"):
         record_reference(spec(), tmp_path / name)
-    for name in ("inputs.safetensors", "outputs.safetensors"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    assert (tmp_path / "one" / OUTPUTS).read_bytes() == (tmp_path / "other" / OUTPUTS).read_bytes()
+    assert not (tmp_path / "one" / INPUTS).exists()  # no evaluation set: all inputs follow from seeds
     one, other = info(tmp_path / "one"), info(tmp_path / "other")
     assert {name for name in one if one[name] != other[name]} <= {"latency", "content_sha256"}
 

@@ -1,20 +1,24 @@
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from edgekit.artifact.fact import Code
 from edgekit.errors import RecordError
 from edgekit.judge import verdict
-from edgekit.judge.tolerance import FP32
+from edgekit.judge.limits import FP32
+from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.sources import resolve_model
-from edgekit.reference import adopt
+from edgekit.reference import adopt, store
 from edgekit.reference.adopt import obtain
-from edgekit.reference.batches import Batch
-from edgekit.reference.info import INFO, INPUTS
+from edgekit.reference.batches import Batch, batches_for
+from edgekit.reference.info import INFO, INPUTS, read_info
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.storage.door import sealed
@@ -44,6 +48,72 @@ def test_a_reference_holds_every_batch_and_its_noise(recorded: Path) -> None:
     assert found.info.raw["metric"]["name"] == "found@8"
     assert set(found.info.raw["latency"]) == {"batch 1", "batch 32"}
     assert found.info.raw["latency"]["batch 1"]["eager"]["p50"] > 0
+
+
+def test_only_the_evaluation_inputs_are_stored_and_all_others_are_made_again(recorded: Path) -> None:
+    spec = resolve_model(SMALL)
+    stored = load_file(recorded / INPUTS)
+    assert set(stored) == {"evaluation/images", "evaluation/queries"}
+    asked = {batch.name: batch for batch in batches_for(spec, evaluation_of(spec))}
+    for batch in read_reference(recorded).batches:
+        for name, array in batch.inputs.items():
+            assert array.dtype == asked[batch.name].inputs[name].dtype
+            np.testing.assert_array_equal(array, asked[batch.name].inputs[name])
+
+
+def test_pictures_of_8_bits_are_stored_as_bytes_and_read_bit_for_bit(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32)).astype(np.float32) / np.float32(255)
+    drawn = np.random.default_rng(1).random((2, 3, 32, 32), np.float32)
+    signed = pixels.copy()
+    signed[0, 0, 0] = -0.0
+    turned = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)  # channels last in memory
+    inputs = {"pixels": pixels, "drawn": drawn, "signed": signed, "unknown": np.full_like(pixels, np.nan)}
+    inputs["turned"] = turned
+    batch = Batch("evaluation", inputs, {"y": np.zeros((2, 1), np.float32)}, {}, ("one", "two"))
+    write_reference(tmp_path / "reference", (batch,), {"noise": {}}, with_inputs=True)
+    assert [n for n, a in load_file(tmp_path / "reference" / INPUTS).items() if a.dtype == np.uint8] == [
+        "evaluation/pixels",
+        "evaluation/turned",
+    ]
+    for name, array in read_reference(tmp_path / "reference").batches[0].inputs.items():
+        assert array.tobytes() == inputs[name].tobytes()
+        assert array.strides == inputs[name].strides
+    info = read_info(tmp_path / "reference")
+    assert info.image_input() == "evaluation/drawn"
+    for name in ("evaluation/pixels", "evaluation/turned"):
+        picture = info.picture(name, 1)
+        assert picture is not None
+        np.testing.assert_array_equal(picture, np.rint(pixels[1] * 255).transpose(1, 2, 0))
+
+
+def test_inputs_that_would_be_too_large_to_make_again_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LARGEST", 1)
+    record_reference(resolve_model(SMALL), tmp_path / "whole")
+    whole = read_reference(tmp_path / "whole")
+    assert {name.partition("/")[0] for name in load_file(tmp_path / "whole" / INPUTS)} == {
+        b.name for b in whole.batches
+    }
+
+
+def test_a_changed_declaration_of_the_inputs_is_refused(recorded: Path, tmp_path: Path) -> None:
+    changes: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
+        ("changed after it was recorded", lambda d: d["inputs"][1].update(dtype="float64")),
+        ("cannot be made again", lambda d: d["inputs"][0].update(high=0.5)),  # names of changed inputs say it
+        ("changed after it was recorded", lambda d: d["axes"]["height"].update(default=1 << 40)),
+        ("cannot be made again", lambda d: d["inputs"][0].update(dtype="float99")),
+        ("cannot be made again", lambda d: d.pop("axes")),
+        ("cannot be made again", lambda d: d["axes"]["batch"].update(default=-1)),
+    ]
+    for number, (sentence, change) in enumerate(changes):
+        copy = tmp_path / str(number)
+        shutil.copytree(recorded, copy)
+        info = json.loads((copy / INFO).read_text())
+        change(info["declared"])
+        (copy / INFO).write_text(sealed(info))
+        with pytest.raises(RecordError, match=sentence):
+            read_reference(copy)
 
 
 class RecordedError(Exception):

@@ -69,8 +69,8 @@ def test_what_is_no_code_and_what_is_another_package_change_nothing(package: Pat
 
 def test_edgekits_own_files_are_in_the_hash_of_every_target(package: Path) -> None:
     target = target_of("acme_keys.target")
-    assert code_digest(target) == digest("edgekit", "acme_keys") != digest("acme_keys")
-    assert code_digest(registry.find("onnx")) == digest("edgekit", "edgekit_targets")
+    assert code_digest(target) == digest("edgekit", "mil_interpreter", "acme_keys") != digest("acme_keys")
+    assert code_digest(registry.find("onnx")) == digest("edgekit", "mil_interpreter", "edgekit_targets")
 
 
 def test_a_module_without_a_package_counts_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_callable_object_counts_by_its_class() -> None:
 
     onnx = registry.find("onnx")
     target = Target(summary="", export=Export(), load=onnx.load, places=())
-    assert code_digest(target) == digest("edgekit", "edgekit_targets", __name__)
+    assert code_digest(target) == digest("edgekit", "mil_interpreter", "edgekit_targets", __name__)
 
 
 def test_versions_are_those_of_edgekit_and_of_what_a_target_declares() -> None:
@@ -106,3 +106,8 @@ def test_versions_are_those_of_edgekit_and_of_what_a_target_declares() -> None:
     others = registry.versions(registry.find("onnx"))
     assert {"onnxruntime", "onnxscript"} <= others.keys()
     assert not {"coremltools", "transformers", "pytest", "rich", "typer", "jinja2"} & others.keys()
+
+
+def test_the_interpreter_of_core_ml_packages_is_in_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "package_digest", lambda *names: " ".join(names))
+    assert {"edgekit", "mil_interpreter"} <= set(registry.code_digest(registry.find("coreml")).split())

@@ -1,4 +1,5 @@
 import gzip
+import lzma
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -99,6 +100,14 @@ def test_hosts_are_told_the_policy_of_the_page(tmp_path: Path) -> None:
         text = (tmp_path / name).read_text()
         assert static.POLICY in text
         assert "require-corp" in text
+
+
+def test_a_wheels_page_is_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "site" / "ort").mkdir(parents=True)
+    (tmp_path / "site" / "ort" / "a.wasm.xz").write_bytes(lzma.compress(b"abc"))
+    (tmp_path / "site" / "ort" / "a.asyncify.wasm.xz").write_bytes(lzma.compress(b"abc"))
+    _site.copy(tmp_path / "site", tmp_path / "out")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out" / "ort").iterdir()} == {"a.wasm": b"abc"}
 
 
 def test_without_node_the_page_of_a_checkout_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from edgekit.arrcoc import presence, queries
+from edgekit.arrcoc import queries
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.store import commit
 from edgekit.model.spec import Array
@@ -18,6 +18,7 @@ from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
 from edgekit_targets import _site, web
+from training import presence
 
 QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring")
 EDGE, TOP, WIDTH = 224, 32, 768

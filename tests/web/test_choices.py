@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.arrcoc.queries import OBJECT, OUTLINE
-from edgekit.arrcoc.scenes import ATTRIBUTES
+from edgekit.arrcoc.queries import ATTRIBUTES, OBJECT, OUTLINE
 from tests.web.conftest import DESKTOP, Opener
 from tests.web.pictures import png
 from tests.web.test_page import answered, ready

@@ -1,0 +1,303 @@
+"""An artifact's answers in one place -> its verdict there: compared batch by batch with what the reference recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.result import CANDIDATE, Evidence, Ratio, Timing, Verdict
+from edgekit.evaluate import timing
+from edgekit.evaluate.engine import AGAIN, RUN
+from edgekit.evaluate.timing import Latency
+from edgekit.hosts.run_record import Measured
+from edgekit.judge import latency, metrics, verdict
+from edgekit.judge.deviation import Spreads, spreads
+from edgekit.judge.faults import BASES
+from edgekit.judge.metrics import Comparison
+from edgekit.judge.rows import row_names
+from edgekit.judge.sketch import PLACES, SUFFIX, placed, sketch
+from edgekit.judge.verdict import score_tolerance, too_noisy
+from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.shapes import size_text
+from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
+from edgekit.pipeline.worker import PYTORCH
+from edgekit.reference.batches import (
+    BETWEEN,
+    PHOTOGRAPHS,
+    REAL,
+    RESIZED,
+    STRESS,
+    Batch,
+    applicable_batches,
+    arrays_of,
+)
+from edgekit.reference.store import Reference
+from edgekit.target import Place
+
+WAYS = ("bound buffers", RUN)
+"""Ways of running whose times stand for an artifact, the first that is there; "CUDA graph" is shown beside them."""
+GRAPH = "CUDA graph"
+
+
+@dataclass(frozen=True)
+class Units:
+    """What differences are measured by: the limit on scores, and the spread of each channel of every output."""
+
+    scores: float
+    scales: Spreads
+
+
+def judged(
+    spec: ModelSpec,
+    recorded: Reference,
+    made: Manifest,
+    place: Place,
+    answers: Mapping[str, Array],
+    measured: Measured,
+) -> Verdict:
+    """Compare what an artifact answered, judge it, and say what was asked and how long it took.
+
+    Args:
+        spec: The model.
+        recorded: Its reference.
+        made: The artifact.
+        place: Where it ran.
+        answers: Arrays by `<batch>/<output>`.
+        measured: What the engine says beside the answers.
+    """
+    passed = _compared_and_judged(spec, recorded, made, place, answers, measured)
+    times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
+    own = next((way for way in WAYS if way in times), RUN)
+    ratios = tuple(latency.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
+    evidence = _evidence(recorded, made, place, measured)
+    texts = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
+    texts += [f"latency is that of {own}"] if own != RUN else []
+    texts += [str(measured.start_up)] if measured.start_up is not None else []
+    notes = (
+        fact(Code.ASKED, text=str(evidence)),
+        *passed.notes,
+        *(fact(Code.TEXT, text=text) for text in texts if text),
+        *_speeds(ratios),
+    )
+    return passed.model_copy(
+        update={
+            "place": place.name,
+            "device": measured.device,
+            "variant": place.variant,
+            "notes": notes,
+            "timings": {CANDIDATE if n == own else n: _timing(t, measured.load) for n, t in times.items()},
+            "ratios": ratios,
+            "evidence": evidence,
+            "start_up": measured.start_up,
+        }
+    )
+
+
+def _speeds(ratios: Sequence[Ratio]) -> Iterator[Fact]:
+    """What is slower than what it was made from, or cannot be told; eager PyTorch is shown, not held against it."""
+    slower = [(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
+    unknown = [(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
+    for code, ratio in (*slower, *unknown):
+        yield fact(code, baseline=ratio.baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
+
+
+def _timing(times: Latency, load: float | None) -> Timing:
+    return Timing.model_validate({**times.as_record(), "warm_ups": timing.WARM_UP, "load": load})
+
+
+def _compared_and_judged(
+    spec: ModelSpec,
+    recorded: Reference,
+    made: Manifest,
+    place: Place,
+    answers: Mapping[str, Array],
+    measured: Measured,
+) -> Verdict:
+    real = evaluation_of(spec)
+    scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
+    tolerance = place.tolerance_of(made.precision)
+    limit = score_tolerance(tolerance, max(scored, default=0.0))
+    images = sample_of(made, place)
+    batches = applicable_batches(recorded.batches, made, images)
+    known = [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
+    scales = spreads(spec.outputs, known, {})
+    if noisy := too_noisy(tolerance, spec.outputs, recorded.noise, scales):
+        return verdict.not_verified(noisy)
+    units = Units(limit, spreads(spec.outputs, known, recorded.noise))
+    resized = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
+    shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()  # without real inputs, what lies between is random too
+    found: dict[str, list[Comparison]] = {}
+    for batch in (*batches, *_again(batches, measured.again, measured.failures)):
+        if batch.name in measured.failures:
+            found[batch.name] = [
+                metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=measured.failures[batch.name]))
+            ]
+        else:
+            task = real if batch.name == EVALUATION else None
+            compared = _compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
+            found[batch.name] = [replace(one, real=batch.name.startswith(shaped)) for one in compared]
+    passed = verdict.judge(
+        tolerance,
+        recorded.noise,
+        evaluation=found.get(EVALUATION, []),
+        stress=found.get(STRESS, []),
+        more={
+            b: one for b, one in found.items() if b not in (EVALUATION, STRESS, *(b.name for b in batches if b.sizes))
+        },
+        grid=[(batch.sizes, one) for batch in batches if batch.sizes for one in found[batch.name]],
+        metric_name=real.metric_name if real is not None else "task metric",
+    )
+    notes = [] if images is None else [sampled(made, batches, recorded)]
+    if _noise_without_fp64(recorded):
+        notes.append(fact(Code.NOISE_WITHOUT_FP64))
+    if made.failures:
+        own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in made.failures)
+        passed = passed.model_copy(update={"status": "rejected", "reasons": (*own, *passed.reasons)})
+    # Where the reference has one, of another size, the evidence says so.
+    own_set = any(batch.name == EVALUATION for batch in recorded.batches)
+    said = [note for note in passed.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
+    return passed.model_copy(update={"notes": (*notes, *said)})
+
+
+def _again(
+    batches: Sequence[Batch], again: Mapping[str, Sequence[int]], failures: Mapping[str, str]
+) -> Iterator[Batch]:
+    """The rows that were asked twice and answered differently, or that failed the second time."""
+    for batch in batches:
+        name = f"{batch.name} {AGAIN}"
+        if name in again or name in failures:
+            yield batch.chosen(again.get(name, range(len(batch.names))), name)
+
+
+def sample_of(made: Manifest, place: Place) -> int | None:
+    """How many evaluation images are judged in a place; None for all."""
+    return None if made.options.get("images") == "all" or not place.sample else place.sample
+
+
+def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Reference) -> Fact:
+    """What was judged of what there is."""
+
+    def count(batches: tuple[Batch, ...]) -> tuple[int, int]:
+        images = sum(len(b.names) for b in batches if b.name == EVALUATION)
+        return images, sum(bool(b.sizes) for b in batches)
+
+    images, shapes = count(judged_batches)
+    all_images, all_shapes = count(applicable_batches(recorded.batches, made))
+    counts = {"images": images, "all_images": all_images, "shapes": shapes, "all_shapes": all_shapes}
+    return fact(Code.SAMPLED, target=made.target, **counts)
+
+
+def _noise_without_fp64(recorded: Reference) -> bool:
+    noise = recorded.info.raw.get("noise", {})
+    return bool(noise) and not any("cpu64" in pair for found in noise.values() for pair in found)
+
+
+def _compared(
+    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: Evaluation | None
+) -> list[Comparison]:
+    """All rows, of what is large their sketches; the rows and places that were kept whole; then what is one thing."""
+    rows = len(batch.names)
+    single = {n for n, a in batch.outputs.items() if n + SUFFIX not in batch.outputs and len(a) != rows}
+    many = tuple(o for o in outputs if o.name not in single)
+    large = {o.name for o in outputs if o.name + SUFFIX in batch.outputs}
+    found = []
+    if many or not outputs:
+        found.append(_one(*_sketched(many, batch, answers, large), units, task))
+    if large:
+        first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
+    if large and first:
+        found.append(_one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None))
+    if places := tuple(o for o in many if o.name + PLACES in batch.outputs and o.name in answers):
+        recorded = {o.name: batch.outputs[o.name + PLACES] for o in places}
+        some = {o.name: placed(o, answers[o.name]) for o in places}
+        named = tuple(replace(o, axes=("batch", "places", "channels")) for o in places)
+        found.append(_one(named, replace(batch, outputs=recorded), some, units, None))
+    if single:
+        whole = replace(batch, names=row_names(batch.names, 1))
+        found.append(_one(tuple(o for o in outputs if o.name in single), whole, answers, units, None))
+    return found
+
+
+def _sketched(
+    outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], large: Collection[str]
+) -> tuple[tuple[Output, ...], Batch, Mapping[str, Array]]:
+    """Outputs, batch and answers with sketches in the place of what is large."""
+    if not large:
+        return outputs, batch, answers
+    roles = tuple(
+        o if o.name not in large else replace(o, dtype="float32", role=o.role if o.role in BASES else "tensor")
+        for o in outputs
+    )
+    recorded = {n: batch.outputs[n + SUFFIX] if n in large else a for n, a in batch.outputs.items()}
+    made = {n: sketch(a) if n in large and a.ndim > 1 else a for n, a in answers.items()}
+    return roles, replace(batch, outputs=recorded), made
+
+
+def _one(
+    outputs: tuple[Output, ...],
+    batch: Batch,
+    answers: Mapping[str, Array],
+    units: Units,
+    task: Evaluation | None,
+) -> Comparison:
+    rows = len(batch.names)
+    return metrics.compare(
+        outputs,
+        batch.outputs,
+        answers,
+        batch.names,
+        score_tolerance=units.scores,
+        scales=units.scales,
+        metric=task.metric if task is not None else None,
+        truth=task.truth[:rows] if task is not None and task.truth is not None else None,
+    )
+
+
+def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measured) -> Evidence:
+    """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
+    images = sample_of(made, place)
+    asked = [b for b in applicable_batches(recorded.batches, made, images) if b.name not in measured.failures]
+    inputs: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    for batch in asked:
+        inputs[_kind(batch)] += len(batch.names)
+        answered[batch.answered_by or recorded.device] += len(batch.names)
+    shapes = {tuple(sorted(batch.sizes.items())): _kind(batch) for batch in reversed(asked) if batch.sizes}
+    return Evidence(
+        inputs=dict(inputs),
+        shapes=len(shapes),
+        between=sum(kind == BETWEEN for kind in shapes.values()),
+        repeated=measured.repeated,
+        place=measured.device,
+        settings=dict(place.settings),
+        answered_by=dict(answered),
+        timed=measured.timed_answers,
+        not_asked=tuple(_not_asked(recorded, made, asked, images, measured)),
+    )
+
+
+def _kind(batch: Batch) -> str:
+    return batch.name.partition("-")[0] if batch.sizes else batch.name
+
+
+def _not_asked(
+    recorded: Reference, made: Manifest, asked: list[Batch], images: int | None, measured: Measured
+) -> list[str]:
+    whole = applicable_batches(recorded.batches, made)
+    left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in asked)
+    found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
+    fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
+    found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
+    several = ", ".join(map(size_text, made.sizes)) if len(made.sizes) > 1 else ""
+    found += [f"sizes other than {several}, which it refuses"] if several else []
+    lost = [b.name for b in recorded.batches if not b.sizes and b.name not in {taken.name for taken in whole}]
+    found += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
+    pictured = any(b.name == PHOTOGRAPHS for b in recorded.batches)
+    found += [] if pictured else ["photographs: it takes no pictures"]
+    unanswered = sum(len(rows) for rows in recorded.info.raw.get("unanswered", {}).values())
+    found += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
+    found += [] if measured.timed_answers else ["answers of timed runs"]
+    return found
