@@ -19,6 +19,7 @@ import numpy as np
 from edgekit.errors import ModelError
 from edgekit.model import onnx_file
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.folder import WEIGHTS
 from edgekit.model.input_rows import runs_of
 from edgekit.model.program import Capture, load_program, save_program
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
@@ -32,8 +33,8 @@ SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safe
 CALIBRATION = 300  # samples that travel: what a full search asks for
 
 
-def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
-    """Write what stands for the module's code; returns what config.json says of it.
+def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, Any]:
+    """Write what stands for the module's code beside its weights; returns what config.json says of it.
 
     The graph's text identifies it: two captures of one module differ in their bytes.
 
@@ -51,7 +52,7 @@ def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
         identity = digest_file(file)
     else:
         program = captured.program()
-        save_program(program, folder / GRAPH, "")
+        save_program(program, folder / GRAPH, "", weights)
         identity = digest_text(program.exported.graph_module.print_readable(print_output=False))
     sets = {
         "evaluation": evaluation_of(spec),
@@ -110,7 +111,7 @@ def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
 def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
     if not holds_program(config):
         return onnx_file.module_of(folder / onnx_file.FILE)
-    module = load_program(folder / GRAPH).exported.module()
+    module = load_program(folder / GRAPH, folder / WEIGHTS).exported.module()
     for part in module.modules():
         part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`
     return module

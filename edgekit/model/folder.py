@@ -10,7 +10,7 @@ from edgekit.errors import ModelError
 from edgekit.storage import door
 from edgekit.storage.files import digest_file
 
-CONFIG = "config.json"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from edgekit.errors import CheckpointError, ModelError, UsageError, did_you_mean
 from edgekit.model import checkpoint, factory, own_operators, timm_folder, transformers_folder
 from edgekit.model.captured import GRAPH, holds_program, read_captured, write_captured
 from edgekit.model.contract import checked
-from edgekit.model.folder import CONFIG, own_files, read_config
+from edgekit.model.folder import CONFIG, WEIGHTS, own_files, read_config
 from edgekit.model.onnx_file import Ranges, spec_of_onnx
 from edgekit.model.program import Capture
 from edgekit.model.spec import ModelSpec
@@ -35,7 +35,6 @@ PRESETS = {
     "arr-coc-0.1": f"{factory.SHIPPED}:arr_coc_0_1",
 }
 FROM_CHECKPOINT = f"{factory.SHIPPED}:from_checkpoint"
-WEIGHTS = "model.safetensors"
 
 
 def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
@@ -120,7 +119,7 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         for file, path in spec.files.items():
             shutil.copyfile(path, made / file)
         if not spec.factory:
-            config["captured"] = write_captured(captured or Capture(spec), made)
+            config["captured"] = write_captured(captured or Capture(spec), made, made / WEIGHTS)
         config["files"] = {p.relative_to(made).as_posix(): digest_file(p) for p in _files(made)}
         if _holds(folder, config):
             return

@@ -21,7 +21,7 @@ from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
 from edgekit.model import onnx_file
-from edgekit.model.folder import model_digest, recorded_weights
+from edgekit.model.folder import WEIGHTS, model_digest, recorded_weights
 from edgekit.model.program import Capture, program_matches, require_whole, save_program
 from edgekit.model.source import load_builds_model, save_model
 from edgekit.model.spec import ModelSpec
@@ -246,7 +246,7 @@ def _save_program(captured: Capture, root: Path, listener: StepListener) -> None
         return
     fork_server.prepare(EXPORT_MODULES)
     listener.progress(PROGRAM, 0.2, "capturing the module and proving the grid")
-    save_program(captured.program(), root / PROGRAM, owner)
+    save_program(captured.program(), root / PROGRAM, owner, root / MODEL / WEIGHTS)
     listener.done(PROGRAM)
 
 

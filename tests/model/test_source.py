@@ -6,8 +6,8 @@ import torch
 
 from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
 from edgekit.model import checkpoint
-from edgekit.model.folder import CONFIG
-from edgekit.model.source import WEIGHTS, load_model, resolve_model, save_model
+from edgekit.model.folder import CONFIG, WEIGHTS
+from edgekit.model.source import load_model, resolve_model, save_model
 from edgekit.model.weights import weights_digest, with_weights
 from edgekit.testing import SMALL
 from tests import modules
