@@ -19,7 +19,7 @@ from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
 from edgekit.errors import UsageError
-from edgekit.model.module import Axes
+from edgekit.model.sources.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.pipeline import bill, given_model, run, signature
 from edgekit.pipeline.asked import command_of

@@ -1,6 +1,6 @@
 """The tree of errors. Every message is one sentence: what failed, the value in quotes, what to do.
 
-    EdgekitError              a mistake or a state that the user can mend: exit code 2
+    EdgekitError              a mistake or a state that the user can fix: exit code 2
     ├── UsageError            an unknown name, an impossible option, a folder that cannot be written
     ├── ModelError            a factory that raises, a model whose declaration does not fit its module
     │   └── CaptureError      the module cannot be captured, or capture would bake a branch or a size in
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 
 class EdgekitError(Exception):
-    """Base of everything a user can mend.
+    """Base of everything a user can fix.
 
     Attributes:
         report: The whole traceback where another process met it; empty elsewhere.

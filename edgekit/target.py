@@ -32,7 +32,7 @@ from typing import Literal, Protocol, TypeVar
 
 from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.option import Option, OptionValue
-from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
+from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.runtime.protocol import Runtime, SelfTimed, Timings
 from edgekit.storage import environment
 
@@ -76,7 +76,7 @@ class Job:
     """What an export may need besides its source.
 
     Attributes:
-        model: The model folder (config.json, model.safetensors): `edgekit.model.source.load_model` reads it.
+        model: The model folder (config.json, model.safetensors): `edgekit.model.folder.load_model` reads it.
         reference: The reference folder: what the artifact will be judged by, for a target that declares
             `reads_reference`.
         entry: What the source offers to open: the entry file or folder of the artifact that the target is made from;

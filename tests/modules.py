@@ -311,7 +311,7 @@ def backwards() -> ModelSpec:
         kind="image",
         fit="crop",
         mean=BGR_MEAN,
-        deviation=BGR_DEVIATION,
+        std=BGR_DEVIATION,
         channels="BGR",
         layout="NHWC",
     )

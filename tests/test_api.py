@@ -16,10 +16,10 @@ import torch
 
 import edgekit
 from edgekit import api
-from edgekit.artifact.result import PlaceResult, Result
+from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ModelError, RecordError, UsageError
-from edgekit.model.module import Axes
+from edgekit.model.sources.module import Axes
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline import run, signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -152,7 +152,7 @@ def test_a_spec_in_memory_is_captured_renamed_and_judged_on_what_is_given(in_mem
     assert json.loads((in_memory.path / "model" / "config.json").read_text())["factory"] == ""
     assert read_reference(in_memory.path / "reference").batches[0].names == real().names
     assert "first drop" in {measure.metric for measure in made.metrics}
-    assert not [note for note in made.verdict.notes if "no evaluation set" in str(note)]
+    assert not [note for note in made.notes if "no evaluation set" in str(note)]
     assert read_artifact(made.path).axes["batch"].dynamic
 
 
@@ -265,7 +265,7 @@ def test_quantizing_for_a_place_takes_the_best_recipe_that_holds_there(
     def exported(spec: ModelSpec, targets: Any, root: Path, options: Any, *more: Any) -> Build:
         tried.append(options["onnx-int8-static"].get("rank"))
         status = "rejected" if len(tried) <= len(rejected) else "verified"
-        result = Result.model_construct(places=(PlaceResult.model_construct(place="openvino", status=status),))
+        result = Result.model_construct(places=(Verdict.model_construct(place="openvino", status=status),))
         outcome = TargetOutcome("onnx-int8-static", root, status, result=result)
         return Build((outcome,), root, "CPU")
 
@@ -282,7 +282,7 @@ def test_quantizing_for_a_place_ends_with_the_last_recipe(monkeypatch: pytest.Mo
 
     def exported(spec: ModelSpec, targets: Any, root: Path, options: Any, *more: Any) -> Build:
         tried.append(options["onnx-int8-static"].get("rank"))
-        result = Result.model_construct(places=(PlaceResult(place="openvino", status="rejected"),))
+        result = Result.model_construct(places=(Verdict(place="openvino", status="rejected"),))
         return Build((TargetOutcome("onnx-int8-static", root, "rejected", result=result),), root, "CPU")
 
     monkeypatch.setattr(run, "export", exported)

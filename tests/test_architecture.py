@@ -5,7 +5,7 @@ from pathlib import Path
 import jsonschema
 
 from edgekit.artifact.manifest import Manifest, Source
-from edgekit.pipeline.build_record import BuildRecord
+from edgekit.pipeline.outcome import BuildRecord
 from edgekit.storage.files import dump_json
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import pytest
 
 from edgekit import registry
 from edgekit.errors import DependencyError, UsageError
-from edgekit.judge.tolerance import FP32
+from edgekit.judge.limits import FP32
 from edgekit.runtime.protocol import Runtime
 from edgekit.target import Exported, Job, Need, Place, Target
 

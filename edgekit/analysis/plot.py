@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def draw(found: Attribution) -> str:
-    """A bar a module for its noise out, parted as the powers of what is carried through and introduced are."""
+    """One bar per module: its output noise, split into propagated and introduced power."""
     from xml.sax.saxutils import escape
 
     row, left, wide = 16, 300, 420

@@ -9,9 +9,8 @@ from edgekit.apps.records import Bundle, Content, Model, Platform, content_diges
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model.folder import read_config, recorded_weights
+from edgekit.model.folder import load_builds_model, read_config, recorded_weights
 from edgekit.model.shapes import size_text
-from edgekit.model.source import load_builds_model
 from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.pipeline.signature import Signed, require_signed
 from edgekit.reference import golden, golden_outputs

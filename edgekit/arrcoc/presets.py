@@ -19,7 +19,7 @@ from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.arrcoc.model import BASE, TINY, ArrCoc, Size, initialize
 from edgekit.arrcoc.texture import PATCH, RANGE_FLOOR
 from edgekit.errors import CheckpointError
-from edgekit.model import checkpoint
+from edgekit.model.sources import checkpoint
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
 HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from edgekit.artifact.metric import metric_info, plain
 
@@ -66,8 +66,8 @@ class Fact(BaseModel):
         metric: Name of the metric, or empty.
         value: What was measured; None where there is no number or it is not finite.
         limit: What it was held against.
-        image: The worst image, or empty.
-        patch: The worst patch, row-major; -1 where that means nothing.
+        row: The worst row, or empty.
+        index: Where in the row, along the output's axes; -1 where that means nothing.
         details: Further numbers and words, by name.
     """
 
@@ -79,8 +79,8 @@ class Fact(BaseModel):
     metric: str = ""
     value: float | None = None
     limit: float | None = None
-    image: str = ""
-    patch: int = -1
+    row: str = Field(default="", validation_alias=AliasChoices("row", "image"))
+    index: int = Field(default=-1, validation_alias=AliasChoices("index", "patch"))
     details: dict[str, str | int | float] = {}
 
     @model_validator(mode="before")
@@ -135,13 +135,13 @@ class _Words(dict[str, Any]):
 
 
 def _place(told: Fact) -> str:
-    """Which image and patch; a task metric's mean has none, and names the image that lost most."""
-    if not told.image:
+    """Which row and where in it; a task metric's mean has none, and names the row that lost most."""
+    if not told.row:
         return ""
-    if told.image.startswith("channel "):
-        return f" in {told.image}"
-    image = f" in image '{told.image}'" if told.output else f", most in image '{told.image}'"
-    return image + (f", patch {told.patch}" if told.patch >= 0 else "")
+    if told.row.startswith("channel "):
+        return f" in {told.row}"
+    row = f" in row '{told.row}'" if told.output else f", most in row '{told.row}'"
+    return row + (f", index {told.index}" if told.index >= 0 else "")
 
 
 _BY_BATCH = {
@@ -163,9 +163,9 @@ _SENTENCES = {
     Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",
     Code.WRONG_SHAPE: "output '{output}' of the {side} has the shape {shape}, not {expected}",
     Code.OUTPUT_MISSING: "output '{output}' of the {side} is missing",
-    Code.BAD_COUNTS: "output '{output}' of the {side} is no whole number in [{low:g}, {high:g}] in {wrong} of {all} "
+    Code.BAD_COUNTS: "output '{output}' of the {side} is not an integer in [{low:g}, {high:g}] in {wrong} of {all} "
     "values, first{place}",
-    Code.BAD_RANKING: "output '{output}' of the {side} names a patch twice or one that is not among {patches} in "
+    Code.BAD_RANKING: "output '{output}' of the {side} names an index twice or one that is not among {places} in "
     "{wrong} of {all} values, first{place}",
     Code.BASE_MISSING: "output '{output}' is derived from '{base}', which is not an output with the role '{role}'",
     Code.NO_ANSWER: "the artifact gave no answer: {error_text}",
@@ -183,7 +183,7 @@ _SENTENCES = {
     Code.BUDGET_UNKNOWN: "{name} was not measured, so the budget of {allowed} is not met",
     Code.COUNTS_ROUNDED: "counts in '{output}' differ by rounding only (score error at most {error}, tolerance "
     "{tolerance})",
-    Code.TIES_AT_K: "the top K of '{output}' differ only in patches whose scores are equal within {error} (tolerance "
+    Code.TIES_AT_K: "the top K of '{output}' differ only in places whose scores are equal within {error} (tolerance "
     "{tolerance})",
     Code.TIES_WITHIN_K: "the order of '{output}' differs only where scores are equal within {error} (tolerance "
     "{tolerance})",

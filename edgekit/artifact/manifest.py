@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from edgekit.artifact.evidence import Evidence
+from edgekit.artifact.result import Evidence
 from edgekit.model.spec import Axis, Fit, Input, Output
 from edgekit.storage.door import require_plain
 

@@ -1,7 +1,6 @@
 """The metrics that results hold: name, direction, unit and format, once for the judge, the command line and reports.
 
-How each is computed stands in `edgekit.judge.metrics`, which limits apply in `edgekit.judge.tolerance` and
-`edgekit.judge.verdict`.
+How each is computed stands in `edgekit.judge.metrics`, which limits apply in `edgekit.judge.limits`.
 """
 
 from __future__ import annotations
@@ -68,12 +67,10 @@ def _table() -> dict[str, MetricInfo]:
     rows = (
         MetricInfo(name="max abs", meaning="largest absolute difference", unit="score", widened=True),
         MetricInfo(name="mean abs", meaning="mean absolute difference", unit="score"),
-        MetricInfo(name="astray", meaning="the same over half the spread of real scores at least", relative=True),
-        MetricInfo(name="unexplained", meaning="root mean square difference over the map's spread", relative=True),
-        MetricInfo(
-            name="cosine", meaning="cosine similarity of an image", better="higher", style="share", relative=True
-        ),
-        MetricInfo(name="cosine whole", meaning="cosine similarity of all images", better="higher", style="share"),
+        MetricInfo(name="nrmse of spread", meaning="the same, over half the spread of real scores", relative=True),
+        MetricInfo(name="nrmse", meaning="root mean square difference over the map's spread", relative=True),
+        MetricInfo(name="cosine", meaning="cosine similarity of a row", better="higher", style="share", relative=True),
+        MetricInfo(name="cosine whole", meaning="cosine similarity of all rows", better="higher", style="share"),
         MetricInfo(
             name="row cosine", meaning="smallest cosine of a row", better="higher", style="share", relative=True
         ),
@@ -91,7 +88,7 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="count l1", meaning="mean absolute difference of counts", unit="counts"),
         MetricInfo(name="count total", meaning="relative difference of the total", unit="share"),
         MetricInfo(name="equal", meaning="share of equal counts", better="higher", style="share"),
-        MetricInfo(name="swap gap", meaning="score gap of patches that changed places", unit="score", widened=True),
+        MetricInfo(name="swap gap", meaning="score gap of what changed places", unit="score", widened=True),
         MetricInfo(name="order gap", meaning="score gap of a changed order", unit="score", widened=True),
         MetricInfo(name="own gap", meaning="ranking against the artifact's own scores", unit="score"),
         MetricInfo(name="order faults", meaning="places of the ranking in another order"),
@@ -110,7 +107,7 @@ def _table() -> dict[str, MetricInfo]:
         ),
         MetricInfo(name="lost boxes", meaning="share of the boxes over 0.5 that come or go", unit="share", mean=True),
         MetricInfo(name="lost classes", meaning="the same by a box's largest confidence", unit="share", mean=True),
-        MetricInfo(name="unmoved", meaning="error in units of what the inputs move"),
+        MetricInfo(name="nrmse across rows", meaning="error in units of what the inputs move"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),
         MetricInfo(name="total variation", meaning="half of the sum of differences of two distributions"),

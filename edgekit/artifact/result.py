@@ -12,10 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from edgekit.artifact.evidence import Evidence
-from edgekit.artifact.fact import Fact
+from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.errors import ArtifactError
 from edgekit.storage import door
 from edgekit.storage.files import dump_json
@@ -25,6 +24,17 @@ LARGEST = 32 << 20  # bytes; that of a search on a large grid is below 1 MiB
 CANDIDATE = "candidate"  # name of an artifact's own timing
 WIDEST = 2.0
 """Times its lower end, the upper end of a ratio's interval: of a wider one not even the first digit is known."""
+NO_EVALUATION_SET = "no evaluation set"
+_KINDS = {
+    EVALUATION: "evaluation inputs",
+    "photographs": "photographs",
+    "changed": "changed inputs (dark, bright, grey, at their ends)",
+    "levelled": "inputs of another mean brightness",
+    "stress": "random and extreme inputs",
+    "grid": "random inputs at shapes",
+    "real": "real inputs at shapes",
+    "between": "inputs at shapes between those of the grid",
+}
 Status = Literal["verified", "rejected", "not verified here"]
 
 
@@ -44,8 +54,8 @@ class Measure(_Record):
         table: The limit before the reference's noise widened it.
         noise: The reference's own noise in this metric.
         passed: Whether it held.
-        image: The worst image, by name.
-        patch: The worst patch, row-major; -1 where that means nothing.
+        row: The worst row, by name.
+        index: Where in the row, along the output's axes; -1 where that means nothing.
     """
 
     batch: str
@@ -56,8 +66,14 @@ class Measure(_Record):
     table: float | None = None
     noise: float | None = None
     passed: bool = True
-    image: str = ""
-    patch: int = -1
+    row: str = Field(default="", validation_alias=AliasChoices("row", "image"))
+    index: int = Field(default=-1, validation_alias=AliasChoices("index", "patch"))
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether it failed by less than the reference differs from itself."""
+        known = self.noise is not None and self.value is not None
+        return not self.passed and known and self.value <= self.noise  # type: ignore[operator]  # both are numbers
 
 
 class Timing(_Record):
@@ -114,25 +130,68 @@ class StartUp(_Record):
         return f"a fresh process opens it in {self.open_ms:.0f} ms, answers after {self.first_answer_ms:.0f} ms{memory}"
 
 
-class PlaceResult(_Record):
-    """What was found in one place (cpu, wasm-fp32, interpreter, a phone).
+class Evidence(_Record):
+    """What was asked of an artifact in one place.
+
+    Attributes:
+        inputs: Rows that were compared, by kind of batch.
+        shapes: Shapes that were asked.
+        between: How many of them are not of the grid.
+        repeated: Rows that were asked twice, in another order.
+        place: What ran it: runtime, version, device, threads, in words.
+        settings: Of the place, by name.
+        answered_by: Rows of the reference by who answered.
+        not_asked: What was left out, a few words each.
+        timed: Answers of timed runs that were compared too.
+    """
+
+    inputs: dict[str, int] = {}
+    shapes: int = 0
+    between: int = 0
+    repeated: int = 0
+    place: str = ""
+    settings: dict[str, str] = {}
+    answered_by: dict[str, int] = {}
+    not_asked: tuple[str, ...] = ()
+    timed: int = 0
+
+    @property
+    def qualifier(self) -> str:
+        """What must stand beside the word verified; empty where the model has an evaluation set."""
+        return "" if self.inputs.get(EVALUATION) else NO_EVALUATION_SET
+
+    def __str__(self) -> str:
+        parts = [NO_EVALUATION_SET] if self.qualifier else []
+        parts += [f"{count} {_KINDS.get(kind, kind)}" for kind, count in self.inputs.items() if count]
+        parts += [f"{self.shapes} shapes ({self.between} between those of the grid)"] if self.shapes else []
+        parts += [f"{self.repeated} inputs twice"] if self.repeated else []
+        settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
+        where = f" in {self.place}{settings}" if self.place else ""
+        answers = ", ".join(f"{by} ({count} rows)" for by, count in self.answered_by.items())
+        against = f"; against {answers}" if answers else ""
+        left_out = f"; not asked: {', '.join(self.not_asked)}" if self.not_asked else ""
+        return f"asked: {', '.join(parts) or 'nothing'}{where}{against}{left_out}"
+
+
+class Verdict(_Record):
+    """What was found of one artifact in one place (cpu, wasm-fp32, interpreter, a phone).
 
     Attributes:
         place: Its name.
         device: What ran it, in words.
-        status: The verdict.
+        status: Verified, rejected, or not verified here.
         variant: Name of the bundle's variant that ran there; empty for a single model.
-        reasons: Why it was rejected or not verified.
-        notes: What a reader should know (ties, slower than its source ...).
-        measures: The numbers.
-        timings: By name: CANDIDATE, and the baselines that ran interleaved with it.
+        reasons: Why it is not verified; empty where it is.
+        notes: What a reader should know whatever the status: ties, limits widened, slower than its source ...
+        measures: Every number, with the limit that was used.
+        timings: By name: CANDIDATE, and the baselines that ran in turn with it.
         ratios: Candidate against each baseline.
         evidence: What was asked; None where whoever measured did not say.
-        timed_answers: Answers of the timed runs that were compared too.
         start_up: What a fresh process needs; None where that was not measured.
+        proof: The sizes of the shapes at which everything held.
     """
 
-    place: str
+    place: str = ""
     device: str = ""
     status: Status
     variant: str = ""
@@ -142,13 +201,18 @@ class PlaceResult(_Record):
     timings: dict[str, Timing] = {}
     ratios: tuple[Ratio, ...] = ()
     evidence: Evidence | None = None
-    timed_answers: int = 0
     start_up: StartUp | None = None
+    proof: tuple[dict[str, int], ...] = ()
 
     @property
     def qualifier(self) -> str:
         """What stands beside the word verified: that there was no evaluation set."""
         return self.evidence.qualifier if self.evidence is not None and self.status == "verified" else ""
+
+    @property
+    def slower(self) -> bool:
+        """Whether it was measured to be slower than the artifact that it was made from."""
+        return any(note.code is Code.SLOWER for note in self.notes)
 
 
 class Result(_Record):
@@ -162,10 +226,9 @@ class Result(_Record):
         size: Bytes of the entry file or folder.
         host: Facts of the host: processor, instruction sets, threads, operating system.
         places: One verdict each.
-        proof: The shapes at which the artifact was proved, one dictionary of axis sizes each.
     """
 
-    schema_version: Literal[1, 2] = 2
+    schema_version: Literal[1, 2, 3] = 3
     name: str
     target: str
     precision: str
@@ -175,8 +238,7 @@ class Result(_Record):
     judge_sha256: str = ""
     size: int
     host: dict[str, str] = {}
-    places: tuple[PlaceResult, ...]
-    proof: tuple[dict[str, int], ...] = ()
+    places: tuple[Verdict, ...]
 
     @property
     def status(self) -> Status:

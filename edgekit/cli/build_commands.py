@@ -234,7 +234,7 @@ def progress_style(silent: bool) -> Literal["auto", "none"]:
 
 
 def _show_reports(build: Build, verbose: bool) -> None:
-    from edgekit.model.causes import plain
+    from edgekit.model.capture_errors import plain
 
     for outcome in build.outcomes if verbose else ():
         if outcome.report:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 def model_names(incomplete: str) -> list[str]:
     """Presets; paths are the shell's own."""
-    from edgekit.model.source import PRESETS
+    from edgekit.model.sources import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
 

@@ -46,7 +46,7 @@ def show_build(build: Build, quiet: bool = False) -> None:
         heads = ("target", "verdict", "size", "p50")
         print_table(heads, [(o.target, _state(o), _size(o), _p50(o)) for o in outcomes])
         for outcome in outcomes:
-            asked = {str(note) for note in outcome.verdict.notes if note.fact.code is Code.ASKED}
+            asked = {str(note) for note in outcome.notes if note.fact.code is Code.ASKED}
             for sentence in (sentence for sentence in outcome.sentences if sentence not in asked):
                 print(f"{outcome.target}: {visible(sentence)}")
         print(f"artifacts: {build.path / '<target>'}")

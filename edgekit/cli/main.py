@@ -28,7 +28,7 @@ def main() -> None:
             app()
     except EdgekitError as error:
         if {"-v", VERBOSE} & set(sys.argv):
-            from edgekit.model.causes import plain
+            from edgekit.model.capture_errors import plain
 
             print(plain(error.report or "".join(traceback.format_exception(error))), file=sys.stderr)
         print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)

@@ -58,7 +58,7 @@ def limits_for(size: int) -> Limits:
         size: Bytes of the model.
 
     Raises:
-        UsageError: If the environment sets what is no number above zero.
+        UsageError: If the environment sets anything but a number above zero.
     """
     return Limits(
         memory=int(_set(MEMORY_VARIABLE, 16 + 64 * size / (1 << 30)) * (1 << 30)),
@@ -96,7 +96,7 @@ def call(
 
     Raises:
         EdgekitError: The worker's own, by its class.
-        ExportError: If the worker died, hung, met a bug, took more than its limits or said what is no answer; the
+        ExportError: If the worker died, hung, met a bug, took more than its limits or returned an invalid message; the
             message holds the end of what it said.
     """
     limits = limits or limits_for(0)
@@ -187,7 +187,7 @@ def _message(line: str) -> dict[str, object]:
             return dict(said)
     except (ValueError, RecursionError, AttributeError, TypeError):
         pass
-    raise ExportError(f"the worker process said what is no answer: '{line[:80].strip()}'")
+    raise ExportError(f"the worker process returned an invalid message: '{line[:80].strip()}'")
 
 
 def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, timed_out: bool) -> dict[str, object]:

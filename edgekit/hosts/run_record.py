@@ -135,7 +135,7 @@ def read_returned(path: Path) -> Returned:
     """Read and check a result archive.
 
     Raises:
-        ArtifactError: If it is damaged, was changed after it was made, or holds what is no answer.
+        ArtifactError: If it is damaged, was changed after it was made, or holds an invalid answer.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact
-from edgekit.artifact.result import CANDIDATE, PlaceResult, Result
+from edgekit.artifact.result import CANDIDATE, Result, Verdict
 from edgekit.errors import UsageError, did_you_mean
 
 _TIME = {"us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -98,7 +98,7 @@ def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Resul
     )
 
 
-def _held(budget: Budget, place: PlaceResult, result: Result) -> Iterator[Fact]:
+def _held(budget: Budget, place: Verdict, result: Result) -> Iterator[Fact]:
     value = _value(budget.name, place, result)
     details: dict[str, str | int | float] = {"name": budget.name, "allowed": budget.told}
     if value is None:
@@ -108,7 +108,7 @@ def _held(budget: Budget, place: PlaceResult, result: Result) -> Iterator[Fact]:
         yield Fact(code=Code.OVER_BUDGET, value=value, limit=budget.limit, details=details)
 
 
-def _value(name: str, place: PlaceResult, result: Result) -> float | None:
+def _value(name: str, place: Verdict, result: Result) -> float | None:
     if name == "size":
         return float(result.size)
     if name == "task_drop":

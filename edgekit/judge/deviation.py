@@ -1,6 +1,6 @@
 """How far values of any scale are from the reference's: per row and per channel, in units of the channel's spread.
 
-Let z be the reference's values and y the artifact's, both divided by the spread of their channel (`spread.py`).
+Let z be the reference's values and y the artifact's, both divided by the spread of their channel (`spreads`).
 
 - deviation: the largest |y - z| of a row; error: the root mean square of y - z.
 - gain: |slope - 1| of the line through y over z; offset: |mean of y - z|. Both less CHANCE standard errors: few values
@@ -10,15 +10,103 @@ Let z be the reference's values and y the artifact's, both divided by the spread
 A row is judged over all its values, a channel over all its rows and positions. What hardly moves (less than MOVING of
 its channels' spread) or has fewer than FEWEST values has no slope and no correlation. A channel of so few values has no
 error either: the mean of one value would be its deviation, and the row's error holds it.
+
+The scale of an output: how far the reference's own values spread, channel by channel.
+
+A difference means something in units of what the values do anyway: 0.05 is nothing in a box's corner and much in its
+confidence. So each channel is measured by the standard deviation of the reference's values in it, over all real inputs.
+
+What is a channel: along the axis that the output declares as "channels"; where none is declared the last axis of
+features, boxes, logits, probabilities, embeddings and of what has one axis, the first axis of pictures and masks, of
+other outputs with two axes the shorter one. Scores have a single scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from edgekit.model.spec import Array
+from edgekit.model.spec import Array, Output
+
+CHANNELS = "channels"
+PEAK_FLOOR = 0.03
+"""Share of a channel's peak magnitude. A channel that hardly moves (a constant one) is measured by this: fp16 keeps 11
+bits, and through a network its errors add up to some thousandths of the peak (0.0012 in the logits of a seeded ViT that
+the Core ML interpreter runs). The floor lets fp16's limit, 0.05 of the spread, be 0.0015 of the peak at the least."""
+NOISE_FLOOR = 4000.0
+"""Times the reference's own noise: a smaller spread cannot be judged at 1e-3, the limit of fp32, without judging noise
+(four times the noise is the most that a difference may be due to it, as `verdict.NOISE_MULTIPLE` says)."""
+LEAST = 1e-30
+"""Units of the output: keeps a division by the spread of zeros finite."""
+_LAST = {"features", "boxes", "logits", "probabilities", "embedding"}
+Spreads = Mapping[str, Array]
+"""Output -> the scale of each channel, float64 [channels]."""
+
+
+def spreads(outputs: Sequence[Output], answers: Sequence[Mapping[str, Array]], noise: Mapping[str, float]) -> Spreads:
+    """The scales of all floating outputs.
+
+    Args:
+        outputs: Of the model.
+        answers: Of the reference to real inputs, rows first, one mapping a batch; sizes may differ between batches.
+        noise: Of the reference, by output.
+    """
+    found = {}
+    for output in outputs:
+        arrays = [a[output.name] for a in answers if output.name in a and a[output.name].dtype.kind == "f"]
+        parts = [arranged(output, array) for array in arrays if array.size]
+        parts = [part for part in parts if part.shape[2] == parts[0].shape[2]]
+        if parts:
+            whole = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
+            found[output.name] = np.maximum(_scale(output, whole), NOISE_FLOOR * noise.get(output.name, 0.0))
+    return found
+
+
+def _scale(output: Output, values: Array) -> Array:
+    """The scale of each channel of values [m, channels]: float64 [channels].
+
+    The channels of an embedding share their unit, since its direction is what it says: one that is zero for every real
+    input is measured by the peak of all.
+    """
+    with np.errstate(invalid="ignore"):
+        peaks = np.abs(values).max(0)
+        peaks = np.full_like(peaks, peaks.max(initial=0.0)) if output.role == "embedding" else peaks
+        return np.asarray(np.maximum(np.maximum(values.std(0), PEAK_FLOOR * peaks), LEAST))
+
+
+def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
+    """The scale of each channel, [channels]: that of real inputs, or that of these rows where it is larger."""
+    if rows.dtype.kind != "f":
+        return np.ones(1)
+    own = arranged(output, rows)
+    found, known = _scale(output, own.reshape(-1, own.shape[2])), scales.get(output.name)
+    return found if known is None or known.shape != found.shape else np.maximum(found, known)
+
+
+def arranged(output: Output, rows: Array, axis: int | None = None) -> Array:
+    """An output's rows [n, ...] as float64 [n, positions, channels]; `axis` is another channel axis than its own."""
+    values = rows.astype(np.float64)
+    axis = channel_axis(output, values) if axis is None else axis
+    if axis is None:
+        return values.reshape(len(values), -1, 1)
+    return np.moveaxis(values, axis, -1).reshape(len(values), -1, values.shape[axis])
+
+
+def channel_axis(output: Output, rows: Array) -> int | None:
+    """The axis of the channels in an output's rows [n, ...]; None where it has a single scale."""
+    if output.axes:
+        within = [name for name in output.axes if name != "batch"]
+        if CHANNELS in within and within.index(CHANNELS) + 1 < rows.ndim:
+            return within.index(CHANNELS) + 1
+    if output.role == "scores" or rows.ndim < 2:
+        return None
+    if output.role in _LAST or rows.ndim == 2:
+        return rows.ndim - 1
+    if rows.ndim == 3 and output.role not in ("image", "mask"):
+        return 1 if rows.shape[1] < rows.shape[2] else 2
+    return 1 if rows.ndim > 3 else None
+
 
 CHANCE = 4.0
 """Standard errors: one in 16,000 independent channels is further off by chance (normal distribution)."""
@@ -26,6 +114,7 @@ MOVING = 0.3
 """Share of the spread."""
 FEWEST = 8
 """Values."""
+ACROSS_ROWS = "nrmse across rows"
 STILL = 0.02
 """Share of the spread: what the inputs move less is as good as constant."""
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values, worst positions
@@ -58,8 +147,8 @@ def row_deviations(z: Array, y: Array, there: Array) -> _Rows:
         yield metric, values, place
 
 
-def unmoved(z: Array, y: Array, there: Array) -> _Rows:
-    """The error of all rows together, in units of what the inputs move: one value, named "unmoved".
+def error_across_rows(z: Array, y: Array, there: Array) -> _Rows:
+    """The error of all rows together, in units of what the inputs move: one value, named ACROSS_ROWS.
 
     The root mean square of y - z over that of z less its mean over the rows, position by position: an answer that is
     the same for all inputs has 1, also where the positions of an output differ much more than its rows do. 0 where
@@ -74,7 +163,7 @@ def unmoved(z: Array, y: Array, there: Array) -> _Rows:
     if len(z) >= FEWEST and there.all():
         moved, off = (float(np.sqrt((a * a).mean())) for a in (z - z.mean(0), y - z))
         value = off / moved if moved >= STILL else 0.0
-    yield "unmoved", np.full(1, value), np.full(1, -1)
+    yield ACROSS_ROWS, np.full(1, value), np.full(1, -1)
 
 
 def channel_deviations(z: Array, y: Array, there: Array) -> _Rows:

@@ -17,7 +17,7 @@ _RANKS = {"scores": 2, "counts": 2, "ranking": 2, "features": 3}
 
 
 def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequence[str]) -> list[Fact]:
-    """What makes one output of n named images incomparable, on either side; empty where it can be compared."""
+    """What makes one output of n named rows incomparable, on either side; empty where it can be compared."""
 
     def fault(code: Code, **details: str | int | float) -> Fact:
         return Fact(code=code, output=output.name, details=details)
@@ -33,17 +33,17 @@ def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequ
     width = answers[0][base.name].shape[1] if base else 0
     if output.role in ("counts", "features"):  # one for each score, one row for each place of the ranking
         shape = (len(names), width, *shape[2:])
-    found = []
+    faults = []
     for side, arrays in sides:
         array, declared = arrays[output.name], np.dtype(output.dtype)
         if array.dtype != declared if side == "artifact" else array.dtype.kind != declared.kind:
-            found.append(fault(Code.WRONG_DTYPE, side=side, dtype=str(array.dtype), expected=str(declared)))
+            faults.append(fault(Code.WRONG_DTYPE, side=side, dtype=str(array.dtype), expected=str(declared)))
         elif array.shape != shape or array.ndim != _RANKS.get(output.role, array.ndim) or not array.size:
             shapes = {"shape": str(list(array.shape)), "expected": str(list(shape))}
-            found.append(fault(Code.WRONG_SHAPE, side=side, **shapes))
+            faults.append(fault(Code.WRONG_SHAPE, side=side, **shapes))
         else:
-            found += _impossible(output, array, names, width, side)
-    return found
+            faults += _impossible(output, array, names, width, side)
+    return faults
 
 
 def _impossible(output: Output, array: Array, names: Sequence[str], width: int, side: str) -> Iterator[Fact]:
@@ -57,9 +57,9 @@ def _impossible(output: Output, array: Array, names: Sequence[str], width: int, 
         code, bad = Code.BAD_RANKING, ~good
     if not bad.any():
         return
-    image, *place = np.argwhere(bad)[0].tolist()
-    patch = int(place[0]) if output.role in ("scores", "counts") else -1
+    row, *place = np.argwhere(bad)[0].tolist()
+    index = int(place[0]) if output.role in ("scores", "counts") else -1
     details: dict[str, str | int | float] = {"side": side, "wrong": int(bad.sum()), "all": bad.size}
     details |= {"low": output.low, "high": output.high} if code is Code.BAD_COUNTS else {}
-    details |= {"patches": width} if code is Code.BAD_RANKING else {}
-    yield Fact(code=code, output=output.name, image=names[image], patch=patch, details=details)
+    details |= {"places": width} if code is Code.BAD_RANKING else {}
+    yield Fact(code=code, output=output.name, row=names[row], index=index, details=details)

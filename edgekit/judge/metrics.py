@@ -1,23 +1,24 @@
-"""Arrays in, numbers out: how far an artifact's outputs are from the reference's, image by image.
+"""Arrays in, numbers out: how far an artifact's outputs are from the reference's, row by row.
 
 What cannot be compared (missing, wrong shape or dtype, NaN or Inf on any side, an index twice or out of range, a count
 out of range) is a fault and never averaged away; that output and what is derived from it get no measures.
-A measure is one float64 an image, computed in float64, and named as reports print it. Those that need a word:
+A measure is one float64 a row, computed in float64, and named as reports print it. Those that need a word:
 - spearman: correlation of average ranks, after each of the artifact's scores came nearer to the reference's by up to
   RESOLUTION: a smaller difference is no change of order (plain ranks weigh 0.0003 against 0.0004 like 0.3 against 0.4).
   A map that is constant, within the resolution, on both sides counts 1, on one side only 0. "spearman raw" is plain.
 - cosine: 1 - s (1 - plain cosine), where s is 1 if the larger of the two maps has a root mean square of MASS_FLOOR, and
   its square over that of the floor below: where nothing is relevant the direction is rounding. Two zero maps count 1.
-- task metric of the artifact: of its answers with ties at K, within RESOLUTION, undone (`ties.py`).
-- unexplained: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR).
+- task metric of the artifact: of its answers with ties at K, within RESOLUTION, undone (`ties_undone`).
+- nrmse: root mean square difference over the standard deviation of the reference's map (at least SPREAD_FLOOR);
+  "nrmse of spread": over half the spread of real scores where that is larger.
 - count excess: the smallest score tolerance t that explains every count c, that is, for which
   floor(low + span clip(r - t) + 0.5) <= c <= floor(low + span clip(r + t) + 0.5), r being the reference's score.
-- swap gap: the largest gap between the reference's scores of a displaced patch and of the one chosen instead, paired
+- swap gap: the largest gap between the reference's scores of a displaced place and of the one chosen instead, paired
   best with best (no other pairing has a smaller largest gap); order gap: the most that r rises along the ranking.
 - own count excess, own gap: the same against the artifact's own scores: do its outputs belong together?
-- agreement: share of the K patches that are right, where a swap within the score tolerance counts as right.
-- lost mass: share of the best possible sum of K reference scores that the chosen patches lack.
-- relative: max abs over the reference's peak. Features are compared only where both sides chose the patch.
+- agreement: share of the K places that are right, where a swap within the score tolerance counts as right.
+- lost mass: share of the best possible sum of K reference scores that the chosen places lack.
+- relative: max abs over the reference's peak. Features are compared only where both sides chose the place.
 - deviation, error, gain, offset, correlation: `deviation.py`; what a role is for: `roles.py`.
 Score units: of scores that spread less than those in 0 to 1 do (a softmax over many places), all floors shrink.
 """
@@ -32,14 +33,19 @@ import numpy as np
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.metric import metric_info
 from edgekit.errors import ModelError
-from edgekit.judge.cosine import cosine, map_cosine
-from edgekit.judge.deviation import peak_of
+from edgekit.judge.deviation import (
+    ACROSS_ROWS,
+    LEAST,
+    Spreads,
+    arranged,
+    channel_deviations,
+    error_across_rows,
+    largest_scale,
+    peak_of,
+    row_deviations,
+)
 from edgekit.judge.faults import BASES, Answers, faults_of
-from edgekit.judge.ranking import MASS_FLOOR, MASSED, ranking_measures
-from edgekit.judge.roles import decisions
-from edgekit.judge.scaled import scaled_measures
-from edgekit.judge.spread import Spreads, largest_scale
-from edgekit.judge.ties import ties_undone
+from edgekit.judge.roles import decisions, role_measures
 from edgekit.model.spec import Array, Metric, Output
 
 RESOLUTION = 0.0015
@@ -53,13 +59,17 @@ SNR_CAP_DB = 200.0
 
 RESOLVED, FLOORED = 0.01, 0.5
 """Shares of the scores' spread: the most that RESOLUTION and SPREAD_FLOOR may be."""
+MASS_FLOOR = 0.01
+"""Score units. Where the best K have a smaller mean there is hardly any relevance to lose: the divisor ends here."""
+MASSED = 0.1
+"""Share of the scores' spread: the most that MASS_FLOOR may be."""
 _DERIVED = ("labels", "counts", "ranking", "features")  # after what they are derived from
 _Sides = tuple[Array, Array]  # reference, artifact
-_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst patches [n]
+_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n] or [channels], worst places
 
 
 @dataclass(frozen=True, eq=False)
-class ImageValues:
+class RowValues:
     """One metric of one output.
 
     Attributes:
@@ -67,10 +77,10 @@ class ImageValues:
         role: Its role.
         of: The scores that it is, or is derived from; empty for tensors.
         metric: The metric's name.
-        values: One value an image, float64 [n].
-        patches: Where each image is worst, int64 [n], row-major; -1 where that means nothing.
-        names: What the values are of, where that is not the images: channels.
-        peak: The reference's largest magnitude, over all images; 1 where that is 0.
+        values: One value a row, float64 [n].
+        places: Where each row is worst, int64 [n], row-major; -1 where that means nothing.
+        names: What the values are of, where that is not the rows: channels.
+        peak: The reference's largest magnitude, over all rows; 1 where that is 0.
         answers: Of how many answers each value is a share, int64 [n]; None where it is no share.
     """
 
@@ -79,7 +89,7 @@ class ImageValues:
     of: str
     metric: str
     values: Array
-    patches: Array
+    places: Array
     peak: float
     names: tuple[str, ...] = ()
     answers: Array | None = None
@@ -87,7 +97,7 @@ class ImageValues:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One batch of n images: their names, numbers, and what could not be compared.
+    """One batch of n rows: their names, numbers, and what could not be compared.
 
     Attributes:
         task: The task metric [n] of the reference and of the artifact.
@@ -95,7 +105,7 @@ class Comparison:
     """
 
     names: tuple[str, ...]
-    measures: tuple[ImageValues, ...] = ()
+    measures: tuple[RowValues, ...] = ()
     faults: tuple[Fact, ...] = ()
     task: _Sides | None = None
     real: bool = False
@@ -106,11 +116,11 @@ class Comparison:
 
     @property
     def worst(self) -> tuple[str, int, float] | None:
-        """The largest difference of any score: image, patch, value; None where no scores could be compared."""
+        """The largest difference of any score: row, place, value; None where no scores could be compared."""
         found = [m for m in self.measures if m.role == "scores" and m.metric == "max abs"]
-        tops = [(float(m.values[i]), self.names[i], int(m.patches[i])) for m in found for i in [m.values.argmax()]]
-        value, image, patch = max(tops, default=(0.0, "", -1))
-        return (image, patch, value) if tops else None
+        tops = [(float(m.values[i]), self.names[i], int(m.places[i])) for m in found for i in [m.values.argmax()]]
+        value, row, place = max(tops, default=(0.0, "", -1))
+        return (row, place, value) if tops else None
 
 
 def compare(
@@ -124,24 +134,24 @@ def compare(
     metric: Metric | None = None,
     truth: Array | None = None,
 ) -> Comparison:
-    """Compare the outputs, arrays [n, ...] by name, of n named images.
+    """Compare the outputs, arrays [n, ...] by name, of n named rows.
 
     The artifact's arrays have the declared dtypes; the reference's may be wider. Only "agreement" and "order faults"
-    depend on `score_tolerance`. `scales` are those of real inputs (`spread.spreads`), which a batch's own may exceed.
-    The metric's `truth` is [n, ...].
+    depend on `score_tolerance`. `scales` are those of real inputs (`deviation.spreads`), which a batch's own may
+    exceed. The metric's `truth` is [n, ...].
 
     Raises:
-        ModelError: If the metric does not give one number an image.
+        ModelError: If the metric does not give one number a row.
     """
     if not names:
         return failed((), fact(Code.NOTHING_COMPARED))
-    found: dict[str, list[ImageValues]] = {}
+    values: dict[str, list[RowValues]] = {}
     faults: list[Fact] = []
     steps: dict[str, float] = {}  # of rankings: the resolution of the scores that they are of
     answers = (reference, candidate)
     for output in sorted(outputs, key=lambda o: _DERIVED.index(o.role) if o.role in _DERIVED else -1):
         base = next((o for o in outputs if o.name == output.of), None) if output.role in BASES else None
-        if base is not None and base.name not in found:
+        if base is not None and base.name not in values:
             continue  # a fault of what it is derived from is one already
         wrong = faults_of(output, base, answers, names)
         if not wrong:
@@ -149,17 +159,17 @@ def compare(
             scale = largest_scale(scored, reference[scored.name], scales or {})
             scale = scale if scales or scored.role != "scores" else np.full(1, np.inf)
             steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
-            found[output.name] = list(_measures(output, base, answers, score_tolerance, scale))
-            found[output.name] += _scaled(output, outputs, answers, scale)
+            values[output.name] = list(_measures(output, base, answers, score_tolerance, scale))
+            values[output.name] += _scaled(output, outputs, answers, scale)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
         untied = {**candidate, **ties_undone(outputs, reference, candidate, steps)}
         task = (np.asarray(metric(reference, truth), np.float64), np.asarray(metric(untied, truth), np.float64))
-        if any(values.shape != (len(names),) for values in task):
-            raise ModelError(f"the task metric gave the shape '{task[0].shape}', not one number an image")
+        if any(side.shape != (len(names),) for side in task):
+            raise ModelError(f"the task metric gave the shape '{task[0].shape}', not one number a row")
         faults += [] if np.isfinite(task).all() else [fact(Code.TASK_METRIC_NOT_FINITE)]
-    measures = tuple(m for o in outputs for m in found.get(o.name, ()))
+    measures = tuple(m for o in outputs for m in values.get(o.name, ()))
     return Comparison(tuple(names), measures, tuple(faults), None if faults else task)
 
 
@@ -170,7 +180,7 @@ def failed(names: Sequence[str], fault: Fact) -> Comparison:
 
 def _measures(
     output: Output, base: Output | None, answers: Answers, tolerance: float, scale: Array
-) -> Iterator[ImageValues]:
+) -> Iterator[RowValues]:
     r, c = (arrays[output.name].astype(np.float64) for arrays in answers)
     under = (answers[0][base.name], answers[1][base.name]) if base else None
     peak = peak_of(r)
@@ -185,38 +195,36 @@ def _measures(
         return
     else:
         rows = _values(r, c, under, peak)
-    for metric, values, patches in rows:
-        yield ImageValues(
-            output.name, output.role, of, metric, values.astype(np.float64), patches.astype(np.int64), peak
-        )
+    for metric, values, places in rows:
+        yield RowValues(output.name, output.role, of, metric, values.astype(np.float64), places.astype(np.int64), peak)
 
 
-def _scaled(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> Iterator[ImageValues]:
+def _scaled(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
     for metric, values, places in scaled_measures(output, outputs, answers, scale):
         named = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
-        named = ("all rows",) if metric == "unmoved" else named
+        named = ("all rows",) if metric == ACROSS_ROWS else named
         weights = decisions(output, metric, answers[0][output.name]) if metric_info(metric).mean else None
-        yield ImageValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named, weights)
+        yield RowValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named, weights)
 
 
 def _scores(r: Array, c: Array, scale: float) -> _Rows:
     resolution, floor = min(RESOLUTION, RESOLVED * scale), min(SPREAD_FLOOR, FLOORED * scale)
-    patch = (off := np.abs(r - c)).argmax(1)
-    yield "max abs", off.max(1), patch
-    yield "mean abs", off.mean(1), patch
+    place = (off := np.abs(r - c)).argmax(1)
+    yield "max abs", off.max(1), place
+    yield "mean abs", off.mean(1), place
     error = (off * off).sum(1)
     rms, wide = np.sqrt(error / r.shape[1]), FLOORED * scale if np.isfinite(scale) else floor
-    yield "unexplained", rms / np.maximum(r.std(1), floor), patch
-    yield "astray", rms / np.maximum(r.std(1), wide), patch
+    yield "nrmse", rms / np.maximum(r.std(1), floor), place
+    yield "nrmse of spread", rms / np.maximum(r.std(1), wide), place
     directed = map_cosine(r, c, min(MASS_FLOOR, MASSED * scale))
-    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), patch
-    yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), patch
+    yield "cosine", np.where(np.maximum(np.abs(r), np.abs(c)).max(1) <= resolution, 1.0, directed), place
+    yield "cosine whole", np.full(len(r), cosine(r.ravel(), c.ravel())), place
     with np.errstate(divide="ignore", over="ignore"):
         ratio = np.divide((r * r).sum(1), error, out=np.full(len(r), np.inf), where=error > 0)
-        yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), patch
+        yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), place
     for metric, ignored in (("spearman", resolution), ("spearman raw", 0.0)):
-        yield metric, np.array([_spearman(a, b, ignored) for a, b in zip(r, c, strict=True)]), patch
+        yield metric, np.array([_spearman(a, b, ignored) for a, b in zip(r, c, strict=True)]), place
 
 
 def _spearman(r: Array, c: Array, resolution: float) -> float:
@@ -254,21 +262,160 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
     table = np.zeros((len(r), 5))
     whole = cosine(r.ravel(), c.ravel()) if r[0].size == 1 else None  # of one number it would be its sign alone
     for i, (a, b) in enumerate(zip(r, c, strict=True)):
-        patches, a, b = np.array([-1]), a.reshape(1, -1), b.reshape(1, -1)
+        places, a, b = np.array([-1]), a.reshape(1, -1), b.reshape(1, -1)
         if chosen is not None:
-            patches, left, right = np.intersect1d(chosen[0][i], chosen[1][i], return_indices=True)
+            places, left, right = np.intersect1d(chosen[0][i], chosen[1][i], return_indices=True)
             a, b = r[i][left], c[i][right]
         off, length = np.abs(a - b).max(-1), np.sqrt((a * a).sum(-1))
         cosines = cosine(a, b)[length >= ROW_FLOOR * length.max(initial=0.0)]
-        if len(patches):
+        if len(places):
             directed = cosine(a.ravel(), b.ravel()) if whole is None else whole
-            table[i] = off.max(), directed, cosines.min(), len(a), patches[off.argmax()]
+            table[i] = off.max(), directed, cosines.min(), len(a), places[off.argmax()]
         else:
             table[i] = peak, 0.0, 0.0, 0, -1
-    patch = table[:, 4]
-    yield "max abs", table[:, 0], patch
-    yield "relative", table[:, 0] / peak, patch
-    yield "cosine", table[:, 1], patch
-    yield "row cosine", table[:, 2], patch
+    place = table[:, 4]
+    yield "max abs", table[:, 0], place
+    yield "relative", table[:, 0] / peak, place
+    yield "cosine", table[:, 1], place
+    yield "row cosine", table[:, 2], place
     if chosen is not None:
-        yield "matched", table[:, 3] / r.shape[1], patch
+        yield "matched", table[:, 3] / r.shape[1], place
+
+
+def scaled_measures(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> _Rows:
+    """Deviations of a floating output, and the measures of its role.
+
+    Args:
+        output: Which.
+        outputs: All of the model.
+        answers: Of both sides; without faults.
+        scale: The spread of each channel.
+    """
+    if output.role in ("counts", "ranking"):
+        return
+    r, c = (arrays[output.name] for arrays in answers)
+    if r.dtype.kind == "f":
+        yield from _deviations(output, answers, scale)
+    if output.role not in ("scores", "features"):
+        base = next((o for o in outputs if o.name == output.of and o.name in answers[0]), None)
+        yield from role_measures(output, r.astype(np.float64), c.astype(np.float64), _classes(base, answers))
+
+
+def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Array] | None:
+    """What labels are the largest of, of both sides; the reference's twice where the artifact's cannot be compared."""
+    if base is None:
+        return None
+    r, c = answers[0][base.name], answers[1].get(base.name)
+    return base, r.astype(np.float64), (r if c is None or c.shape != r.shape else c).astype(np.float64)
+
+
+def _deviations(output: Output, answers: Answers, scale: Array) -> _Rows:
+    z, y = (arranged(output, arrays[output.name]) / scale for arrays in answers)
+    there = np.ones(z.shape[:2], bool)
+    if output.role == "features":
+        places, there = matched(*(arrays[output.of].astype(np.int64) for arrays in answers))
+        y = reordered(y, places)
+    if output.role == "scores":
+        yield next(row_deviations(z, y, there))
+        return
+    yield from row_deviations(z, y, there)
+    yield from channel_deviations(z, y, there)
+    yield from error_across_rows(z, y, there)
+
+
+def ranking_measures(r: Array, c: Array, scores: tuple[Array, Array], tolerance: float, scale: float) -> _Rows:
+    """Measures of a ranking, one value a row; what each is stands in `metrics.py`.
+
+    Args:
+        r: Of the reference, int64 [n, K].
+        c: Of the artifact.
+        scores: Of both sides, [n, N].
+        tolerance: A swap of scores that are no further apart counts as right in "agreement" and "order faults".
+        scale: How far real scores spread.
+    """
+    floor = min(MASS_FLOOR, MASSED * scale)
+    found = [_ranked(*row, tolerance, floor) for row in zip(r, c, *scores, strict=True)]
+    for metric in found[0]:
+        values, places = zip(*(row[metric] for row in found), strict=True)
+        yield metric, np.array(values), np.array(places)
+
+
+def _ranked(
+    right: Array, chosen: Array, s: Array, own: Array, tolerance: float, floor: float
+) -> dict[str, tuple[float, int]]:
+    s, own, k = s.astype(np.float64), own.astype(np.float64), len(right)
+    displaced, instead = np.setdiff1d(right, chosen), np.setdiff1d(chosen, right)
+    instead = instead[np.argsort(-s[instead])]
+    gaps = np.append(np.maximum(np.sort(s[displaced])[::-1] - s[instead], 0.0), 0.0)
+    rises, own_rises = (v[chosen] - np.minimum.accumulate(v[chosen]) for v in (s, own))
+    own_gap = np.delete(own, chosen).max(initial=-np.inf) - own[chosen].min()
+    mass = s - min(0.0, s.min())  # a share is one of masses that are not negative
+    best = np.sort(mass)[-k:].sum()
+    swapped, risen = int(np.append(instead, -1)[gaps.argmax()]), int(chosen[rises.argmax()])
+    return {
+        "jaccard": ((k - len(instead)) / (k + len(instead)), swapped),
+        "agreement": (1 - float((gaps > tolerance).sum()) / k, swapped),
+        "order faults": (float((rises > tolerance).sum()), risen),
+        "swap gap": (float(gaps.max()), swapped),
+        "order gap": (float(rises.max()), risen),
+        "own gap": (max(0.0, float(own_gap), float(own_rises.max())), -1),
+        "lost mass": (
+            max(0.0, float(best - np.sort(mass[chosen]).sum())) / max(float(best), max(k * floor, LEAST)),
+            swapped,
+        ),
+    }
+
+
+def ties_undone(
+    outputs: Sequence[Output],
+    reference: Mapping[str, Array],
+    candidate: Mapping[str, Array],
+    resolutions: Mapping[str, float],
+) -> dict[str, Array]:
+    """Rankings in which the reference's places have back the places that others took by a tie.
+
+    Which of two places is chosen whose scores are equal, within the resolution, says nothing of the artifact: the
+    reference's own noise can swap them.
+
+    Args:
+        outputs: Of the model.
+        reference: Its answers by name, [n, ...].
+        candidate: The artifact's.
+        resolutions: The largest difference that is none, in score units, by ranking.
+    """
+    undone: dict[str, Array] = {}
+    for output in (o for o in outputs if o.role == "ranking" and o.of in reference):
+        scores, ranking = reference[output.of], np.array(candidate[output.name])
+        for row, right in enumerate(reference[output.name]):
+            displaced, instead = np.setdiff1d(right, ranking[row]), np.setdiff1d(ranking[row], right)
+            lost, chosen = (some[np.argsort(-scores[row][some])] for some in (displaced, instead))
+            for place, other in zip(lost, chosen, strict=True):
+                if scores[row][place] - scores[row][other] <= resolutions[output.name]:
+                    ranking[row][ranking[row] == other] = place
+        undone[output.name] = ranking
+    return undone
+
+
+def map_cosine(r: Array, c: Array, floor: float) -> Array:
+    """Of maps [n, places]; that of two with a root mean square below the floor counts by their size (metrics.py)."""
+    share = np.minimum(np.maximum((r * r).mean(1), (c * c).mean(1)) / floor**2, 1.0)
+    return np.asarray(1.0 - share * (1.0 - cosine(r, c)))
+
+
+def cosine(a: Array, b: Array) -> Array:
+    """Along the last axis; 1 where both are zero, 0 where one is."""
+    # Divided by the largest magnitude first, since squares may leave float64's range.
+    a, b = (v / np.maximum(np.abs(v).max(-1, keepdims=True), np.finfo(np.float64).tiny) for v in (a, b))
+    lengths = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+    return np.asarray(np.where(a.any(-1) | b.any(-1), (a * b).sum(-1) / np.where(lengths > 0, lengths, 1.0), 1.0))
+
+
+def matched(wanted: Array, chosen: Array) -> tuple[Array, Array]:
+    """Where one ranking [n, K] stands in another: places [n, K] in `chosen`, and whether it is there at all."""
+    places = (wanted[:, :, None] == chosen[:, None, :]).argmax(2)
+    return places, np.take_along_axis(chosen, places, 1) == wanted
+
+
+def reordered(rows: Array, places: Array) -> Array:
+    """Rows [n, K, ...] in another order, places [n, K]."""
+    return np.take_along_axis(rows, places.reshape(*places.shape, *[1] * (rows.ndim - 2)), 1)

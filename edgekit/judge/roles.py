@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from edgekit.judge.spread import arranged, channel_axis
+from edgekit.judge.deviation import arranged, channel_axis
 from edgekit.model.spec import Array, Output
 
 CENTRED = 4

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from edgekit.evaluate.rows import Run
 from edgekit.model.spec import Array, Output
 
@@ -34,17 +32,6 @@ def shape_of(rows: Array, axis: int | None) -> tuple[int | str, ...]:
     """The shape that a runtime gives an output, with the name of the batch axis in it."""
     shape: list[int | str] = list(rows.shape[1:])
     return tuple(shape if axis is None else [*shape[:axis], BATCH, *shape[axis:]])
-
-
-def matched(wanted: Array, chosen: Array) -> tuple[Array, Array]:
-    """Where one ranking [n, K] stands in another: places [n, K] in `chosen`, and whether it is there at all."""
-    places = (wanted[:, :, None] == chosen[:, None, :]).argmax(2)
-    return places, np.take_along_axis(chosen, places, 1) == wanted
-
-
-def taken(rows: Array, places: Array) -> Array:
-    """Rows [n, K, ...] in another order, places [n, K]."""
-    return np.take_along_axis(rows, places.reshape(*places.shape, *[1] * (rows.ndim - 2)), 1)
 
 
 def _declared(output: Output) -> int | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.judge.spread import arranged
+from edgekit.judge.deviation import arranged
 from edgekit.model.spec import Array, Output
 
 PROJECTIONS = 16

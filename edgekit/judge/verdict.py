@@ -2,7 +2,7 @@
 
 What is judged:
 
-- evaluation, real inputs: every limit of the tolerance, image by image, and the task metric against the reference's.
+- evaluation, real inputs: every limit of the tolerance, row by row, and the task metric against the reference's.
 - all real inputs together: shares of wrong answers, which in one batch may be over their limit by chance.
 - stress (random, constant, extreme inputs) and the grid of shapes: whatever is absolute holds there too, differences of
   scores and features, counts and swaps. Cosine, SNR, Spearman and lost mass do not: on a nearly flat map they measure
@@ -17,20 +17,27 @@ scores differ by no more than the noise, cosine, SNR, ranks and lost mass are no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
-from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import Status
-from edgekit.judge.metrics import Comparison, ImageValues
-from edgekit.judge.noise import NOISE_LIMIT, NOISE_MULTIPLE, widened
-from edgekit.judge.rules import STRESS, Kind, kind_of, rules_of
-from edgekit.judge.tolerance import Tolerance
-from edgekit.model.spec import Array
+from edgekit.artifact.metric import metric_info, plain
+from edgekit.artifact.result import Measure, Status, Verdict
+from edgekit.judge.limits import STRESS, TASK_DROP, TASK_DROP_WORST, Kind, Tolerance, kind_of
+from edgekit.judge.metrics import Comparison, RowValues
+from edgekit.model.spec import Array, Output
 
+NOISE_MULTIPLE = 4.0
+"""Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it."""
+NOISE_CAP = 10.0
+"""Times the table's limit: a reference that is noisier proves nothing, and must not excuse anything."""
+NOISE_LIMIT = 0.01
+"""Score units, or share of a peak. Differences above this are judged by every measure, whatever the noise."""
+
+
+SHARED = {"batch", "output", "metric", "value", "limit", "row", "index"}
+"""What a reason has of the measure that gives it."""
 _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
 REAL_INPUTS = "real inputs"
 """All of them, of every size: shares of wrong answers are held to their limit there."""
@@ -45,78 +52,14 @@ _ROUNDING = {
 """What a note says of a difference within the limit on scores."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One metric of one output over one batch, at its worst image, and what it was held against.
-
-    Attributes:
-        batch: "evaluation", "stress", or the sizes of a grid shape.
-        output: Name of the output; empty for the task metric.
-        metric: Name of the metric.
-        value: At the worst image (of a task metric's drop and of shares of wrong answers: the mean).
-        mean: Over the images.
-        limit: What `value` was held against; None where it is only shown. `table` is the tolerance's own.
-        noise: NOISE_MULTIPLE times the reference's noise in the metric's units, where it can widen the limit.
-        passed: Whether all images held.
-        image: The worst image.
-        patch: The worst patch, row-major; -1 where that means nothing.
-    """
-
-    batch: str
-    output: str
-    metric: str
-    value: float
-    mean: float
-    limit: float | None = None
-    table: float | None = None
-    noise: float | None = None
-    passed: bool = True
-    image: str = ""
-    patch: int = -1
-
-    @property
-    def within_noise(self) -> bool:
-        """Whether it failed by less than the reference differs from itself."""
-        return not self.passed and self.noise is not None and self.value <= self.noise
-
-    @property
-    def fact(self) -> Fact:
-        """The reason that it gives where it failed."""
-        value = self.value if np.isfinite(self.value) else None
-        return Fact(
-            code=Code.LIMIT_EXCEEDED,
-            batch=self.batch,
-            output=self.output,
-            metric=self.metric,
-            value=value,
-            limit=self.limit,
-            image=self.image,
-            patch=self.patch,
-        )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One artifact in one place.
-
-    Attributes:
-        status: What was found.
-        reasons: Why it is not verified; empty where it is.
-        notes: What a reader should know although it passed: ties, limits widened, what was not asked.
-        checks: Every number, with the limits that were used.
-        proved: The sizes of the grid shapes at which everything held.
-    """
-
-    status: Status
-    reasons: tuple[Fact, ...] = ()
-    notes: tuple[Fact, ...] = ()
-    checks: tuple[Check, ...] = ()
-    proved: tuple[Mapping[str, int], ...] = ()
-
-
 def not_verified(reason: Fact) -> Verdict:
     """The verdict where this host lacks what it takes; the reason says what is missing."""
-    return Verdict("not verified here", (reason,))
+    return Verdict(status="not verified here", reasons=(reason,))
+
+
+def failed(reason: Fact) -> Verdict:
+    """The verdict where a runtime refuses an artifact, or dies of it."""
+    return Verdict(status="rejected", reasons=(reason,))
 
 
 def judge(
@@ -152,15 +95,15 @@ def judge(
     for batch, comparisons in batches:
         for kind in get_args(Kind):
             some = [each for each in comparisons if _kind(tolerance, batch, each) == kind]
-            checks += _checks(batch, some, rules_of(tolerance, kind), noise)
+            checks += _checks(batch, some, tolerance.on(kind), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     every = [(batch, each) for batch, comparisons in batches for each in comparisons]
     checks += _pooled(tolerance, [each for batch, each in every if _kind(tolerance, batch, each) == "real"], noise)
-    failed = [check for check in checks if not check.passed]
-    beyond = [check.fact for check in failed if not check.within_noise]
-    reasons = (*faults, *beyond, *(check.fact for check in failed if check.within_noise))
+    broken = [check for check in checks if not check.passed]
+    beyond = [reason_of(check) for check in broken if not check.within_noise]
+    reasons = (*faults, *beyond, *(reason_of(check) for check in broken if check.within_noise))
     unproved = {reason.batch for reason in reasons}
-    proved = tuple(sizes for shape, sizes in shapes.items() if shape not in unproved)
+    proved = tuple(dict(sizes) for shape, sizes in shapes.items() if shape not in unproved)
     status: Status = "verified"
     if unusable := [fault for fault in faults if fault.details.get("side") == "reference"]:
         status, reasons = "not verified here", tuple(unusable)
@@ -169,7 +112,8 @@ def judge(
     elif reasons or (missing := _missing(tolerance, checks, evaluation)):
         status = "not verified here"
         reasons = reasons or tuple(missing)
-    return Verdict(status, reasons, tuple(_notes(tolerance, checks, evaluation)), tuple(checks), proved)
+    notes = tuple(_notes(tolerance, checks, evaluation))
+    return Verdict(status=status, reasons=reasons, notes=notes, measures=tuple(checks), proof=proved)
 
 
 def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
@@ -177,7 +121,7 @@ def _kind(t: Tolerance, batch: str, comparison: Comparison) -> Kind:
     return "real" if comparison.real and not t.exact_ranking else kind_of(batch)
 
 
-def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> list[Fact]:
+def _missing(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Comparison]) -> list[Fact]:
     asked = checks if t.exact_ranking else [check for check in checks if kind_of(check.batch) == "real"]
     if not asked:
         needed = not t.exact_ranking and not evaluation
@@ -189,8 +133,8 @@ def _missing(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Compari
 
 def _checks(
     batch: str, comparisons: Sequence[Comparison], rules: Mapping[tuple[str, str], float], noise: Mapping[str, float]
-) -> Iterator[Check]:
-    groups: dict[tuple[str, str], list[tuple[Comparison, ImageValues]]] = {}
+) -> Iterator[Measure]:
+    groups: dict[tuple[str, str], list[tuple[Comparison, RowValues]]] = {}
     for comparison in comparisons:
         for measure in comparison.measures:
             groups.setdefault((measure.output, measure.metric), []).append((comparison, measure))
@@ -202,14 +146,14 @@ def _checks(
 
 def _check(
     batch: str,
-    found: Sequence[tuple[Comparison, ImageValues]],
+    found: Sequence[tuple[Comparison, RowValues]],
     table: float | None,
     noise: Mapping[str, float],
     chance: float = CHANCE,
-) -> Check:
+) -> Measure:
     measure = found[0][1]
     values = np.concatenate([m.values for _, m in found])
-    patches = np.concatenate([m.patches for _, m in found])
+    places = np.concatenate([m.places for _, m in found])
     names = [name for comparison, m in found for name in m.names or comparison.names]
     weights = np.concatenate([np.ones(len(m.values)) if m.answers is None else m.answers for _, m in found])
     mean = float((values * weights).sum() / max(weights.sum(), 1))
@@ -225,9 +169,23 @@ def _check(
             held |= mean <= _allowed(limit, max(int(weights.sum()), 1), chance)
     pool = np.flatnonzero(~held) if not held.all() else np.arange(len(values))
     worst = int(pool[(sign * values[pool]).argmax()])  # argmax takes a NaN first
-    passed, value = bool(held.all()), mean if info.mean else float(values[worst])
-    where = names[worst], int(patches[worst])
-    return Check(batch, measure.output, measure.metric, value, mean, limit, table, own, passed, *where)
+    return Measure(
+        batch=batch,
+        output=measure.output,
+        metric=measure.metric,
+        value=_finite(mean if info.mean else float(values[worst])),
+        limit=limit,
+        table=table,
+        noise=own,
+        passed=bool(held.all()),
+        row=names[worst],
+        index=int(places[worst]),
+    )
+
+
+def reason_of(measure: Measure) -> Fact:
+    """The reason that a measure gives where it did not hold."""
+    return Fact(code=Code.LIMIT_EXCEEDED, **measure.model_dump(include=SHARED))
 
 
 def _allowed(limit: float, answers: int, chance: float) -> float:
@@ -235,11 +193,11 @@ def _allowed(limit: float, answers: int, chance: float) -> float:
     return max(limit + chance * float(np.sqrt(limit / answers)), 1.0 / answers) if limit else 0.0
 
 
-def _pooled(t: Tolerance, comparisons: Sequence[Comparison], noise: Mapping[str, float]) -> Iterator[Check]:
+def _pooled(t: Tolerance, comparisons: Sequence[Comparison], noise: Mapping[str, float]) -> Iterator[Measure]:
     """Shares of wrong answers over all real inputs together, held to the limit itself."""
-    rules = rules_of(t, "real")
+    rules = t.on("real")
     for (role, metric), table in rules.items():
-        outputs: dict[str, list[tuple[Comparison, ImageValues]]] = {}
+        outputs: dict[str, list[tuple[Comparison, RowValues]]] = {}
         for comparison in comparisons if metric_info(metric).mean else ():
             for measure in comparison.measures:
                 if (measure.role, measure.metric) == (role, metric):
@@ -247,11 +205,15 @@ def _pooled(t: Tolerance, comparisons: Sequence[Comparison], noise: Mapping[str,
         yield from (_check(REAL_INPUTS, found, table, noise, 0.0) for found in outputs.values())
 
 
-def _own(m: ImageValues, noise: Mapping[str, float]) -> float:
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _own(m: RowValues, noise: Mapping[str, float]) -> float:
     return NOISE_MULTIPLE * (noise.get(m.of, 0.0) if m.role in _OF_SCORES else noise.get(m.output, 0.0) / m.peak)
 
 
-def _excused(comparison: Comparison, m: ImageValues, noise: Mapping[str, float], real: bool) -> Array:
+def _excused(comparison: Comparison, m: RowValues, noise: Mapping[str, float], real: bool) -> Array:
     excused = np.zeros(len(m.values), bool)
     if metric_info(m.metric).relative:
         off = comparison.get(m.of, "max abs") if m.role in _OF_SCORES else comparison.get(m.output, "relative")
@@ -263,28 +225,74 @@ def _excused(comparison: Comparison, m: ImageValues, noise: Mapping[str, float],
     return excused
 
 
-def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator[Check]:
+def _task(t: Tolerance, evaluation: Sequence[Comparison], name: str) -> Iterator[Measure]:
     found = [(each.names, each.task[0] - each.task[1]) for each in evaluation if each.task is not None]
     if not found:
         return
-    images = [image for names, _ in found for image in names]
+    rows = [row for names, _ in found for row in names]
     drops = np.concatenate([drop for _, drop in found])
     worst, mean = int(drops.argmax()), float(drops.mean())
-    asked = ((f"{name} drop", mean, t.task_drop), (f"{name} drop, one image", float(drops[worst]), t.task_drop_worst))
-    for metric, value, limit in asked:
+    judged = ((f"{name} drop", mean, TASK_DROP), (f"{name} drop, one row", float(drops[worst]), TASK_DROP_WORST))
+    for metric, value, row in judged:
+        limit = t.limit(row, "task")
         passed = limit is None or value <= limit
-        yield Check(EVALUATION, "", metric, value, mean, limit, limit, None, passed, images[worst])
+        yield Measure(
+            batch=EVALUATION,
+            output="",
+            metric=metric,
+            value=value,
+            limit=limit,
+            table=limit,
+            passed=passed,
+            row=rows[worst],
+        )
 
 
-def _notes(t: Tolerance, checks: Sequence[Check], evaluation: Sequence[Comparison]) -> Iterator[Fact]:
+def _notes(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Comparison]) -> Iterator[Fact]:
     if not evaluation:
         yield fact(Code.NO_EVALUATION_SET)
-    elif t.task_drop is not None and not any(comparison.task for comparison in evaluation):
+    elif t.limit(TASK_DROP, "task") is not None and not any(comparison.task for comparison in evaluation):
         yield fact(Code.NO_TASK_METRIC)
     for check in (c for c in checks if c.batch == EVALUATION and c.limit is not None):
         code = _ROUNDING.get(check.metric)
-        if code is not None and check.passed and check.value > 0:
-            yield check.fact.model_copy(update={"code": code})
+        if code is not None and check.passed and check.value:
+            yield reason_of(check).model_copy(update={"code": code})
         if check.table is not None and check.limit is not None and check.limit > check.table:
             details = {"table": metric_info(check.metric).format_limit(check.table), "multiple": NOISE_MULTIPLE}
-            yield check.fact.model_copy(update={"code": Code.LIMIT_WIDENED, "details": details})
+            yield reason_of(check).model_copy(update={"code": Code.LIMIT_WIDENED, "details": details})
+
+
+def score_tolerance(tolerance: Tolerance, noise: float) -> float:
+    """The limit on scores that a verdict uses, in score units, given the noise of that output: for `compare`."""
+    return widened(tolerance.limit("max abs", "scores") or 0.0, NOISE_MULTIPLE * noise)
+
+
+def widened(table: float, own: float) -> float:
+    """A limit: the table's, or the noise (times NOISE_MULTIPLE already) where that is larger, up to the cap."""
+    return max(table, min(own, NOISE_CAP * table))
+
+
+def too_noisy(
+    tolerance: Tolerance, outputs: Sequence[Output], noise: Mapping[str, float], scales: Mapping[str, Array]
+) -> Fact | None:
+    """The first output whose noise would widen a limit past its cap, or excuse more than INT8 is allowed.
+
+    Args:
+        tolerance: The row of the table.
+        outputs: Of the model.
+        noise: Of the reference, by output.
+        scales: The spread of each channel of each floating output, without its noise.
+    """
+    for output in (o for o in outputs if o.name in scales and np.isfinite(noise.get(o.name, 0.0))):
+        scale = float(np.median(scales[output.name]))
+        if output.role == "scores":
+            most = tolerance.limit("max abs", "scores")
+            allowed = NOISE_LIMIT if most is None else NOISE_CAP * most
+        else:
+            largest, error = (tolerance.limit(metric, "tensor") for metric in ("deviation", "error"))
+            share = error if largest is None else NOISE_CAP * largest
+            allowed = np.inf if share is None else share * scale
+        if NOISE_MULTIPLE * noise.get(output.name, 0.0) > allowed:
+            details: dict[str, str | int | float] = {"multiple": NOISE_MULTIPLE, "allowed": plain(allowed, 2)}
+            return Fact(code=Code.REFERENCE_TOO_NOISY, output=output.name, value=noise[output.name], details=details)
+    return None

@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.errors import ModelError
 from edgekit.model.capture_errors import line_of, sentence
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import Array, ModelSpec
 
 if TYPE_CHECKING:
     import torch
@@ -96,6 +98,30 @@ def answered(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dic
     return dict(flattened(module(*(inputs[n] for n in positional), **{n: inputs[n] for n in by_name})))
 
 
+def to_tensors(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
+    """Inputs by name as the tensors that the module's forward takes, in order."""
+    import torch
+
+    return tuple(torch.from_numpy(np.asarray(inputs[i.name], order="C")) for i in spec.inputs)
+
+
+def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
+    """What the module returned (a tensor or a tuple) as arrays by output name.
+
+    Raises:
+        ModelError: If the number of outputs is not what the model declares.
+    """
+    import torch
+
+    values = list(answer) if isinstance(answer, (tuple, list)) else [answer]
+    answers = [v.detach().cpu().numpy() for v in values if isinstance(v, torch.Tensor)]
+    if len(answers) != len(values):
+        raise ModelError(f"'{spec.name}' must return a tensor or a tuple of tensors")
+    if len(values) != len(spec.outputs):
+        raise ModelError(f"'{spec.name}' returned {len(values)} outputs but declares {len(spec.outputs)}")
+    return {o.name: v for o, v in zip(spec.outputs, answers, strict=True)}
+
+
 def flattened(answer: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of an answer by name: keys and fields joined by `_`, numbers for the places of a tuple.
 
@@ -163,8 +189,6 @@ def _common(answer: object) -> bool:
 def _answer(spec: ModelSpec) -> object:
     """What the module returns at its default sizes, or what it raises there."""
     import torch
-
-    from edgekit.model.graph import to_tensors
 
     with torch.no_grad():
         try:

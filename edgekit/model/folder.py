@@ -1,16 +1,167 @@
-"""A model folder's config.json: which factory, which files with which hashes; everything is read through here."""
+"""A model folder: config.json (which factory, which files with which hashes), model.safetensors, the model's files.
+
+Whatever exports or judges reads the model from there, in this process or in another one; everything is checked first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+import shutil
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ModelError
+from edgekit.errors import CheckpointError, ModelError
+from edgekit.model import own_operators
+from edgekit.model.contract import checked
+from edgekit.model.program import GRAPH, WEIGHTS, Capture, holds_program, read_captured, write_captured
+from edgekit.model.sources import checkpoint, factory, timm, transformers
+from edgekit.model.spec import ModelSpec
 from edgekit.storage import door
-from edgekit.storage.files import digest_file
+from edgekit.storage.door import SEAL, sealed
+from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+if TYPE_CHECKING:
+    import torch
+
+CONFIG = "config.json"
+
+
+def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
+    """Write a model folder: model.safetensors, the model's files, config.json; nothing if it is there already.
+
+    Args:
+        spec: The model.
+        folder: Where to write.
+        captured: Its capture, where the program is needed elsewhere too.
+
+    Raises:
+        CaptureError: If the model has no factory and its module cannot be captured.
+    """
+    with scratch() as place:
+        made, config = place / "model", _config(spec)
+        made.mkdir()  # the temporary folder itself is its owner's alone
+        try:
+            checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict(), infinite=_buffers(spec.module))
+        except CheckpointError as error:
+            raise ModelError(f"'{spec.name}' {error}") from error
+        for file, path in spec.files.items():
+            shutil.copyfile(path, made / file)
+        if not spec.factory:
+            config["captured"] = write_captured(captured or Capture(spec), made, made / WEIGHTS)
+        config["files"] = {p.relative_to(made).as_posix(): digest_file(p) for p in _files(made)}
+        if _holds(folder, config):
+            return
+        with staging(folder, own_files) as staged:
+            shutil.copytree(made, staged, dirs_exist_ok=True)
+            write_text(staged / CONFIG, sealed(config))
+
+
+def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
+    """The model of a build that somebody else may have made: it runs no code of theirs without the user's word.
+
+    Args:
+        folder: The build's model folder.
+        trusted: Whether the user trusts the build.
+
+    Raises:
+        ModelError: As for `load_model`, and if the model is a captured program and the build is not trusted.
+        CheckpointError: As for `load_model`.
+    """
+    if not trusted and holds_program(read_config(folder)):
+        raise ModelError(
+            f"the model in '{folder}' was given in memory and lies there as a program, which can run code of whoever "
+            "made the build: run with --trust-build if you made it or trust them"
+        )
+    return load_model(folder, trusted)
+
+
+def load_model(folder: Path, trust_build: bool = False) -> ModelSpec:
+    """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
+
+    Args:
+        folder: The model folder.
+        trust_build: Whether its factory may run although its source is not the recorded one (see `factory.recorded`).
+
+    Raises:
+        ModelError: If the folder is not a model folder, was changed, or its factory may not run.
+        CheckpointError: If its weights do not fit.
+    """
+    from safetensors.torch import load_file
+
+    config = read_config(folder)
+    name, files = config["factory"], config["files"]
+    if not name:
+        return read_captured(config, folder)
+    if name.startswith(transformers.PREFIX):
+        spec = checked(transformers.spec_of_files({file: folder / file for file in files}))
+    elif name.startswith(timm.PREFIX):
+        spec = checked(timm.spec_of_files({file: folder / file for file in files}))
+    else:
+        spec = factory.recorded(name, config.get("factory_sha256", ""), trust_build)
+    expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
+    spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
+    here = {name: folder / name for name in files if name != WEIGHTS}
+    told = {name: config[name] for name in ("name", "licence", "author", "description")}
+    return replace(spec, files=here, **told)
+
+
+def _buffers(module: torch.nn.Module) -> frozenset[str]:
+    """Names of what is not trained: a mask may hold infinities."""
+    return frozenset(module.state_dict()) - {name for name, _ in module.named_parameters(remove_duplicate=False)}
+
+
+def _config(spec: ModelSpec) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "name": spec.name,
+        "factory": spec.factory,
+        "factory_sha256": factory.source_sha256(spec.factory) if spec.factory else "",
+        "code_sha256": _code_sha256(spec),
+        "weights_sha256": checkpoint.weights_digest(spec),
+        "inputs": [asdict(i) for i in spec.inputs],
+        "outputs": [asdict(o) for o in spec.outputs],
+        "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
+        "licence": spec.licence,
+        "author": spec.author,
+        "description": spec.description,
+    }
+
+
+def _holds(folder: Path, config: Mapping[str, object]) -> bool:
+    """Whether a model folder has this config.json and files as it says; of a captured program the text is compared."""
+    try:
+        there = read_config(folder)
+    except ModelError:
+        return False
+    return _identity(there) == _identity(json.loads(dump_json(config)))
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without its seal and the hashes of the captured program's files, which differ between two captures."""
+    config = {name: value for name, value in config.items() if name != SEAL}
+    files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith(f"{GRAPH}/")}
+    return {**config, "files": files}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _code_sha256(spec: ModelSpec) -> str:
+    """Hash of the files that define the module and of their libraries' versions: another one is exported again."""
+    names = {type(module).__module__ for module in spec.module.modules()} | {spec.factory.partition(":")[0]}
+    names |= {function.__module__ for function in own_operators.replacements(spec)}
+    texts = []
+    for name in sorted(names):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path and not name.startswith("torch."):
+            texts.append(f"{name} {digest_file(Path(path))}")
+    for name in sorted({name.partition(".")[0] for name in names}):
+        texts.append(f"{name} {getattr(sys.modules.get(name), '__version__', '')}")
+    return digest_text("\n".join(texts))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -1,30 +1,34 @@
 """Program: a module captured once as a graph, by torch.export, and proved on a grid of shapes.
 
 A Python `if` on a shape specialises silently and a Python `if` on a value bakes one branch in: capture can succeed and
-be wrong. So a program is only handed out after it answered like the module itself at every shape of the grid.
+be wrong. So a program is only handed out after it answered like the module itself at every shape of the grid, and where
+the module's answer depends on its inputs and weights alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.errors import CaptureError, EdgekitError, ModelError
-from edgekit.model import onnx_file
+from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
-from edgekit.model.determinism import refuse_changes
 from edgekit.model.own_operators import check_registered, decomposed
 from edgekit.model.shapes import example_sizes, grid
+from edgekit.model.sources import onnx
 from edgekit.model.spec import Array, ModelSpec
 
 if TYPE_CHECKING:
     import torch
 
+Ask = Callable[[Sequence["torch.Tensor"]], Mapping[str, Array]]
+"""Runs the module on inputs and returns its outputs by name."""
 CAPTURE_TOLERANCE = 1e-5  # the graph holds the module's own operators: only their order of summation may differ
 
 
@@ -55,7 +59,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     """
     import torch
 
-    onnx_file.refuse(spec)
+    onnx.refuse(spec)
     check_registered(spec)
     axes = tuple(spec.axes) if dynamic else ()
     proof = grid(spec.axes) if dynamic else ({name: axis.default for name, axis in spec.axes.items()},)
@@ -79,30 +83,6 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     return Program(exported, axes, proof)
 
 
-def to_tensors(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[torch.Tensor, ...]:
-    """Inputs by name as the tensors that the module's forward takes, in order."""
-    import torch
-
-    return tuple(torch.from_numpy(np.asarray(inputs[i.name], order="C")) for i in spec.inputs)
-
-
-def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
-    """What the module returned (a tensor or a tuple) as arrays by output name.
-
-    Raises:
-        ModelError: If the number of outputs is not what the model declares.
-    """
-    import torch
-
-    values = list(answer) if isinstance(answer, (tuple, list)) else [answer]
-    answers = [v.detach().cpu().numpy() for v in values if isinstance(v, torch.Tensor)]
-    if len(answers) != len(values):
-        raise ModelError(f"'{spec.name}' must return a tensor or a tuple of tensors")
-    if len(values) != len(spec.outputs):
-        raise ModelError(f"'{spec.name}' returned {len(values)} outputs but declares {len(spec.outputs)}")
-    return {o.name: v for o, v in zip(spec.outputs, answers, strict=True)}
-
-
 def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -> None:
     import torch
 
@@ -115,7 +95,7 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -
 
     try:
         named = {i.name: tensor for i, tensor in zip(spec.inputs, arguments, strict=True)}
-        refuse_changes(spec.name, spec.module, named, ask)
+        _refuse_changes(spec.name, spec.module, named, ask)
     except EdgekitError:
         raise
     except Exception as error:
@@ -192,9 +172,76 @@ def _close(wanted: Array, got: Array) -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Torch's own deprecations inside export, save and load are not the user's to mend."""
+    """Torch's own deprecations inside export, save and load are not the user's to fix."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
         # a recurrent layer of PyTorch lists its weights anew when it runs
         warnings.filterwarnings("ignore", message=r"The tensor attributes? [^,]*\._flat_weights", category=UserWarning)
         yield
+
+
+def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, torch.Tensor], ask: Ask) -> None:
+    """Run a module three times on the same inputs; the last time with other random numbers.
+
+    Args:
+        name: Of the model.
+        module: In eval mode.
+        inputs: By name, in order.
+        ask: Runs it.
+
+    Raises:
+        CaptureError: Naming the input that it changes, the state that it keeps, or the output that varies.
+    """
+    held = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+    given = {key: tensor.clone() for key, tensor in inputs.items()}
+    with _seeded(0):
+        first = ask(list(given.values()))
+    for key, tensor in given.items():
+        if not _equal(tensor, inputs[key]):
+            raise CaptureError(
+                f"'{name}' changes its input '{key}' in place, which no artifact does: copy it first "
+                f"({key} = {key}.clone()), or write y = f(x) where forward has f_(x)"
+            )
+    for key, tensor in module.state_dict().items():
+        if not _equal(tensor, held[key]):
+            raise CaptureError(
+                f"'{name}' changes its own '{key}' while it answers: a state must be an input and an output of forward"
+            )
+    with _seeded(0):
+        same = ask(list(inputs.values()))
+    with _seeded(1):
+        other = ask(list(inputs.values()))
+    for key in first:
+        if not np.array_equal(first[key], same[key], equal_nan=True):
+            raise CaptureError(
+                f"'{name}' answers differently each time in output '{key}': it remembers what it saw, in an attribute "
+                "that is neither parameter nor buffer; a state must be an input and an output of forward"
+            )
+        if not np.array_equal(same[key], other[key], equal_nan=True):
+            raise CaptureError(
+                f"'{name}' answers differently each time in output '{key}': it draws random numbers; make noise an "
+                "input of forward, or leave it out in eval mode"
+            )
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    import torch
+
+    return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The generators of PyTorch, NumPy and Python start at a seed, and go on afterwards where they were."""
+    import torch
+
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

@@ -1,4 +1,4 @@
-"""What a module wants of a picture beside its size -> a part of the model: mean, deviation, order of channels, layout.
+"""Image preprocessing as a part of the model: mean, std, order of channels, layout.
 
 Every artifact takes RGB, channels first, in [low, high], whatever its module was written for: what is computed inside
 nobody who feeds it can get wrong, and Python, browsers and phones need to know one form only.
@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgekit.errors import ModelError
 from edgekit.model.adapter import signature
-from edgekit.model.spec import Input, ModelSpec
+from edgekit.model.spec import Array, Input, ModelSpec
 
 if TYPE_CHECKING:
     import torch
@@ -27,19 +29,19 @@ def check_image(i: Input, model: str) -> None:
     Raises:
         ModelError: Naming it, and what is possible.
     """
-    told = _told(i) or i.fit != _PLAIN.fit
-    if told and i.kind != "image":
-        raise ModelError(f"'{i.name}' of '{model}' is no picture: mean, deviation and the like are for kind=\"image\"")
+    declared = _declares_preprocessing(i) or i.fit != _PLAIN.fit
+    if declared and i.kind != "image":
+        raise ModelError(f"'{i.name}' of '{model}' is no picture: mean, std and the like are for kind=\"image\"")
     known = {"channels": ("RGB", "BGR"), "layout": ("NCHW", "NHWC"), "fit": ("stretch", "crop", "letterbox")}
     for field, possible in known.items():
         if (found := getattr(i, field)) not in possible:
             raise ModelError(f"the {field} '{found}' of '{i.name}' is not known: possible are {', '.join(possible)}")
-    for field in ("mean", "deviation"):
+    for field in ("mean", "std"):
         if len(values := getattr(i, field)) not in (0, COLOURS):
             raise ModelError(f"the {field} of '{i.name}' has {len(values)} numbers: give one a channel, {COLOURS}")
-    if not all(i.deviation):
-        raise ModelError(f"the deviation of '{i.name}' is {list(i.deviation)}: a picture cannot be divided by 0")
-    if told and (len(i.shape) != COLOURS + 1 or i.shape[_channel_axis(i)] != COLOURS):
+    if not all(i.std):
+        raise ModelError(f"the std of '{i.name}' is {list(i.std)}: a picture cannot be divided by 0")
+    if declared and (len(i.shape) != COLOURS + 1 or i.shape[_channel_axis(i)] != COLOURS):
         raise ModelError(
             f"'{i.name}' of '{model}' has the shape {list(i.shape)}: a picture in {i.layout} has "
             f"{COLOURS} channels at place {_channel_axis(i)}"
@@ -47,15 +49,15 @@ def check_image(i: Input, model: str) -> None:
 
 
 def with_plain_images(spec: ModelSpec) -> ModelSpec:
-    """The model with inputs of one form; its module takes what they say and gives its own what that wants."""
-    if not any(_told(i) for i in spec.inputs):
+    """The model with plain images; a wrapper applies mean, std, channel order and layout."""
+    if not any(_declares_preprocessing(i) for i in spec.inputs):
         return spec
-    inputs = tuple(_plain(i) if _told(i) else i for i in spec.inputs)
+    inputs = tuple(_plain(i) if _declares_preprocessing(i) else i for i in spec.inputs)
     return replace(spec, module=_module(spec.module, spec.inputs), inputs=inputs)
 
 
-def _told(i: Input) -> bool:
-    return bool(i.mean or i.deviation) or (i.channels, i.layout) != (_PLAIN.channels, _PLAIN.layout)
+def _declares_preprocessing(i: Input) -> bool:
+    return bool(i.mean or i.std) or (i.channels, i.layout) != (_PLAIN.channels, _PLAIN.layout)
 
 
 def _channel_axis(i: Input) -> int:
@@ -64,7 +66,7 @@ def _channel_axis(i: Input) -> int:
 
 def _plain(i: Input) -> Input:
     shape = (i.shape[0], COLOURS, *(i.shape[1:3] if i.layout == "NHWC" else i.shape[2:]))
-    return replace(i, shape=shape, mean=(), deviation=(), channels=_PLAIN.channels, layout=_PLAIN.layout)
+    return replace(i, shape=shape, mean=(), std=(), channels=_PLAIN.channels, layout=_PLAIN.layout)
 
 
 def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
@@ -81,25 +83,42 @@ def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
             self.inner = inner
             before = set(self.state_dict())
             for number, i in enumerate(inputs):
-                if i.mean or i.deviation:
+                if i.mean or i.std:
                     self.register_buffer(f"mean_{number}", row(i.mean or [0.0] * COLOURS))
-                    self.register_buffer(f"deviation_{number}", row(i.deviation or [1.0] * COLOURS))
+                    self.register_buffer(f"std_{number}", row(i.std or [1.0] * COLOURS))
             self.edgekit_buffers = tuple(sorted(set(self.state_dict()) - before))
 
         def forward(self, *tensors: torch.Tensor) -> object:
-            return self.inner(*(self.wanted(number, x) for number, x in enumerate(tensors)))
+            return self.inner(*(self.preprocessed(number, x) for number, x in enumerate(tensors)))
 
-        def wanted(self, number: int, x: torch.Tensor) -> torch.Tensor:
-            """A picture as the module inside takes it; any other input as it is."""
+        def preprocessed(self, number: int, x: torch.Tensor) -> torch.Tensor:
+            """An image as the module inside takes it; any other input as it is."""
             i = inputs[number]
-            if not _told(i):
+            if not _declares_preprocessing(i):
                 return x
             x = x.flip(1) if i.channels == "BGR" else x
-            if i.mean or i.deviation:
-                x = (x - self.get_buffer(f"mean_{number}")) / self.get_buffer(f"deviation_{number}")
+            if i.mean or i.std:
+                x = (x - self.get_buffer(f"mean_{number}")) / self.get_buffer(f"std_{number}")
             return x.permute(0, 2, 3, 1).contiguous() if i.layout == "NHWC" else x
 
         # torch.export takes the inputs' names and number from here
         forward.__signature__ = signature([i.name for i in inputs])  # type: ignore[attr-defined]
 
     return ImageInputs().eval()
+
+
+def pixels_of(image: Array, low: float, high: float, exact: float) -> Array | None:
+    """The bytes of an image.
+
+    Args:
+        image: [3, H, W], of which `low` is the byte 0 and `high` the byte 255.
+        low: Smallest value.
+        high: Largest value.
+        exact: Largest difference of a value from a byte, in bytes.
+
+    Returns:
+        [H, W, 3] uint8, or None where a value is no byte.
+    """
+    scaled = (image.transpose(1, 2, 0).astype(np.float64) - low) / (high - low) * 255
+    pixels = np.rint(scaled).clip(0, 255)
+    return None if np.abs(scaled - pixels).max() > exact else pixels.astype(np.uint8)

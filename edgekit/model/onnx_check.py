@@ -79,7 +79,7 @@ def check_onnx(path: Path, beside: str = "") -> None:
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             check_bytes(data, beside, _size(path.parent / beside) if beside else 0)
     except OSError as error:
-        raise ModelError(f"'{path}' cannot be read ({error.strerror}): check its name and its rights") from error
+        raise ModelError(f"'{path}' cannot be read ({error.strerror}): check the path and permissions") from error
     except _RefusalError as refused:
         raise ModelError(f"'{path}' is no ONNX file that can be opened: it {refused}; export it again") from refused
 
@@ -142,7 +142,7 @@ class _Walk:
             elif number in _TYPED:
                 typed, texts = typed + last - first, texts + 1
             elif number in (_EXTERNAL, _LOCATION):
-                self.elsewhere(number, wire, first, last, name, entries)
+                self.external(number, wire, first, last, name, entries)
         count = prod(dims) if all(0 <= size < 1 << 40 for size in dims) and len(dims) <= 64 else -1
         if count < 0:
             _refuse(f"has the tensor '{name}' of an impossible shape")
@@ -150,11 +150,11 @@ class _Walk:
             _refuse(f"has the tensor '{name}' of the unknown type {kind}")
         needed = (count * _BITS.get(kind, 0) + 7) // 8
         if entries:
-            self.outside(name, needed, entries)
+            self.check_external(name, needed, entries)
         elif (has_raw and raw != needed) or (not has_raw and count > (texts if kind == _STRING else typed)):
             _refuse(f"has the tensor '{name}' whose shape asks for {count} values, which are not there")
 
-    def elsewhere(self, number: int, wire: int, start: int, end: int, name: str, entries: dict[bytes, bytes]) -> None:
+    def external(self, number: int, wire: int, start: int, end: int, name: str, entries: dict[bytes, bytes]) -> None:
         """One entry of where a tensor lies, or that it lies elsewhere at all; `entries` gathers keys and values."""
         if not self.beside and (number == _EXTERNAL or any(self.numbers(wire, start, end))):
             _refuse(f"keeps the tensor '{name}' in another file: save it as one, with onnx.save(onnx.load(path))")
@@ -164,7 +164,7 @@ class _Walk:
                 _refuse(f"says twice, or in other words than ONNX's, where the tensor '{name}' lies")
             entries[found.get(1, b"")] = found.get(2, b"")
 
-    def outside(self, name: str, needed: int, entries: Mapping[bytes, bytes]) -> None:
+    def check_external(self, name: str, needed: int, entries: Mapping[bytes, bytes]) -> None:
         """A tensor that lies in the file beside: in that file, in all its length."""
         offset, length = (entries.get(key, b"0") for key in (b"offset", b"length"))
         numbers = offset.isdigit() and length.isdigit() and len(offset) < 16 and len(length) < 16

@@ -29,7 +29,7 @@ def decomposed(spec: ModelSpec, *, translated: bool = False) -> Iterator[None]:
     from torch.overrides import TorchFunctionMode
 
     kept = set(spec.translations) if translated else set()
-    table = {found(spec, name): function for name, function in spec.decompositions.items() if name not in kept}
+    table = {operator_of(spec, name): function for name, function in spec.decompositions.items() if name not in kept}
 
     class Replacing(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -50,7 +50,7 @@ def translations(spec: ModelSpec) -> dict[Any, Callable[..., Any]]:
     Raises:
         ModelError: If an operator is not registered.
     """
-    return {found(spec, name): _as_written(function) for name, function in spec.translations.items()}
+    return {operator_of(spec, name): _as_written(function) for name, function in spec.translations.items()}
 
 
 def replacements(spec: ModelSpec) -> tuple[Callable[..., Any], ...]:
@@ -59,7 +59,7 @@ def replacements(spec: ModelSpec) -> tuple[Callable[..., Any], ...]:
 
 
 def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What onnxscript compiled has the function that it was made of."""
+    """Return the Python function behind an onnxscript function."""
     written: Callable[..., Any] = getattr(function, "function", function)
     return written
 
@@ -71,10 +71,10 @@ def check_registered(spec: ModelSpec) -> None:
         ModelError: Naming it.
     """
     for name in (*spec.translations, *spec.decompositions):
-        found(spec, name)
+        operator_of(spec, name)
 
 
-def found(spec: ModelSpec, name: str) -> Any:
+def operator_of(spec: ModelSpec, name: str) -> Any:
     """The default overload of an operator by its name.
 
     Raises:

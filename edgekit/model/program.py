@@ -1,5 +1,10 @@
 """A captured program on disk: program.pt2, and program.json with its axes, its proof and the model it belongs to.
 
+A model without a factory (a module from a notebook or from `__main__`) travels as its captured program, and an ONNX
+file as it is: no worker could import such a module. So its model folder holds `module/`, the graph captured in the
+process that has the module, and the evaluation and calibration inputs as arrays; a worker opens these instead. The task
+metric is a function and does not travel: it is computed where the module is.
+
 Weights that lie in the model's own file already are stored once: program.pt2 leaves them out, and the program's folder
 has that file under a second name (a hard link, or a copy where the file system has none).
 """
@@ -7,28 +12,36 @@ has that file under a second name (a hard link, or a copy where the file system 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import CaptureError
+import numpy as np
+
+from edgekit.errors import CaptureError, ModelError
+from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.graph import Program, capture, quiet
-from edgekit.model.onnx_file import FROM_HERE
-from edgekit.model.spec import ModelSpec
+from edgekit.model.input_rows import runs_of
+from edgekit.model.sources import onnx
+from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage import door
 from edgekit.storage.door import sealed
-from edgekit.storage.files import digest_file, link, staging, write_text
+from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
 
 if TYPE_CHECKING:
     import torch
 
 PROGRAM = "program.pt2"
 INFO = "program.json"
-WEIGHTS = "weights.safetensors"
+WEIGHTS = "model.safetensors"  # of a model's folder, and of the program's
 SMALLEST = 1 << 10  # elements: a smaller tensor stays in the program
+GRAPH = "module"  # folder of the captured program
+SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
+CALIBRATION = 300  # samples that travel: what a full search asks for
 
 
 @dataclass
@@ -148,7 +161,7 @@ def load_program(folder: Path, weights: Path | None = None) -> Program:
     from safetensors import SafetensorError
 
     if not (folder / INFO).is_file():
-        raise CaptureError(f"the model is an ONNX file, without PyTorch's code: possible are {FROM_HERE}")
+        raise CaptureError(f"the model is an ONNX file, without PyTorch's code: possible are {onnx.FROM_HERE}")
     info = _read_info(folder)
     with quiet():
         exported = torch.export.load(folder / PROGRAM)
@@ -204,3 +217,120 @@ def _read_info(folder: Path) -> dict[str, Any]:
     except (door.RefusedError, KeyError, TypeError, AttributeError) as error:
         raise CaptureError(f"the captured program in '{folder}' {error}: run `edgekit export` again") from error
     return info
+
+
+def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, Any]:
+    """Write what stands for the module's code beside its weights; returns what config.json says of it.
+
+    The graph's text identifies it: two captures of one module differ in their bytes.
+
+    Raises:
+        CaptureError: Naming the module's file and line where capture fails, or would fix a size or a branch.
+    """
+    spec = captured.spec
+    if lost := sorted(set(spec.translations) - set(spec.decompositions)):
+        raise ModelError(
+            f"'{spec.name}' was given in memory, where the translation of '{lost[0]}' cannot follow: put it into a "
+            "file and export 'package.module:function', or name a decomposition"
+        )
+    if (file := onnx.file_of(spec.module)) is not None:
+        shutil.copyfile(file, folder / onnx.FILE)
+        identity = digest_file(file)
+    else:
+        program = captured.program()
+        save_program(program, folder / GRAPH, "", weights)
+        identity = digest_text(program.exported.graph_module.print_readable(print_output=False))
+    sets = {
+        "evaluation": evaluation_of(spec),
+        "calibration": spec.calibration(CALIBRATION) if spec.calibration is not None else None,
+    }
+    for name, found in sets.items():
+        if found is not None:
+            _write_set(found, folder / SETS[name])
+    return {
+        "graph_sha256": identity,
+        "sets": {name: _described(found) for name, found in sets.items() if found is not None},
+    }
+
+
+def holds_program(config: Mapping[str, Any]) -> bool:
+    """Whether a model folder's model is a captured program.
+
+    Opening one can run code of whoever wrote it: torch.export unpickles constants, evaluates expressions and conditions
+    that are texts in it, and calls the functions that its nodes name.
+    """
+    return not config["factory"] and onnx.FILE not in config["files"]
+
+
+def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
+    """The model of a folder that `write_captured` wrote."""
+    sets = {name: _reader(folder / SETS[name], described) for name, described in config["captured"]["sets"].items()}
+    calibration = sets.get("calibration")
+    return ModelSpec(
+        name=config["name"],
+        module=_module(config, folder),
+        inputs=declared_inputs(config["inputs"]),
+        outputs=tuple(
+            Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]
+        ),
+        axes=declared_axes(config["axes"]),
+        evaluation=sets.get("evaluation"),
+        calibration=None if calibration is None else lambda n: _first(calibration(), n),
+        licence=config["licence"],
+        author=config["author"],
+        description=config["description"],
+    )
+
+
+def declared_inputs(rows: Iterable[Mapping[str, Any]]) -> tuple[Input, ...]:
+    """Inputs as a record on disk has them: `dataclasses.asdict`, through JSON."""
+    return tuple(Input(**{**row, **{name: tuple(row[name]) for name in ("shape", "mean", "std")}}) for row in rows)
+
+
+def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
+    """Axes as a record on disk has them."""
+    return {name: Axis(**row) for name, row in rows.items()}
+
+
+def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
+    if not holds_program(config):
+        return onnx.module_of(folder / onnx.FILE)
+    module = load_program(folder / GRAPH, folder / WEIGHTS).exported.module()
+    for part in module.modules():
+        part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`
+    return module
+
+
+def _write_set(found: Evaluation, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in found.inputs.items()}
+    if found.truth is not None:
+        arrays["truth"] = np.ascontiguousarray(found.truth)
+    save_file(arrays, path)
+
+
+def _described(found: Evaluation) -> dict[str, Any]:
+    return {"names": list(found.names), "captions": list(found.captions), "metric_name": found.metric_name}
+
+
+def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation]:
+    def read() -> Evaluation:
+        from safetensors.numpy import load_file
+
+        arrays: dict[str, Array] = load_file(path)
+        return Evaluation(
+            inputs={n.removeprefix("inputs/"): a for n, a in arrays.items() if n.startswith("inputs/")},
+            names=tuple(described["names"]),
+            captions=tuple(described["captions"]),
+            truth=arrays.get("truth"),
+            metric_name=described["metric_name"],
+        )
+
+    return read
+
+
+def _first(found: Evaluation, count: int) -> Evaluation:
+    runs = len(found.names)
+    inputs = {name: runs_of(array, range(min(count, runs)), runs) for name, array in found.inputs.items()}
+    return Evaluation(inputs, found.names[:count], found.captions[:count])

@@ -102,8 +102,8 @@ class Input:
         mean: Of a picture, what the module wants subtracted, one number a channel in units of [low, high]. This and
             the following are computed inside every artifact: all of them take RGB, channels first, in [low, high], and
             so do the evaluation and calibration sets.
-        deviation: Likewise what it wants to be divided by then, one number a channel.
-        channels: The order of channels that it wants; mean and deviation have that order.
+        std: Likewise what the module wants the difference divided by, one number a channel.
+        channels: The order of channels that it wants; `mean` and `std` have that order.
         layout: Where it wants its channels; `shape` is given in that order.
     """
 
@@ -115,7 +115,7 @@ class Input:
     kind: Literal["image", "query", "tensor"] = "tensor"
     fit: Fit = "stretch"
     mean: tuple[float, ...] = ()
-    deviation: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     channels: Literal["RGB", "BGR"] = "RGB"
     layout: Literal["NCHW", "NHWC"] = "NCHW"
 

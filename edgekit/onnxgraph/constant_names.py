@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.onnxgraph.folding import RECURRENT
-from edgekit.onnxgraph.weight_only import CHANNEL
+from edgekit.onnxgraph.graph import on_ir
+from edgekit.onnxgraph.weight_only import CHANNEL, RECURRENT
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -35,8 +35,9 @@ def module_path(notes: Mapping[str, str]) -> str:
     return _FX_NAMES.sub("_", path)
 
 
+@on_ir
 def name_constants(model: ir.Model) -> None:
-    """Put the module's path before the name of each constant of which alone a module consists; changes the model."""
+    """Put the module's path before the name of each constant of which alone a module consists."""
     there = {module_path(node.metadata_props) for node in model.graph}
     for name, value in tuple(model.graph.initializers.items()):
         folded = ast.literal_eval(value.metadata_props.get(FOLDED, "[]"))

@@ -3,7 +3,7 @@
     x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
     x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
 
-    Layers that read more channels than they write get a scale for each token first (token_scales.py).
+    Layers that read more channels than they write get a scale for each token first (`scale_tokens`).
 
     LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
 
@@ -16,19 +16,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.folding import RECURRENT
+from edgekit.onnxgraph.graph import copied
 from edgekit.onnxgraph.groups import groups, nodes_of
-from edgekit.onnxgraph.token_scales import scale_tokens
 
 if TYPE_CHECKING:
     import onnx
+
+SMALLEST = 1e-30
+"""Of a scale: a token of zeros stays one."""
+AXES_AS_INPUT = 18
+"""Opset from which ReduceMax reads its axes as an input."""
 
 
 def quantize_dynamic(
@@ -44,8 +48,7 @@ def quantize_dynamic(
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
+    copy = copied(graph)
     chosen = set(nodes_of(groups(copy, dynamic=True), floats))
     weights = {i.name: i for i in copy.graph.initializer}
     nodes = [part for node in copy.graph.node for part in _gemm_as_matmul(node, chosen, weights)]
@@ -54,7 +57,7 @@ def quantize_dynamic(
     copy.graph.initializer.extend(weight for name, weight in weights.items() if name in read)
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
-    scale_tokens(copy, chosen)
+    copy = scale_tokens(copy, chosen)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
         source.write_bytes(copy.SerializeToString())
@@ -62,15 +65,14 @@ def quantize_dynamic(
             quantize_dynamic(
                 source,
                 result,
-                op_types_to_quantize=["MatMul", RECURRENT],
+                op_types_to_quantize=["MatMul", weight_only.RECURRENT],
                 nodes_to_quantize=sorted(chosen),
                 per_channel=True,
                 reduce_range=reduce_range,
                 weight_type=QuantType.QInt8,
             )
         made = onnx.load(result)
-    weight_only.quantize_weights(made)
-    return made
+    return weight_only.quantize_weights(made)
 
 
 @contextlib.contextmanager
@@ -105,3 +107,62 @@ def _gemm_as_matmul(
     yield helper.make_node("MatMul", [node.input[0], weight], [product], name=node.name)
     if len(node.input) == 3:
         yield helper.make_node("Add", [product, node.input[2]], node.output, name=f"{node.name}_bias")
+
+
+def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelProto:
+    """Divide what tall linear layers read by a scale for each token, taken as the graph runs.
+
+        x [..., K] -> MatMul, weight [K, N] -> y [..., N]
+        x [..., K] -> Div by s = max|x| [..., 1] -> MatMul, weight [K, N] -> Mul by s -> y [..., N]
+
+    Dynamic INT8 has one range for a whole tensor: a single large token makes the grid of all others coarse, and so do
+    the other images of a batch. Layers that read more channels than they write are given these scales: in a transformer
+    the second layer of each MLP, which reads what no normalisation has brought to one size. In dynamic INT8 of
+    arr-coc-tiny these six layers raised the signal-to-noise ratio of the relevance from 37.3 to 39.0 dB; scales for all
+    layers reached 38.7 dB, and cost half of what INT8 gains in speed.
+
+    Args:
+        graph: In fp32.
+        chosen: Names of MatMul nodes with a constant weight; those whose weight is no taller than wide are left alone.
+    """
+    from onnx import helper, numpy_helper
+
+    graph = copied(graph)
+    weights = {i.name: tuple(i.dims) for i in graph.graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.graph.node:
+        shape = weights.get(node.input[1], ()) if node.op_type == "MatMul" and node.name in chosen else ()
+        inputs, outputs = shape if len(shape) == 2 else (0, 0)
+        if inputs <= outputs:
+            nodes.append(node)
+            continue
+        read, written, name = node.input[0], node.output[0], node.name
+        size, largest, scale, scaled = (f"{name}_token_{part}" for part in ("size", "largest", "scale", "scaled"))
+        nodes += [
+            helper.make_node("Abs", [read], [size], name=f"{name}_token/Abs"),
+            _largest(graph, size, largest, f"{name}_token/ReduceMax"),
+            helper.make_node("Max", [largest, "smallest_token_scale"], [scale], name=f"{name}_token/Max"),
+            helper.make_node("Div", [read, scale], [scaled], name=f"{name}_token/Div"),
+            helper.make_node("MatMul", [scaled, node.input[1]], [f"{name}_token_product"], name=name),
+            helper.make_node("Mul", [f"{name}_token_product", scale], [written], name=f"{name}_token/Mul"),
+        ]
+    if len(nodes) > len(graph.graph.node):
+        constants: dict[str, np.generic | np.ndarray] = {"smallest_token_scale": np.float32(SMALLEST)}
+        if _opset(graph) >= AXES_AS_INPUT:
+            constants["token_axis"] = np.array([-1], np.int64)
+        graph.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items())
+    del graph.graph.node[:]
+    graph.graph.node.extend(nodes)
+    return graph
+
+
+def _largest(graph: onnx.ModelProto, read: str, written: str, name: str) -> onnx.NodeProto:
+    from onnx import helper
+
+    if _opset(graph) >= AXES_AS_INPUT:
+        return helper.make_node("ReduceMax", [read, "token_axis"], [written], name=name, keepdims=1)
+    return helper.make_node("ReduceMax", [read], [written], name=name, keepdims=1, axes=[-1])
+
+
+def _opset(graph: onnx.ModelProto) -> int:
+    return int(next(one.version for one in graph.opset_import if one.domain in ("", "ai.onnx")))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.onnxgraph.exact_rules import exact
+from edgekit.onnxgraph.optimizer import exact
 
 if TYPE_CHECKING:
     import onnx

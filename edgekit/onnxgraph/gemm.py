@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.onnxgraph.graph import on_ir
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -24,8 +26,9 @@ UNARY = frozenset(("Gelu", "Relu", "Sigmoid", "Tanh", "Erf", "LayerNormalization
 BINARY = frozenset(("Add", "Sub", "Mul", "Div"))
 
 
+@on_ir
 def flatten(model: ir.Model) -> None:
-    """Rewrite a model in place; only values whose sizes the exporter knows, if by symbols, are touched."""
+    """Flatten the linear layers; only values whose sizes the exporter knows, if by symbols, are touched."""
     import onnx_ir.passes.common as passes
 
     flattening = _Flattening(model.graph)

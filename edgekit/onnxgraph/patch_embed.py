@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.model.spec import Array
+from edgekit.onnxgraph.graph import on_ir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+@on_ir
 def embed(model: ir.Model, multiples: Mapping[str, tuple[int, ...]]) -> None:
-    """Rewrite each Conv -> Reshape -> Transpose over an input's patches in place.
+    """Rewrite each Conv -> Reshape -> Transpose over an input's patches.
 
     Args:
         model: The graph.

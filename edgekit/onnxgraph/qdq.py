@@ -22,6 +22,7 @@ import numpy as np
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.conv_chain import Chain, chain, convolutions
+from edgekit.onnxgraph.graph import copied
 from edgekit.onnxgraph.groups import groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange, QuantConfig
 
@@ -46,15 +47,11 @@ def quantize_static(
     graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, ObservedRange]
 ) -> onnx.ModelProto:
     """Make the INT8 graph of a configuration; the given graph is not changed."""
-    import onnx
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
+    copy = copied(graph)
     quantizing = _Quantizing(copy.graph, config, {n: one.ranges[config.method] for n, one in observed.items()})
     chosen = set(nodes_of(groups(copy), config.floats))
     quantizing.run(chosen - set(convolutions(copy)), chain(copy, chosen & set(convolutions(copy))))
-    weight_only.quantize_weights(copy)
-    return copy
+    return weight_only.quantize_weights(copy)
 
 
 @dataclass

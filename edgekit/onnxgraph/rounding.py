@@ -18,6 +18,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
+from edgekit.onnxgraph.graph import copied
 from edgekit.onnxgraph.groups import linear_groups, nodes_of
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 
 def round_weights(
     graph: onnx.ModelProto, moments: Mapping[str, Array], levels: int = LEVELS, floats: tuple[str, ...] = ()
-) -> None:
-    """Round the weights of the linear layers in place; one that anything else reads too stays as it is.
+) -> onnx.ModelProto:
+    """Round the weights of the linear layers; one that anything else reads too stays as it is.
 
     So do those of groups that stay in float arithmetic, which are only stored in INT8, and rounded to the nearest then:
     such a layer often reads something with few values (a query out of a vocabulary), and what samples do not have in
@@ -51,6 +52,7 @@ def round_weights(
     """
     from onnx import numpy_helper
 
+    graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer}
     chosen = set(nodes_of(linear_groups(graph), floats))
     others = {name for node in graph.graph.node if node.name not in chosen for name in node.input}
@@ -63,6 +65,7 @@ def round_weights(
         rounded = rounded_rows(values if turned else values.T, moments[node.input[0]], levels)
         fitting = np.ascontiguousarray(rounded if turned else rounded.T).astype(np.float32)
         weights[node.input[1]].CopyFrom(numpy_helper.from_array(fitting, node.input[1]))
+    return graph
 
 
 def rounded_rows(weight: Array, moment: Array, levels: int = LEVELS) -> Array:

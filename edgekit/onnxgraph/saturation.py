@@ -23,6 +23,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
+from edgekit.onnxgraph.graph import copied
 
 if TYPE_CHECKING:
     import onnx
@@ -66,11 +67,9 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
 
     Only layers whose weights can saturate are changed: two weights w and v with 255 (|w| + |v|) <= 32,767 cannot.
     """
-    import onnx
     from onnx import helper, numpy_helper
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
+    copy = copied(graph)
     held = {i.name: numpy_helper.to_array(i) for i in copy.graph.initializer}
     made = {name: node for node in copy.graph.node for name in node.output}
     nodes = []

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.onnxgraph.graph import on_ir
+
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 PERMUTATION = [2, 0, 3, 1, 4]
 
 
+@on_ir
 def split(model: ir.Model) -> None:
-    """Rewrite each Reshape -> Transpose -> Gather 0, 1, 2 in place."""
+    """Rewrite each Reshape -> Transpose -> Gather 0, 1, 2."""
     import onnx_ir.passes.common as passes
 
     for node in tuple(model.graph):

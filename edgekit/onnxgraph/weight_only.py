@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.onnxgraph.graph import copied
+
 if TYPE_CHECKING:
     import onnx
 
@@ -32,17 +34,16 @@ LEAST = 4096
 """Elements: a smaller weight is not worth a node."""
 LARGEST_ERROR = 1e-3
 """Of a value that is stored in fp16: what follows may be a sine or an exponential, of which an error is absolute."""
+RECURRENT = "LSTM"
 CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
 
 
-def quantize_weights(graph: onnx.ModelProto) -> None:
-    """Store the float weights of convolutions and linear layers in INT8, and other tables in fp16.
-
-    Changes the graph.
-    """
+def quantize_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Store the float weights of convolutions and linear layers in INT8, and other tables in fp16."""
     from onnx import TensorProto, numpy_helper
 
+    graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
     users: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.graph.node:
@@ -65,6 +66,7 @@ def quantize_weights(graph: onnx.ModelProto) -> None:
     nodes = list(graph.graph.node)
     del graph.graph.node[:]
     graph.graph.node.extend([*added, *nodes])
+    return graph
 
 
 def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], list[onnx.NodeProto]]:

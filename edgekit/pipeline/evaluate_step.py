@@ -10,56 +10,43 @@ from pathlib import Path
 import numpy as np
 
 from edgekit import registry
-from edgekit.artifact.evidence import Evidence
-from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
+from edgekit.artifact.fact import EVALUATION, Code, fact
 from edgekit.artifact.manifest import Manifest, VerdictInfo
-from edgekit.artifact.result import CANDIDATE, RESULT, Measure, PlaceResult, Ratio, Result, Timing, result_text
+from edgekit.artifact.result import RESULT, Result, Verdict, result_text
 from edgekit.artifact.store import MANIFEST, amend, result_of
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
-from edgekit.evaluate import timing
-from edgekit.evaluate.engine import RUN
-from edgekit.evaluate.timing import Latency
 from edgekit.hosts import process
 from edgekit.hosts.run_record import Measured
-from edgekit.judge import latency, verdict
+from edgekit.judge import verdict
 from edgekit.judge.deviation import relative_errors
-from edgekit.judge.verdict import Check, Verdict
 from edgekit.model.spec import Array
 from edgekit.pipeline import worker
-from edgekit.pipeline.compare_step import judged, sample_of
 from edgekit.pipeline.context import MODEL, REFERENCE, RunContext
-from edgekit.pipeline.evidence import evidence_of
-from edgekit.pipeline.worker import ANSWERS, PYTORCH
+from edgekit.pipeline.judge_step import judged, sample_of
+from edgekit.pipeline.worker import ANSWERS
 from edgekit.reference.batches import arrays_of
 from edgekit.reference.record import host
 from edgekit.reference.store import Reference
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
 
-NOT_RUN = Measured()
-WAYS = ("bound buffers", RUN)
-"""Ways of running whose times stand for an artifact, the first that is there; "CUDA graph" is shown beside them."""
-GRAPH = "CUDA graph"
-
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in one place.
+    """A verdict, and the arrays that reports draw.
 
     Attributes:
-        place: The record.
-        scores: Score maps of the evaluation images, [n, N] each.
-        proof: The proved shapes.
+        verdict: The record.
+        scores: Score maps of the evaluation set, [n, N] each.
+        errors: Of a model without scores, the largest error of each output in each row of the evaluation set over the
+            peak of the output's reference, [n] each.
         variant_target: The target of the variant that was judged; empty where the artifact is no bundle.
-        errors: Of a model without scores, the largest error of each output in each evaluation image over the peak of
-            the output's reference, [n] each.
     """
 
-    place: PlaceResult
-    scores: Mapping[str, Array]
-    proof: tuple[Mapping[str, int], ...]
-    variant_target: str = ""
+    verdict: Verdict
+    scores: Mapping[str, Array] = field(default_factory=dict)
     errors: Mapping[str, Array] = field(default_factory=dict)
+    variant_target: str = ""
 
 
 def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
@@ -111,24 +98,27 @@ def finding_of(
     context: RunContext, made: Manifest, place: Place, answers: Mapping[str, Array], measured: Measured
 ) -> Finding:
     """Judge what an artifact answered in a place, wherever that is."""
-    passed = judged(context.spec, context.recorded, made, place, answers, measured.failures, measured.again)
+    judgement = judged(context.spec, context.recorded, made, place, answers, measured)
     named = {o.name for o in context.spec.outputs if o.role == "scores"}
     asked = arrays_of(EVALUATION, answers)
     scores = {n: a for n, a in asked.items() if n in named}
     outputs = {o.name for o in context.spec.outputs}  # without the sketches of large ones
     errors = {} if named else _errors(context.recorded, {n: a for n, a in asked.items() if n in outputs})
-    found = _result(place, passed, measured, evidence_of(context.recorded, made, place, measured))
-    return Finding(found, scores, passed.proved, variant_target(made, place), errors)
+    return Finding(judgement, scores, errors, variant_target(made, place))
 
 
 def missing_runtime(place: Place, why: str) -> Finding:
     """What is found where an artifact cannot be run: no verdict, and what is missing."""
-    return Finding(_result(place, verdict.not_verified(fact(Code.RUNTIME_MISSING, text=why)), NOT_RUN), {}, ())
+    return _without_answers(place, verdict.not_verified(fact(Code.RUNTIME_MISSING, text=why)))
 
 
 def failed_runtime(place: Place, why: str) -> Finding:
     """What is found where a runtime refuses an artifact, or dies of it."""
-    return Finding(_result(place, Verdict("rejected", (fact(Code.RUNTIME_FAILED, text=why),)), NOT_RUN), {}, ())
+    return _without_answers(place, verdict.failed(fact(Code.RUNTIME_FAILED, text=why)))
+
+
+def _without_answers(place: Place, status: Verdict) -> Finding:
+    return Finding(status.model_copy(update={"place": place.name, "variant": place.variant}))
 
 
 def variant_target(made: Manifest, place: Place) -> str:
@@ -140,7 +130,7 @@ def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[
     """Write down what was found, all at once: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
     found = record_of(context, name, made, findings)
-    amend(folder, [_info(made, finding) for finding in findings], found.proof, files_of(found, findings))
+    amend(folder, [_info(made, finding) for finding in findings], findings[0].verdict.proof, files_of(found, findings))
     return found
 
 
@@ -156,8 +146,7 @@ def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence
         judge_sha256=_code(context.targets[name], made),
         size=sum(f.size for f in made.files if f.path == made.entry or f.path.startswith(f"{made.entry}/")),
         host=host(),
-        places=tuple(finding.place for finding in findings),
-        proof=tuple(dict(sizes) for sizes in findings[0].proof),
+        places=tuple(finding.verdict for finding in findings),
     )
 
 
@@ -165,7 +154,7 @@ def files_of(found: Result, findings: Sequence[Finding]) -> dict[str, bytes]:
     """result.json, the score maps, and the errors of models without scores, by name."""
     files = {RESULT: result_text(found).encode()}
     for finding in findings:
-        files |= _arrays("scores", finding.place, finding.scores) | _arrays("errors", finding.place, finding.errors)
+        files |= _arrays("scores", finding.verdict, finding.scores) | _arrays("errors", finding.verdict, finding.errors)
     return files
 
 
@@ -183,7 +172,7 @@ def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
 
 def _info(made: Manifest, finding: Finding) -> VerdictInfo:
     """The manifest's verdict: what is not in a bundle does not make the bundle a rejected one."""
-    place, reason = finding.place, "; ".join(str(reason) for reason in finding.place.reasons)
+    place, reason = finding.verdict, "; ".join(str(reason) for reason in finding.verdict.reasons)
     if finding.variant_target in made.left_out:
         return VerdictInfo(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
     return VerdictInfo(place=place.place, status=place.status, reason=reason, evidence=place.evidence)
@@ -207,58 +196,6 @@ def _request(context: RunContext, name: str, made: Manifest, place: Place, out: 
     )
 
 
-def _result(place: Place, passed: Verdict, measured: Measured, evidence: Evidence | None = None) -> PlaceResult:
-    times = {name: Latency(measured.devices.get(name, measured.device), t) for name, t in measured.milliseconds.items()}
-    own = next((way for way in WAYS if way in times), RUN)
-    ratios = tuple(latency.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
-    # Eager PyTorch is shown, not held against an artifact: only what it was made from counts.
-    slower = [_speed(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
-    slower += [_speed(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
-    told = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
-    told += [f"latency is that of {own}"] if own != RUN else []
-    told += [str(measured.start_up)] if measured.start_up is not None else []
-    said = [fact(Code.TEXT, text=text) for text in told if text]
-    asked = [fact(Code.ASKED, text=str(evidence))] if evidence is not None else []
-    return PlaceResult(
-        place=place.name,
-        device=measured.device,
-        status=passed.status,
-        variant=place.variant,
-        reasons=passed.reasons,
-        notes=(*asked, *passed.notes, *said, *slower),
-        measures=tuple(_measure(check) for check in passed.checks),
-        timings={CANDIDATE if n == own else n: _timing(t, measured.load) for n, t in times.items()},
-        ratios=ratios,
-        evidence=evidence,
-        timed_answers=measured.timed_answers,
-        start_up=measured.start_up,
-    )
-
-
-def _timing(times: Latency, load: float | None) -> Timing:
-    return Timing.model_validate({**times.as_record(), "warm_ups": timing.WARM_UP, "load": load})
-
-
-def _speed(code: Code, ratio: Ratio) -> Fact:
-    return fact(code, baseline=ratio.baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
-
-
-def _measure(check: Check) -> Measure:
-    finite = np.isfinite(check.value)
-    return Measure(
-        batch=check.batch,
-        output=check.output,
-        metric=check.metric,
-        value=float(check.value) if finite else None,
-        limit=check.limit,
-        table=check.table,
-        noise=check.noise,
-        passed=bool(check.passed),
-        image=check.image,
-        patch=int(check.patch),
-    )
-
-
 def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]:
     """The largest error of each output of floats in each evaluation image, over the reference's peak; float32 [n]."""
     batch = next((batch for batch in recorded.batches if batch.name == EVALUATION), None)
@@ -274,7 +211,7 @@ def _errors(recorded: Reference, asked: Mapping[str, Array]) -> dict[str, Array]
     return found
 
 
-def _arrays(kind: str, place: PlaceResult, arrays: Mapping[str, Array]) -> dict[str, bytes]:
+def _arrays(kind: str, place: Verdict, arrays: Mapping[str, Array]) -> dict[str, bytes]:
     """The file of a kind of arrays of one place; none where there are no arrays."""
     from safetensors.numpy import save
 

@@ -156,7 +156,7 @@ def _here(
     for name, made in manifests.items():
         finding = _found_here(context, made, place, images)
         results[name] = record_of(context, name, made, [finding])
-        if finding.place.device:
+        if finding.verdict.device:
             hardware = {"hardware": processor()} if place.runtime else {}
             host = {**results[name].host, **hardware}
             _keep(context, made, place, results[name].model_copy(update={"host": host}), finding)
@@ -258,8 +258,8 @@ def _judged(
 ) -> Finding:
     """Judge answers; whoever asked chose how many, and what was left out stands in the evidence."""
     finding = finding_of(context, made, where, answers, measured)
-    notes = tuple(note for note in finding.place.notes if note.code is not Code.SAMPLED)
-    return replace(finding, place=finding.place.model_copy(update={"notes": notes}))
+    notes = tuple(note for note in finding.verdict.notes if note.code is not Code.SAMPLED)
+    return replace(finding, verdict=finding.verdict.model_copy(update={"notes": notes}))
 
 
 def _missing(context: RunContext, made: Manifest, place: FurtherPlace, why: str) -> Result:

@@ -9,10 +9,10 @@ from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.model.contract import check_name, checked
-from edgekit.model.module import Axes, spec_of_module
-from edgekit.model.source import factory_of, resolve_model
+from edgekit.model.sources import factory_of, resolve_model
+from edgekit.model.sources.checkpoint import with_weights
+from edgekit.model.sources.module import Axes, spec_of_module
 from edgekit.model.spec import Evaluation, ModelSpec
-from edgekit.model.weights import with_weights
 from edgekit.reference.adopt import given_reference
 
 

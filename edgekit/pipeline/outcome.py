@@ -1,4 +1,8 @@
-"""What became of a run: a record a target, and all of them as a mapping with the report."""
+"""What became of a run: a record a target, and all of them as a mapping with the report.
+
+`build.schema.json`, which programs may rely on, is what `--json` of export, verify and quantize prints. A field may
+come with any version of edgekit; `schema_version` rises where one is renamed, removed or means something else.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,85 @@ import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact
+from pydantic import BaseModel, ConfigDict
+
+from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Result, Timing
+from edgekit.artifact.result import CANDIDATE, Measure, Result, Timing, Verdict
 from edgekit.errors import VerdictError
-from edgekit.pipeline.build_record import BuildRecord, PlaceRecord, TargetRecord, ToldFact
 
 OVER = "over budget"
 ENDED = {"rejected": "was rejected", "failed": "failed", "skipped": "was skipped", OVER: "is over budget"}
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ToldFact(Fact):
+    """A fact of a verdict, where it was found, and in words.
+
+    Attributes:
+        place: Where it was found; empty where it concerns the artifact.
+        sentence: The fact for people; its words may change, its code does not.
+    """
+
+    place: str = ""
+    sentence: str
+
+
+class TargetRecord(_Record):
+    """What became of one target.
+
+    Attributes:
+        target: Its name.
+        status: "verified", "rejected", "not verified here", "over budget", "failed" or "skipped".
+        path: The artifact's folder.
+        error: Why it failed or was skipped, in a sentence; else empty.
+        reused: Whether nothing had to be done.
+        part_of: The bundle that it was made for, where nobody named it.
+        size: Bytes of the entry file or folder; null where there is no artifact.
+        reasons: Why it is not verified.
+        notes: What a reader should know, whatever the status.
+        exporter_notes: What the exporter said.
+        latency_ms: Its own latency in milliseconds, by place.
+        places: What was found in each place; of its numbers those that the evaluation set was held to.
+    """
+
+    target: str
+    status: str
+    path: str
+    error: str = ""
+    reused: bool = False
+    part_of: str = ""
+    size: int | None = None
+    reasons: tuple[ToldFact, ...] = ()
+    notes: tuple[ToldFact, ...] = ()
+    exporter_notes: tuple[str, ...] = ()
+    latency_ms: dict[str, Timing] = {}
+    places: tuple[Verdict, ...] = ()
+
+
+class BuildRecord(_Record):
+    """A build: `edgekit export --json`.
+
+    Attributes:
+        schema_version: Of this record.
+        artifacts: One a target, in the order of the run.
+        path: The model's build folder.
+        report: The report's page.
+        reference: What the artifacts were judged by, in words.
+        trials: Of `edgekit quantize`: each quantization that was tried.
+    """
+
+    schema_version: Literal[3] = 3
+    artifacts: tuple[TargetRecord, ...]
+    path: str
+    report: str
+    reference: str
+    trials: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,27 +106,6 @@ class PlacedFact:
         return ToldFact(place=self.place, **self.fact.as_record())
 
 
-@dataclass(frozen=True)
-class TargetVerdict:
-    """What is known of one artifact.
-
-    Attributes:
-        status: "verified", "rejected" or "not verified here", the worst of its places; "failed" where it could not be
-            made, "skipped" where its source was not made, "over budget" where it was not rejected and costs too much.
-        reasons: Why it is not verified.
-        notes: What a reader should know, whatever the status.
-        error: Why it failed or was skipped, in a sentence.
-    """
-
-    status: str
-    reasons: tuple[PlacedFact, ...] = ()
-    notes: tuple[PlacedFact, ...] = ()
-    error: str = ""
-
-    def __str__(self) -> str:
-        return self.status
-
-
 @dataclass(frozen=True, repr=False)
 class TargetOutcome:
     """What became of one target.
@@ -60,7 +113,8 @@ class TargetOutcome:
     Attributes:
         target: Its name.
         path: The artifact's folder.
-        status: As in `TargetVerdict`.
+        status: "verified", "rejected" or "not verified here", the worst of its places; "failed" where it could not be
+            made, "skipped" where its source was not made, "over budget" where it was not rejected and costs too much.
         error: Why it failed or was skipped, in a sentence.
         report: The whole traceback, where it failed in its own process.
         manifest: The artifact's; None where there is none.
@@ -102,16 +156,24 @@ class TargetOutcome:
         return f"{self.status} ({beside})" if beside and self.status == "verified" else self.status
 
     @property
-    def places(self) -> tuple[PlaceResult, ...]:
+    def places(self) -> tuple[Verdict, ...]:
         """What was found in each place."""
         return self.result.places if self.result is not None else ()
 
     @property
-    def verdict(self) -> TargetVerdict:
-        """The verdict with its reasons."""
-        reasons = (*self.over, *(PlacedFact(p.place, fact) for p in self.places for fact in p.reasons))
-        notes = tuple(PlacedFact(p.place, fact) for p in self.places for fact in p.notes)
-        return TargetVerdict(self.status, reasons, notes, self.error)
+    def verdict(self) -> str:
+        """The status."""
+        return self.status
+
+    @property
+    def reasons(self) -> tuple[PlacedFact, ...]:
+        """Why it is not verified."""
+        return (*self.over, *(PlacedFact(p.place, fact) for p in self.places for fact in p.reasons))
+
+    @property
+    def notes(self) -> tuple[PlacedFact, ...]:
+        """What a reader should know, whatever the status."""
+        return tuple(PlacedFact(p.place, fact) for p in self.places for fact in p.notes)
 
     @property
     def metrics(self) -> tuple[Measure, ...]:
@@ -131,21 +193,19 @@ class TargetOutcome:
     @property
     def slower(self) -> bool:
         """Whether it was measured to be slower than the artifact it was made from."""
-        return any(note.fact.code is Code.SLOWER for note in self.verdict.notes)
+        return any(place.slower for place in self.places)
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """What to tell of it: the error, the reasons, of several places those that are verified, then the notes."""
-        verdict = self.verdict
         verified = [p for p in self.places if p.status == "verified"] if len(self.places) > 1 else []
         told = [f"{place.place}: verified ({place.device})" for place in verified]
         left = [f"left out of '{self.part_of}', which does without it"] if self.part_of and self.bad else []
         first = [self.error] if self.error else []
-        return (*first, *left, *map(str, verdict.reasons), *told, *map(str, verdict.notes))
+        return (*first, *left, *map(str, self.reasons), *told, *map(str, self.notes))
 
     def as_record(self) -> TargetRecord:
         """For machines: what `--json` prints of one target."""
-        verdict = self.verdict
         return TargetRecord(
             target=self.target,
             status=self.status,
@@ -154,19 +214,17 @@ class TargetOutcome:
             reused=self.reused,
             part_of=self.part_of,
             size=self.size,
-            reasons=tuple(reason.as_record() for reason in verdict.reasons),
-            notes=tuple(note.as_record() for note in verdict.notes),
+            reasons=tuple(reason.as_record() for reason in self.reasons),
+            notes=tuple(note.as_record() for note in self.notes),
             exporter_notes=self.manifest.notes if self.manifest is not None else (),
             latency_ms=dict(self.latency),
-            places=tuple(_place(place) for place in self.places),
+            places=tuple(_brief(place) for place in self.places),
         )
 
 
-def _place(found: PlaceResult) -> PlaceRecord:
-    errors = tuple(m for m in found.measures if m.batch == EVALUATION and m.limit is not None)
-    return PlaceRecord(
-        place=found.place, device=found.device, status=found.status, variant=found.variant, errors=errors
-    )
+def _brief(place: Verdict) -> Verdict:
+    limited = tuple(m for m in place.measures if m.batch == EVALUATION and m.limit is not None)
+    return place.model_copy(update={"measures": limited, "reasons": (), "notes": ()})
 
 
 @dataclass(frozen=True, repr=False)

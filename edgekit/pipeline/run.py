@@ -20,10 +20,9 @@ from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
-from edgekit.model import onnx_file
-from edgekit.model.folder import WEIGHTS, model_digest, recorded_weights
-from edgekit.model.program import Capture, program_matches, require_whole, save_program
-from edgekit.model.source import load_builds_model, save_model
+from edgekit.model.folder import load_builds_model, model_digest, recorded_weights, save_model
+from edgekit.model.program import WEIGHTS, Capture, program_matches, require_whole, save_program
+from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked, budgets, further_places
 from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
@@ -137,7 +136,7 @@ def verify(
         images: How many evaluation inputs are asked in further places; None for all.
         only: Targets; empty means all that are there.
         budget: What artifacts may cost.
-        trust_build: Whether code that the build names or brings may run (`edgekit.model.source.load_builds_model`).
+        trust_build: Whether code that the build names or brings may run (`edgekit.model.folder.load_builds_model`).
         key: Public key of whoever must have signed the build; None asks for no signature.
 
     Raises:

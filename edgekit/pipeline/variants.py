@@ -53,7 +53,7 @@ def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Find
     """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
     findings = []
     for place in context.targets[name].places:
-        known = next((f for f in before if f.place.place == place.name), None)
+        known = next((f for f in before if f.verdict.place == place.name), None)
         target = variant_target(made, place)
         if known is None and place not in context.targets[name].places_of(made):
             continue
@@ -68,13 +68,12 @@ def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Find
 
 def _replaced(finding: Finding, before: Finding) -> Finding:
     """A finding that says which variant was rejected here before."""
-    why = "; ".join(str(reason) for reason in before.place.reasons[:1])
+    why = "; ".join(str(reason) for reason in before.verdict.reasons[:1])
     note = fact(Code.VARIANT_REPLACED, variant=before.variant_target, why=why)
-    place = finding.place.model_copy(update={"notes": (note, *finding.place.notes)})
-    return replace(finding, place=place)
+    return replace(finding, verdict=finding.verdict.model_copy(update={"notes": (note, *finding.verdict.notes)}))
 
 
 def _rejected(made: Manifest, findings: Sequence[Finding]) -> list[str]:
     """The targets of variants that were rejected and that the bundle can do without: all but the first."""
     spare = {variant.target for variant in made.variants[1:]}
-    return sorted({f.variant_target for f in findings if f.place.status == "rejected"} & spare)
+    return sorted({f.variant_target for f in findings if f.verdict.status == "rejected"} & spare)

@@ -22,7 +22,7 @@ from edgekit.evaluate import timing
 from edgekit.evaluate.engine import Questions, Timing, evaluate, start_up
 from edgekit.hosts import process
 from edgekit.hosts.catalogue import RUNTIMES
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference

@@ -16,11 +16,10 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import qdq
-from edgekit.onnxgraph.channel_scales import scale_channels
 from edgekit.onnxgraph.groups import groups, linear_groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange
 from edgekit.onnxgraph.rounding import round_weights
-from edgekit.onnxgraph.smoothquant import smooth
+from edgekit.onnxgraph.smoothquant import scale_channels, smooth
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
 from edgekit.runtime import ort
@@ -86,26 +85,21 @@ def condition(
     Raises:
         ExportError: If a tensor holds a NaN or Inf although the samples do not.
     """
-    import onnx
-
     if not linear_groups(graph):
         return Conditioned(graph, floats)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
     seen = _look(graph, samples.part(0, SAMPLES))
     floats = tuple(sorted({*floats, *_smallest(graph, seen)}))
     observed = {name: ObservedRange({}, one.low, one.high, one.rows_each) for name, one in seen.items()}
     enough = {name: one for name, one in seen.items() if one.rows >= ROWS * len(one.low)}
     moments = {name: one.moment / one.rows for name, one in enough.items() if one.moment is not None}
-    smoothed = smooth(copy, ALPHA, observed)
+    made, smoothed = smooth(graph, ALPHA, observed)
     for name in smoothed.keys() & moments.keys():
         moments[name] = moments[name] / np.outer(smoothed[name], smoothed[name])
     peaks = {name: one.peaks for name, one in observed.items()}
-    scaled = scale_channels(copy, ALPHA, peaks, floats, frozenset(smoothed))
+    made, scaled = scale_channels(made, ALPHA, peaks, floats, frozenset(smoothed))
     for name in scaled.keys() & moments.keys():
         moments[f"{name}_scaled"] = moments[name] / np.outer(scaled[name], scaled[name])
-    round_weights(copy, moments, qdq.WEIGHT_LEVELS[reduce_range], floats)
-    return Conditioned(copy, floats)
+    return Conditioned(round_weights(made, moments, qdq.WEIGHT_LEVELS[reduce_range], floats), floats)
 
 
 def _smallest(graph: onnx.ModelProto, seen: dict[str, _Seen]) -> list[str]:

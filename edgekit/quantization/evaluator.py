@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.judge import metrics, verdict
-from edgekit.judge.noise import score_tolerance
-from edgekit.judge.spread import spreads
-from edgekit.judge.tolerance import INT8, Tolerance
+from edgekit.judge.deviation import spreads
+from edgekit.judge.limits import INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
+from edgekit.judge.verdict import score_tolerance
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.onnxgraph import saturation
 from edgekit.quantization.calibration import Samples
@@ -144,21 +144,17 @@ class Evaluator:
 
 def without_task(tolerance: Tolerance) -> Tolerance:
     """The same limits without those on the task metric, since calibration samples have no truth."""
-    return replace(tolerance, task_drop=None, task_drop_worst=None)
+    return tolerance.without(TASK_DROP, TASK_DROP_WORST)
 
 
 def stricter(tolerance: Tolerance) -> Tolerance:
     """The same limits with STRICTER of their room, and without those on the task metric."""
 
-    def room(limit: float | None) -> float | None:
-        return None if limit is None else 1.0 - (1.0 - limit) * STRICTER
+    def room(limit: float) -> float:
+        return 1.0 - (1.0 - limit) * STRICTER
 
-    return replace(
-        without_task(tolerance),
-        spearman=room(tolerance.spearman),
-        cosine=room(tolerance.cosine),
-        lost_mass=None if tolerance.lost_mass is None else tolerance.lost_mass * STRICTER,
-    )
+    ranks = without_task(tolerance).changed("spearman", "scores", room).changed("cosine", "scores", room)
+    return ranks.changed("lost mass", "ranking", lambda limit: limit * STRICTER)
 
 
 def _first_float(outputs: Sequence[Output]) -> str:

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.errors import ExportError
 from edgekit.evaluate import timing
-from edgekit.judge.tolerance import INT8
+from edgekit.judge.limits import INT8
 from edgekit.model.shapes import between
 from edgekit.model.spec import ModelSpec
 from edgekit.onnxgraph import qdq, saturation
-from edgekit.onnxgraph.groups import groups, nodes_of
+from edgekit.onnxgraph.groups import groups, multiplications, nodes_of
 from edgekit.onnxgraph.quant_config import METHODS, Activation, Method, ObservedRange, QuantConfig
-from edgekit.onnxgraph.work import multiplications
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import Evaluator, without_task

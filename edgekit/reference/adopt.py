@@ -15,8 +15,8 @@ import numpy as np
 from edgekit.errors import RecordError
 from edgekit.evaluate.rows import Axes
 from edgekit.judge.sketch import PLACES, SUFFIX
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, ModelSpec, Output
-from edgekit.model.weights import weights_digest
 from edgekit.reference.answers import aligned, answered, kept, without
 from edgekit.reference.batches import Batch, inputs_digest, same_inputs
 from edgekit.reference.info import INFO, ReferenceInfo, read_info

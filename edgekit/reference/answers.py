@@ -9,7 +9,8 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.evaluate.rows import Axes, Run, rows_of
-from edgekit.judge.rows import matched, row_axes, taken
+from edgekit.judge.metrics import matched, reordered
+from edgekit.judge.rows import row_axes
 from edgekit.judge.sketch import PLACED, PLACES, PROJECTIONS, SUFFIX, placed, sketch
 from edgekit.model.spec import Array, Output
 from edgekit.reference.batches import BETWEEN, REAL, RESIZED, Batch
@@ -142,4 +143,4 @@ def aligned(outputs: Sequence[Output], one: Mapping[str, Array], other: Mapping[
 
 def _reordered(rows: Array, chosen: Array, wanted: Array) -> Array:
     places, there = matched(wanted, chosen)
-    return np.where(there.reshape(*there.shape, *[1] * (rows.ndim - 2)), taken(rows, places), np.nan)
+    return np.where(there.reshape(*there.shape, *[1] * (rows.ndim - 2)), reordered(rows, places), np.nan)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.model.graph import to_tensors
+from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, ModelSpec
 
 if TYPE_CHECKING:

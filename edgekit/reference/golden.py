@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import ExportError
-from edgekit.model.pixels import pixels_of
+from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.pictures import in_size

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
+from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.model.spec import Array
 
 MOST = 65536
@@ -39,10 +39,10 @@ def limits(
         shown: What the artifact shows here, in the same metrics.
     """
     tolerance = TOLERANCES[kind]
-    error = ERROR_INT8 if kind == "int8" else tolerance.error or 0.0
-    largest = tolerance.deviation or LARGEST_INT8
+    error = ERROR_INT8 if kind == "int8" else tolerance.limit("error", "tensor") or 0.0
+    largest = tolerance.limit("deviation", "tensor") or LARGEST_INT8
     bases = {name: {"max_abs": unit * largest, "rms": unit * error} for name, unit in spread.items()}
-    bases |= {name: {"wrong": tolerance.flips or 0.0} for name in integers}
+    bases |= {name: {"wrong": tolerance.limit("flips", "tensor") or 0.0} for name in integers}
 
     def limit(name: str, metric: str, least: float) -> float:
         return _rounded(max(least, MARGIN * shown.get(name, {}).get(metric, 0.0)))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.model.pixels import pixels_of
+from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array, Input, ModelSpec
 from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS, STRESS, Batch
 from edgekit.reference.golden_limits import Limits, difference, errors, failure, limits, spread_of, step, worst

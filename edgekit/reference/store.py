@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.model.captured import declared_axes, declared_inputs
+from edgekit.model.program import declared_axes, declared_inputs
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
@@ -124,7 +124,7 @@ def read_reference(folder: Path) -> Reference:
 
 
 def reference_of(folder: Path, weights_sha256: str) -> Reference:
-    """Read a build's reference for a model with these weights (`edgekit.model.source.recorded_weights`).
+    """Read a build's reference for a model with these weights (`edgekit.model.folder.recorded_weights`).
 
     Raises:
         RecordError: If it is missing, incomplete or damaged, or belongs to other weights.

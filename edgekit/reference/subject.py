@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
-from edgekit.model.weights import weights_digest
 from edgekit.reference.batches import Batch, batches_for
 from edgekit.reference.store import declaration
 from edgekit.runtime.protocol import Runtime

@@ -175,7 +175,7 @@ def _measure(label: str, was: Measure, now: Measure | None, allowed: Allowed) ->
     better = now.passed if was.passed != now.passed else moved < 0
     told = formats.measured(was), formats.measured(now), formats.limit(now) or formats.limit(was)
     extent = math.inf if was.passed != now.passed and not moved else _over(abs(moved), room)
-    return Change(label, "accuracy", better, _named(now), *told, now.image, now.batch, extent)
+    return Change(label, "accuracy", better, _named(now), *told, now.row, now.batch, extent)
 
 
 def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:

@@ -19,7 +19,7 @@ MOST = 6  # changes of one artifact in text and Markdown; all of them are in the
 ABSENT = "not in the build"
 NOT_INSTALLED = "not installed"  # asks nothing of the artifact
 MODEL_DROP = 0.002
-"""Of the task metric's mean: what fp32 artifacts may lose beside their model (`edgekit.judge.tolerance`)."""
+"""Of the task metric's mean: what fp32 artifacts may lose beside their model (`edgekit.judge.limits`)."""
 
 
 @dataclass(frozen=True)

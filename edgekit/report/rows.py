@@ -15,7 +15,7 @@ from typing import Any
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import RESULT, PlaceResult, Result
+from edgekit.artifact.result import RESULT, Result, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
@@ -107,7 +107,7 @@ def _waiting(manifest: Manifest, why: tuple[Fact, ...]) -> ReportRow:
     return ReportRow(manifest.target, manifest.precision, "", "not judged yet", why, size=size)
 
 
-def _row(manifest: Manifest | None, found: Result, place: PlaceResult, home: Path, origin: str = "") -> ReportRow:
+def _row(manifest: Manifest | None, found: Result, place: Verdict, home: Path, origin: str = "") -> ReportRow:
     variants = manifest.variants if manifest else ()
     precision = next((v.precision for v in variants if v.name == place.variant), found.precision)
     outputs = manifest.outputs if manifest else ()
@@ -131,7 +131,7 @@ def _row(manifest: Manifest | None, found: Result, place: PlaceResult, home: Pat
 
 
 def _arrays(
-    kind: str, outputs: Sequence[str], manifest: Manifest | None, place: PlaceResult, home: Path, imported: bool = False
+    kind: str, outputs: Sequence[str], manifest: Manifest | None, place: Verdict, home: Path, imported: bool = False
 ) -> Mapping[str, Array]:
     """Arrays of the evaluation images that lie beside a result, by output: only from a file that the manifest names."""
     safe = place.place.replace("/", "-").replace("\0", "-")
@@ -167,7 +167,7 @@ def _join(artifacts: list[ReportedArtifact], found: Result, home: Path, recorded
         artifacts[where] = joined
 
 
-def _imported(manifest: Manifest | None, found: Result, place: PlaceResult, home: Path, recorded: str) -> ReportRow:
+def _imported(manifest: Manifest | None, found: Result, place: Verdict, home: Path, recorded: str) -> ReportRow:
     why = _stale(manifest, found, recorded, "measure again on that device")
     origin = found.host.get("hardware") or home.name
     if not why:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Ratio, Result, Timing
+from edgekit.artifact.result import CANDIDATE, Measure, Ratio, Result, Timing, Verdict
 from edgekit.artifact.run_record import RunRecord
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
@@ -53,7 +53,7 @@ class ReportRow:
     place: str
     status: RowStatus
     reasons: tuple[Fact, ...] = ()
-    found: PlaceResult | None = None
+    found: Verdict | None = None
     size: int | None = None
     origin: str = ""
     processor: str = ""

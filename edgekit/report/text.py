@@ -161,7 +161,7 @@ def _line(study: Study, row: ReportRow) -> list[object]:
     times = [repr(row.timing.p50), repr(row.timing.p95)] if row.timing else ["", ""]
     first = row.ratios[0] if row.ratios else None
     ratio = [first.baseline, repr(first.value), repr(first.low), repr(first.high)] if first else [""] * 4
-    worst = row.failed[0].image if row.failed else row.error.image if row.error else ""
+    worst = row.failed[0].row if row.failed else row.error.row if row.error else ""
     facts: list[object] = [study.name, row.target, row.precision, row.place, row.origin, row.status]
     facts += ["; ".join(map(str, row.reasons)), row.device, row.size if row.size is not None else ""]
     slower, noisy = "yes" if row.slower else "", "yes" if first and first.noisy else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgekit.model.graph import named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.threads import threads
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Coremltools' talk is not the user's to mend: untested versions of torch, classes for macOS only, progress bars.
+    """Coremltools' talk is not the user's to fix: untested versions of torch, classes for macOS only, progress bars.
 
     It and what it imports use deprecated functions, it rounds constants to fp16 with NumPy's overflow warnings, and it
     leaves a temporary folder to the garbage collector. Errors still pass.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.artifact.manifest import TensorInfo
-from edgekit.model.pixels import pixels_of
+from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array
 
 EXACT = 1e-3

@@ -1,4 +1,4 @@
-"""Texts from elsewhere as they may be shown: what is invisible or moves the cursor stands as its escape."""
+"""Texts of others as they may be shown: what is invisible or moves the cursor is escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ around), halves of surrogate pairs (no file can hold them), separators of lines.
 
 
 def visible(text: str, kept: str = "") -> str:
-    r"""A text with every character that is no sign written as `\x1b` or `\u202e`, but for those in `kept`."""
+    r"""Escape non-printable characters as `\x1b` or `\u202e`, but for those in `kept`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(letter if letter in kept or _shown(letter) else _escaped(letter) for letter in text)

@@ -23,9 +23,9 @@ from edgekit import registry
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DependencyError, UsageError
-from edgekit.model.folder import WEIGHTS, model_digest, recorded_weights
-from edgekit.model.program import Capture, save_program
-from edgekit.model.source import resolve_model, save_model
+from edgekit.model.folder import model_digest, recorded_weights, save_model
+from edgekit.model.program import WEIGHTS, Capture, save_program
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import plan, run
 from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE, RunContext
 from edgekit.pipeline.export_step import make

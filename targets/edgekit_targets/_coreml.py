@@ -1,4 +1,4 @@
-"""A captured graph -> an ML Program, by coremltools, with what coremltools 9.0 gets wrong mended on the way."""
+"""A captured graph -> an ML Program, by coremltools, with what coremltools 9.0 gets wrong corrected on the way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.errors import ExportError, UsageError
-from edgekit.model import causes
+from edgekit.model import capture_errors as causes
 from edgekit.model.shapes import BATCHES
 from edgekit.model.spec import Axis, Input, ModelSpec
 from edgekit.runtime.logs import quiet

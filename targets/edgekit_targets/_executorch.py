@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model import causes
-from edgekit.model.graph import Program, to_tensors
+from edgekit.model import capture_errors as causes
+from edgekit.model.adapter import to_tensors
+from edgekit.model.graph import Program
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
@@ -75,7 +76,7 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.expor
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
-    module = _executorch_graph.mended(spec.name, whole.exported)
+    module = _executorch_graph.apply_workarounds(spec.name, whole.exported)
     return captured(spec, module, axes)
 
 
@@ -128,7 +129,7 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """ExecuTorch, torchao and the exporter warn and log of their own deprecations, which no user can mend."""
+    """ExecuTorch, torchao and the exporter warn and log of their own deprecations, which no user can fix."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -22,7 +22,7 @@ GROWING = ("expand", "repeat", "repeat_interleave")
 """Operators of constants that stay in the graph: what they make is larger than what they read."""
 
 
-def mended(name: str, exported: torch.export.ExportedProgram) -> torch.fx.GraphModule:
+def apply_workarounds(name: str, exported: torch.export.ExportedProgram) -> torch.fx.GraphModule:
     """The program of a model as a module in the operators that ExecuTorch gets right.
 
     Raises:

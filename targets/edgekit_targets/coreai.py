@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.model.source import load_model
-from edgekit.model.weights import weights_digest
+from edgekit.model.folder import load_model
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.runtime.coreai import DEVICE, LINUX, SLOW, CoreaiRuntime
 from edgekit.target import FP16, FP32, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets import _coreai

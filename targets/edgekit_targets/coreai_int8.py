@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import ExportError
-from edgekit.model import causes
-from edgekit.model.graph import Program, to_tensors
+from edgekit.model import capture_errors as causes
+from edgekit.model.adapter import to_tensors
+from edgekit.model.folder import load_model
+from edgekit.model.graph import Program
 from edgekit.model.shapes import example_sizes
-from edgekit.model.source import load_model
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit.model.weights import weights_digest
 from edgekit.runtime.coreai import DEVICE, LINUX, CoreaiRuntime
 from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets import _coreai, _decompositions, _palette

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.folder import load_model
+from edgekit.model.graph import capture
 from edgekit.model.own_operators import decomposed
-from edgekit.model.source import load_model
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit.model.weights import weights_digest
 from edgekit.runtime.coreml import CORE_ML, INTERPRETER, Derived, entries, open_package
 from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert

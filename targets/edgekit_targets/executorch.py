@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.model.source import load_model
 from edgekit.runtime.executorch import ExecutorchRuntime
 from edgekit.target import FP32_DELEGATED, Exported, Job, Need, Place, Runtime, Target
 from edgekit_targets import _executorch

@@ -9,8 +9,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.model.source import load_model
 from edgekit.runtime.litert.runtime import CPU, JS, parts
 from edgekit.target import FP32_DELEGATED, Exported, Job, Place, Runtime, Target
 from edgekit_targets import _executorch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgekit.errors import ExportError
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.runtime.litert.runtime import CPU, JS
 from edgekit.target import INT8, Exported, Job, Option, Place, Runtime, Target
 from edgekit_targets._litert import called

@@ -18,14 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError, UsageError
-from edgekit.model import causes, onnx_file, own_operators
+from edgekit.model import capture_errors as causes
+from edgekit.model import own_operators
+from edgekit.model.folder import load_model
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import named_sizes
-from edgekit.model.source import load_model
-from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, save, split_qkv
+from edgekit.model.sources import onnx as onnx_file
+from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, split_qkv
 from edgekit.onnxgraph.constant_names import module_path, name_constants
-from edgekit.onnxgraph.exact_rules import exact
+from edgekit.onnxgraph.graph import save_graph
+from edgekit.onnxgraph.optimizer import exact
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -70,7 +73,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     _describe(graph, spec)
     if job.get(OPSET) < LOWEST:
         graph = _lowered(graph, spec, job.get(OPSET))
-    save.save_graph(graph, out / ENTRY)
+    save_graph(graph, out / ENTRY)
     return Exported(
         precision="fp32", entry=ENTRY, dynamic=() if static else tuple(spec.axes), sizes=(sizes,) if sizes else ()
     )
@@ -106,6 +109,7 @@ def _at(spec: ModelSpec, sizes: Mapping[str, int]) -> ModelSpec:
 
 @exact()
 def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProto:
+    import onnx_ir as ir
     import onnxscript.optimizer
     import torch
 
@@ -133,13 +137,11 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     if translated is None:
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
     _clear_names(translated.model)
-    patch_embed.embed(translated.model, _multiples(spec))
-    split_qkv.split(translated.model)
-    gemm.flatten(translated.model)
+    graph = patch_embed.embed(translated.model, _multiples(spec))
+    graph = gemm.flatten(split_qkv.split(graph))
     if not captured.dynamic:
-        onnxscript.optimizer.optimize(translated.model)  # what the passes compute of shapes is constant now
-    name_constants(translated.model)
-    return translated.model_proto
+        onnxscript.optimizer.optimize(graph)  # what the passes compute of shapes is constant now
+    return ir.to_proto(name_constants(graph))
 
 
 def _clear_names(model: ir.Model) -> None:

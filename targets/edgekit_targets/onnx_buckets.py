@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError, UsageError
+from edgekit.model.folder import load_model
 from edgekit.model.shapes import named_sizes, size_text
-from edgekit.model.source import load_model
 from edgekit.model.spec import Axis, ModelSpec
-from edgekit.onnxgraph import save
-from edgekit.onnxgraph.fixed_sizes import fixed
+from edgekit.onnxgraph.graph import save_graph
+from edgekit.onnxgraph.optimizer import fixed
 from edgekit.onnxgraph.shared_weights import SharedWeights
 from edgekit.runtime.buckets import INDEX, WEIGHTS, Bucket, BucketRuntime, Buckets, Part
 from edgekit.runtime.ort import OrtRuntime
@@ -120,7 +120,7 @@ def _fixed(graph: onnx.ModelProto, spec: ModelSpec, sizes: Mapping[str, int]) ->
 
 def _write(graph: onnx.ModelProto, weights: SharedWeights, path: Path) -> None:
     """One file, checked as a whole before its weights are taken out."""
-    save.save_graph(graph, path)
+    save_graph(graph, path)
     weights.move(graph)
     path.write_bytes(graph.SerializeToString(deterministic=True))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.onnxgraph import fp16, save
+from edgekit.onnxgraph import fp16
+from edgekit.onnxgraph.graph import save_graph
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP16, Exported, Job, Need, Place, Runtime, Target
 
@@ -18,7 +19,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.3, "converting to fp16")
     graph, clamped = fp16.convert(onnx.load(job.entry))
     job.progress(0.8, "checking the graph")
-    save.save_graph(graph, out / ENTRY)
+    save_graph(graph, out / ENTRY)
     notes = (f"{clamped} weights lie beyond fp16's range and were clamped to it",) if clamped else ()
     return Exported(precision="fp16", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.folder import load_model
 from edgekit.model.input_rows import unusual_shapes
-from edgekit.model.source import load_model
-from edgekit.onnxgraph import dynamic, folding, save, weight_only
+from edgekit.onnxgraph import dynamic, optimizer, weight_only
+from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples
@@ -43,7 +44,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
     parts = groups(graph, dynamic=True)
     floats = job.get(FLOAT)
     if unknown := [name for name in floats if name not in parts]:
@@ -56,7 +57,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             f"'{spec.name}' has no linear or recurrent layer whose weights dynamic INT8 could hold, and no convolution "
             f"of {weight_only.LEAST} or more that it could store: use onnx-int8-static, onnx or onnx-fp16"
         )
-    save.save_graph(made, out / ENTRY)
+    save_graph(made, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
     only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
     kept = (f"in float arithmetic: {', '.join(kept_float)}",) if kept_float else ()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model.source import load_model
-from edgekit.onnxgraph import folding, qdq, save
-from edgekit.onnxgraph.extremes import groups_after_extremes
+from edgekit.model.folder import load_model
+from edgekit.onnxgraph import optimizer, qdq
+from edgekit.onnxgraph.graph import save_graph
+from edgekit.onnxgraph.groups import groups_after_extremes
 from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig
 from edgekit.quantization import calibration, conditioning, observers
 from edgekit.quantization.calibration import Samples
@@ -45,7 +46,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """ONNX artifact -> model.onnx in INT8."""
     import onnx
 
-    spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
     if not qdq.activations(graph):
         raise ExportError(
             f"'{spec.name}' has no linear layer and no chain of convolutions with constant weights, which are what "
@@ -60,7 +61,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         made, notes, failures = _unsearched(ready, samples, methods[0], job)
     else:
         made, notes, failures = _searched(spec, graph, ready, samples, methods, job)
-    save.save_graph(made, out / ENTRY)
+    save_graph(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
     if calibration.unknown(spec, job.get(calibration.FOLDER)):

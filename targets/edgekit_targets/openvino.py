@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.runtime import openvino as runtime
 from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets._openvino import ENTRY, read_model, save_model

@@ -13,14 +13,14 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgekit.errors import ExportError
+from edgekit.model.folder import load_model
 from edgekit.model.shapes import between
-from edgekit.model.source import load_model
-from edgekit.onnxgraph import folding, save
+from edgekit.onnxgraph import optimizer
+from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import group_of
 from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples
@@ -29,7 +29,7 @@ from edgekit.quantization.extra_inputs import extra_inputs
 from edgekit.quantization.float_fallback import float_fallback
 from edgekit.quantization.search import NEEDED, split
 from edgekit.runtime import openvino as runtime
-from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target, Tolerance
 from edgekit_targets._openvino import ENTRY, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
@@ -37,7 +37,15 @@ UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")  # what may stand b
 SILENT = "NNCF_CI"
 """With this variable NNCF reports nothing of its use to anyone."""
 ROUNDING = "FakeQuantize"
-ROOM = replace(stricter(INT8), error=STRICTER * (INT8.error or 0.0))
+
+
+def _room(tolerance: Tolerance) -> Tolerance:
+    for metric in ("error", "channel error"):
+        tolerance = tolerance.changed(metric, "tensor", lambda limit: STRICTER * limit)
+    return tolerance
+
+
+ROOM = _room(stricter(INT8))
 """What candidates are chosen by: an artifact whose error was a fifth below the gate's limit here broke it elsewhere."""
 REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
 
@@ -50,7 +58,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     """
     import onnx
 
-    spec, graph = load_model(job.model), folding.folded(onnx.load(job.entry))
+    spec, graph = load_model(job.model), optimizer.folded(onnx.load(job.entry))
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED["quick"])
     shown, held_back = split(samples, "quick")
@@ -59,7 +67,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     ready = conditioning.condition(graph, samples, reduce_range=reduced)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         place = Path(scratch)
-        save.save_graph(ready.graph, place / "model.onnx")
+        save_graph(ready.graph, place / "model.onnx")
         model = read_model(place / "model.onnx", spec.name)
         parts = {group: names for group, names in _groups(model).items() if group not in ready.floats}
         if not parts:

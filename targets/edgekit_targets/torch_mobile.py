@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.model.spec import ModelSpec
 from edgekit.runtime.torchscript import TorchScriptRuntime
 from edgekit.target import FP32, Exported, Job, Place, Runtime, Target

@@ -10,7 +10,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.runtime.torchscript import TorchScriptRuntime
 from edgekit.target import FP32, Exported, Job, Place, Runtime, Target
 from edgekit_targets._torchscript import archive

@@ -17,7 +17,7 @@ from edgekit.artifact.manifest import Variant
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.store import read_artifact, read_file
 from edgekit.errors import ExportError, UsageError
-from edgekit.model.source import load_model
+from edgekit.model.folder import load_model
 from edgekit.reference import golden, golden_outputs
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, digest_text, dump_json

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from edgekit.analysis import attribution
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.testing import small_model
 from tests.quantization.listening import Silent

@@ -10,8 +10,7 @@ import numpy as np
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant, VerdictInfo
 from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
-from edgekit.model.folder import model_digest, recorded_weights
-from edgekit.model.source import save_model
+from edgekit.model.folder import model_digest, recorded_weights, save_model
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import batches_for
 from edgekit.reference.store import write_reference

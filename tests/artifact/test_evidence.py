@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.artifact.evidence import Evidence
-from edgekit.artifact.result import PlaceResult
+from edgekit.artifact.result import Evidence, Verdict
 
 
 def test_the_line_names_kinds_shapes_place_who_answered_and_what_was_not_asked() -> None:
@@ -34,4 +33,4 @@ def test_a_model_without_an_evaluation_set_does_not_read_like_one_with_it() -> N
         ("rejected", without, ""),
         ("verified", None, ""),
     ):
-        assert PlaceResult.model_validate({"place": "cpu", "status": status, "evidence": evidence}).qualifier == beside
+        assert Verdict.model_validate({"place": "cpu", "status": status, "evidence": evidence}).qualifier == beside

@@ -9,20 +9,19 @@ import pytest
 from pydantic import ValidationError
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
-from edgekit.artifact.result import RESULT, PlaceResult, Result, read_result, result_text
+from edgekit.artifact.result import RESULT, Result, Verdict, read_result, result_text
 
 WRONG: dict[str, str | int | float] = {"side": "artifact", "wrong": 3, "all": 72}
 NUMBERS: dict[str, Any] = {"metric": "max abs", "output": "relevance", "value": 2.3e-7, "limit": 1e-4}
 SHAPE = "batch 2, height 96, width 128"
 FACTS: dict[Code, tuple[Fact, str]] = {
     Code.LIMIT_EXCEEDED: (
-        Fact(code=Code.LIMIT_EXCEEDED, batch=EVALUATION, image="beach", patch=17, **NUMBERS | {"value": 0.0123}),
-        "max abs of 'relevance' is 0.0123 in image 'beach', patch 17, must be at most 1e-4",
+        Fact(code=Code.LIMIT_EXCEEDED, batch=EVALUATION, row="beach", index=17, **NUMBERS | {"value": 0.0123}),
+        "max abs of 'relevance' is 0.0123 in row 'beach', index 17, must be at most 1e-4",
     ),
     Code.NOT_FINITE: (
-        Fact(code=Code.NOT_FINITE, batch=SHAPE, output="tokens", image="row 1", details=WRONG),
-        "output 'tokens' of the artifact is not finite (NaN or Inf) in 3 of 72 values, first in image 'row 1' "
-        f"({SHAPE})",
+        Fact(code=Code.NOT_FINITE, batch=SHAPE, output="tokens", row="row 1", details=WRONG),
+        f"output 'tokens' of the artifact is not finite (NaN or Inf) in 3 of 72 values, first in row 'row 1' ({SHAPE})",
     ),
     Code.WRONG_DTYPE: (
         Fact(
@@ -44,13 +43,12 @@ FACTS: dict[Code, tuple[Fact, str]] = {
         "output 'tokens' of the artifact is missing",
     ),
     Code.BAD_COUNTS: (
-        Fact(code=Code.BAD_COUNTS, output="budgets", image="a", patch=4, details={**WRONG, "low": 64.0, "high": 400.0}),
-        "output 'budgets' of the artifact is no whole number in [64, 400] in 3 of 72 values, first in image 'a', "
-        "patch 4",
+        Fact(code=Code.BAD_COUNTS, output="budgets", row="a", index=4, details={**WRONG, "low": 64.0, "high": 400.0}),
+        "output 'budgets' of the artifact is not an integer in [64, 400] in 3 of 72 values, first in row 'a', index 4",
     ),
     Code.BAD_RANKING: (
-        Fact(code=Code.BAD_RANKING, output="indices", image="a", details={**WRONG, "patches": 36}),
-        "output 'indices' of the artifact names a patch twice or one that is not among 36 in 3 of 72 values, first in "
+        Fact(code=Code.BAD_RANKING, output="indices", row="a", details={**WRONG, "places": 36}),
+        "output 'indices' of the artifact names an index twice or one that is not among 36 in 3 of 72 values, first in "
         "image 'a'",
     ),
     Code.BASE_MISSING: (
@@ -117,7 +115,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     ),
     Code.TIES_AT_K: (
         Fact(code=Code.TIES_AT_K, **NUMBERS | {"output": "indices", "metric": "swap gap", "value": 0.00017}),
-        "the top K of 'indices' differ only in patches whose scores are equal within 2e-4 (tolerance 1e-4)",
+        "the top K of 'indices' differ only in places whose scores are equal within 2e-4 (tolerance 1e-4)",
     ),
     Code.TIES_WITHIN_K: (
         Fact(code=Code.TIES_WITHIN_K, **NUMBERS | {"output": "indices", "metric": "order gap"}),
@@ -168,20 +166,20 @@ def test_a_fact_survives_json(code: Code) -> None:
 
 
 def test_the_directions_of_a_limit() -> None:
-    low = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="spearman", value=0.98765, limit=0.99, image="a")
-    assert str(low) == "spearman of 'relevance' is 0.988 in image 'a', must be at least 0.99"
-    ratio = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="snr", value=12.34, limit=20.0, image="a")
-    assert str(ratio) == "snr of 'relevance' is 12.3 dB in image 'a', must be at least 20 dB"
+    low = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="spearman", value=0.98765, limit=0.99, row="a")
+    assert str(low) == "spearman of 'relevance' is 0.988 in row 'a', must be at least 0.99"
+    ratio = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="snr", value=12.34, limit=20.0, row="a")
+    assert str(ratio) == "snr of 'relevance' is 12.3 dB in row 'a', must be at least 20 dB"
 
 
 def test_a_task_metric_names_the_image_that_lost_most() -> None:
-    drop = Fact(code=Code.LIMIT_EXCEEDED, metric="coverage@32 drop", value=0.006, limit=0.005, image="beach")
-    assert str(drop) == "coverage@32 drop is 0.00600, most in image 'beach', must be at most 0.005"
+    drop = Fact(code=Code.LIMIT_EXCEEDED, metric="coverage@32 drop", value=0.006, limit=0.005, row="beach")
+    assert str(drop) == "coverage@32 drop is 0.00600, most in row 'beach', must be at most 0.005"
 
 
 def test_a_value_that_is_not_finite_is_said_so() -> None:
-    lost = Fact(code=Code.LIMIT_EXCEEDED, metric="max abs", output="relevance", value=None, limit=1e-4, image="a")
-    assert str(lost) == "max abs of 'relevance' is not finite in image 'a', must be at most 1e-4"
+    lost = Fact(code=Code.LIMIT_EXCEEDED, metric="max abs", output="relevance", value=None, limit=1e-4, row="a")
+    assert str(lost) == "max abs of 'relevance' is not finite in row 'a', must be at most 1e-4"
 
 
 def test_words_of_others_are_no_placeholders() -> None:
@@ -193,7 +191,7 @@ def test_words_of_others_are_no_placeholders() -> None:
 def test_a_sentence_becomes_a_fact() -> None:
     found = Fact.model_validate("NNAPI fell back to the CPU")
     assert found == fact(Code.TEXT, text="NNAPI fell back to the CPU")
-    place = PlaceResult.model_validate({"place": "nnapi", "status": "rejected", "reasons": ["too slow", "too hot"]})
+    place = Verdict.model_validate({"place": "nnapi", "status": "rejected", "reasons": ["too slow", "too hot"]})
     assert [str(reason) for reason in place.reasons] == ["too slow", "too hot"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit import registry
 from edgekit.cli.completion import model_names, option_values, selections, target_names
-from edgekit.model.source import PRESETS
+from edgekit.model.sources import PRESETS
 
 HEAVY = ("torch", "onnx", "onnxruntime", "coremltools", "executorch")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import PlaceResult, Result
+from edgekit.artifact.result import Result, Verdict
 from edgekit.cli import build_commands
 from edgekit.cli.console import print_table, show_build
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -70,7 +70,7 @@ def test_a_part_of_a_bundle_that_failed_does_not_fail_the_command(part_of: str, 
 def test_what_was_asked_stands_in_a_pipe_and_in_the_report(
     terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = PlaceResult(
+    place = Verdict(
         place="cpu",
         device="CPU",
         status="rejected",

@@ -13,7 +13,7 @@ from edgekit.artifact.manifest import Manifest, Source
 from edgekit.artifact.store import commit
 from edgekit.cli import build_commands
 from edgekit.cli.use_commands import EVERY
-from edgekit.model.checkpoint import write_checkpoint
+from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.serving.static import Server
 from edgekit.testing import SMALL
 from tests import modules

@@ -8,7 +8,7 @@ import pytest
 from edgekit import api
 from edgekit.artifact.result import StartUp
 from edgekit.hosts import process
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline.worker import RunRequest, start_artifact
 from edgekit.testing import SMALL
 

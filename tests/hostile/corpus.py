@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from edgekit.artifact.store import MANIFEST, read_artifact
-from edgekit.model import checkpoint, onnx_file
-from edgekit.model.folder import CONFIG
-from edgekit.model.source import load_model
+from edgekit.model.folder import CONFIG, load_model
+from edgekit.model.sources import checkpoint
+from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import Input
 from edgekit.quantization import calibration
 from edgekit.report.imports import read_imported

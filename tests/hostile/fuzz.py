@@ -22,8 +22,8 @@ with atheris.instrument_imports(
     from edgekit.artifact.result import RESULT, read_result
     from edgekit.artifact.store import MANIFEST, read_artifact
     from edgekit.errors import EdgekitError
-    from edgekit.model.checkpoint import read_checkpoint
     from edgekit.model.onnx_check import check_onnx
+    from edgekit.model.sources.checkpoint import read_checkpoint
     from edgekit.reference.info import INFO, read_info
     from edgekit.reference.store import read_reference
     from edgekit.report.imports import read_imported

@@ -148,13 +148,13 @@ def test_a_worker_that_takes_too_much_memory_is_named(kind: str) -> None:
     ],
 )
 def test_garbage_on_the_pipe_is_an_error_of_the_worker(said: bytes) -> None:
-    with pytest.raises(ExportError, match="the worker process said what is no answer"):
+    with pytest.raises(ExportError, match="the worker process returned an invalid message"):
         process.call(babble, {"said": list(said)})
 
 
 def test_a_line_without_an_end_is_not_taken_in_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LONGEST_LINE", 1000)
-    with pytest.raises(ExportError, match=r"the worker process said what is no answer: 'a{80}'"):
+    with pytest.raises(ExportError, match=r"the worker process returned an invalid message: 'a{80}'"):
         process.call(babble, {"said": [97] * 5000})
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from edgekit.artifact.fact import Code
-from edgekit.artifact.result import CANDIDATE, Measure, PlaceResult, Result, StartUp, Timing
+from edgekit.artifact.result import CANDIDATE, Measure, Result, StartUp, Timing, Verdict
 from edgekit.errors import UsageError
 from edgekit.judge.budget import over_budget, parse_budgets
 
@@ -13,7 +13,7 @@ def result(**place: object) -> Result:
     measure = Measure(batch="evaluation", output="", metric="coverage@32 drop", value=0.001)
     start = StartUp(open_ms=500.0, first_answer_ms=700.0, peak_memory=150_000_000)
     whole = {"timings": {CANDIDATE: timing}, "measures": (measure,), "start_up": start, **place}
-    found = PlaceResult.model_validate({"place": "cpu", "status": "verified", **whole})
+    found = Verdict.model_validate({"place": "cpu", "status": "verified", **whole})
     return Result(
         name="n",
         target="onnx",

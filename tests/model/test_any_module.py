@@ -13,11 +13,13 @@ from torch import nn
 
 import edgekit
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.graph import capture, named_outputs, to_tensors
-from edgekit.model.module import spec_of_module
-from edgekit.model.source import load_model, resolve_model, save_model
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.graph import capture
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest
+from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import ModelSpec
-from edgekit.model.weights import weights_digest
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference
 from tests import batch_modules, modules

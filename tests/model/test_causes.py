@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from edgekit.model import causes
+from edgekit.model import capture_errors as causes
 from edgekit.model.graph import capture
 from tests import modules
 

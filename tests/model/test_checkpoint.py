@@ -15,7 +15,7 @@ from safetensors.torch import save, save_file
 from torch import nn
 
 from edgekit.errors import CheckpointError
-from edgekit.model import checkpoint
+from edgekit.model.sources import checkpoint
 
 Header = Mapping[str, Any]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.model import factory
-from edgekit.model.folder import CONFIG
-from edgekit.model.source import load_model, resolve_model, save_model
+from edgekit.model.folder import CONFIG, load_model, save_model
+from edgekit.model.sources import factory, resolve_model
 from edgekit.storage.door import sealed
 from tests.command import exit_code
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.checkpoint import write_checkpoint
-from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.graph import capture
 from edgekit.model.program import PROGRAM, load_program, program_matches, save_program
 from edgekit.model.shapes import grid
+from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.door import sealed
 from edgekit.testing import small_model
@@ -74,7 +75,7 @@ def test_weights_are_stored_once_and_a_copied_program_is_whole(tmp_path: Path) -
     weights.parent.mkdir()
     write_checkpoint(weights, spec.module.state_dict())
     save_program(capture(spec, dynamic=False), tmp_path / "program", "abc", weights)
-    assert (tmp_path / "program" / "weights.safetensors").samefile(weights)
+    assert (tmp_path / "program" / "model.safetensors").samefile(weights)
     stored = json.loads((tmp_path / "program" / "program.json").read_text())["weights"]
     assert stored == {"first.weight": "first.weight", "second.weight": "first.weight"}  # not what is turned, nor small
     copy = Path(shutil.copytree(tmp_path / "program", tmp_path / "moved" / "program"))
@@ -86,9 +87,9 @@ def test_weights_are_stored_once_and_a_copied_program_is_whole(tmp_path: Path) -
             assert torch.equal(again.module()(x)[0], spec.module(x)[0])
         assert again.state_dict["first.weight"].data_ptr() == again.state_dict["second.weight"].data_ptr()
         assert again.state_dict["turned"].stride() == spec.module.get_parameter("turned").stride()
-    data = bytearray((copy / "weights.safetensors").read_bytes())
+    data = bytearray((copy / "model.safetensors").read_bytes())
     data[-1] ^= 1
-    (copy / "weights.safetensors").write_bytes(data)
+    (copy / "model.safetensors").write_bytes(data)
     assert not program_matches(copy, "abc")
     with pytest.raises(CaptureError, match="is damaged"):
         load_program(copy)
@@ -103,8 +104,8 @@ def test_a_program_without_its_weights_is_a_sentence(tmp_path: Path, damage: str
     info = json.loads((tmp_path / "folder" / "program" / "program.json").read_text())
     name = next(iter(info["weights"]))
     if damage == "missing":
-        (tmp_path / "folder" / "program" / "weights.safetensors").unlink()
-        del info["files"]["weights.safetensors"]
+        (tmp_path / "folder" / "program" / "model.safetensors").unlink()
+        del info["files"]["model.safetensors"]
     elif damage == "names":
         info["weights"][name] = "nothing"
     else:

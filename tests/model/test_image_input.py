@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from edgekit.errors import CheckpointError, ModelError
+from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.contract import checked
-from edgekit.model.graph import capture, named_outputs, to_tensors
-from edgekit.model.source import load_model, resolve_model, save_model
-from edgekit.model.weights import weights_digest, with_weights
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.graph import capture
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest, with_weights
 from tests import modules
 
 FACTORY = "tests.modules:backwards"
@@ -80,7 +82,7 @@ def test_the_averaged_weights_of_a_file_are_chosen_by_option(tmp_path: Path) -> 
         ({"layout": "HWC"}, "the layout 'HWC' of 'images' is not known: possible are NCHW, NHWC"),
         ({"fit": "pad"}, "the fit 'pad' of 'images' is not known: possible are stretch, crop, letterbox"),
         ({"mean": (0.5,)}, "the mean of 'images' has 1 numbers: give one a channel, 3"),
-        ({"deviation": (1.0, 0.0, 1.0)}, "cannot be divided by 0"),
+        ({"std": (1.0, 0.0, 1.0)}, "cannot be divided by 0"),
         ({"layout": "NCHW"}, "a picture in NCHW has 3 channels at place 1"),
         ({"kind": "tensor"}, "'images' of 'backwards' is no picture"),
     ],

@@ -14,11 +14,12 @@ from onnx import TensorProto, helper
 
 import edgekit
 from edgekit.errors import CaptureError, EdgekitError, ModelError, UsageError
-from edgekit.model import onnx_file
+from edgekit.model.folder import load_model, save_model
 from edgekit.model.graph import capture
-from edgekit.model.source import load_model, resolve_model, save_model
+from edgekit.model.sources import onnx as onnx_file
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis, Evaluation
-from edgekit.model.weights import weights_digest
 from tests.onnxgraph.graphs import answers, model, rounded
 from tests.onnxgraph.test_foreign import theirs
 

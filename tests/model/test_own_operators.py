@@ -10,9 +10,10 @@ import onnx
 import pytest
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model import source
+from edgekit.model import folder as source
+from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
-from edgekit.model.source import resolve_model, save_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.testing import QuietListener

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
-from edgekit.model import checkpoint
-from edgekit.model.folder import CONFIG, WEIGHTS
-from edgekit.model.source import load_model, resolve_model, save_model
-from edgekit.model.weights import weights_digest, with_weights
+from edgekit.model.folder import CONFIG, load_model, save_model
+from edgekit.model.program import WEIGHTS
+from edgekit.model.sources import checkpoint, resolve_model
+from edgekit.model.sources.checkpoint import weights_digest, with_weights
 from edgekit.testing import SMALL
 from tests import modules
 

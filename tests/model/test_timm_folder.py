@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from edgekit.errors import DependencyError, ModelError
-from edgekit.model.graph import named_outputs, to_tensors
-from edgekit.model.source import load_model, resolve_model, save_model
-from edgekit.model.weights import weights_digest
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest
 
 NAME, MEAN, DEVIATION = "test_vit.r160_in1k", (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 
@@ -93,7 +94,7 @@ def test_what_cannot_be_is_said_in_a_sentence(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"model.safetensors' cannot be read"):
         resolve_model(f"timm:{folder}")
     (folder / "config.json").write_text(json.dumps({**config, "architecture": "mine"}))
-    with pytest.raises(ModelError, match="the architecture 'mine', which this timm has not"):
+    with pytest.raises(ModelError, match="the architecture 'mine', which the installed timm lacks"):
         resolve_model(f"timm:{folder}")
     (folder / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="cannot be read"):

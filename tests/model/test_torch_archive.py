@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from edgekit.errors import CheckpointError
-from edgekit.model import checkpoint
+from edgekit.model.sources import checkpoint
 
 RAN: list[str] = []
 WATCHED = {"os.system", "subprocess.Popen", "os.mkdir", "os.remove", "pickle.find_class", "socket.connect", "os.exec"}

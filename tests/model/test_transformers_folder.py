@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from edgekit.errors import DependencyError, EdgekitError, ModelError
-from edgekit.model.graph import capture, named_outputs, to_tensors
-from edgekit.model.source import load_model, resolve_model, save_model
-from edgekit.model.weights import weights_digest
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.graph import capture
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest
 
 MEAN, DEVIATION = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 

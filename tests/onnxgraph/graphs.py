@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
@@ -119,11 +118,9 @@ def attended(*, biased: bool) -> onnx.ModelProto:
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def rewritten(graph: onnx.ModelProto, rewrite: Callable[[ir.Model], None]) -> onnx.ModelProto:
+def rewritten(graph: onnx.ModelProto, rewrite: Callable[[onnx.ModelProto], onnx.ModelProto]) -> onnx.ModelProto:
     """A graph after a pass that works on onnx-ir and needs the shapes of values, as the exporter gives them."""
     inferred = onnx.shape_inference.infer_shapes(graph, strict_mode=True, data_prop=True)
-    typed = ir.from_proto(inferred)
-    rewrite(typed)
-    made: onnx.ModelProto = ir.to_proto(typed)
+    made: onnx.ModelProto = rewrite(inferred)
     del made.graph.value_info[:]  # the target drops it too: it describes values of before
     return made

@@ -10,9 +10,8 @@ import pytest
 from onnx import helper
 
 from edgekit.onnxgraph import conv_chain, qdq
-from edgekit.onnxgraph.groups import groups
+from edgekit.onnxgraph.groups import groups, multiplications
 from edgekit.onnxgraph.quant_config import METHODS, ObservedRange, QuantConfig
-from edgekit.onnxgraph.work import multiplications
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
 from tests.onnxgraph.graphs import answers, model, noise, optimized, rounded, weights

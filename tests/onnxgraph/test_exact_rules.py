@@ -11,8 +11,7 @@ from edgekit.model.contract import checked
 from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import foreign
-from edgekit.onnxgraph.exact_rules import exact
-from edgekit.onnxgraph.fixed_sizes import fixed
+from edgekit.onnxgraph.optimizer import exact, fixed
 from edgekit_targets import onnx as onnx_target
 from tests.onnxgraph.graphs import answers, model, operators, rounded
 

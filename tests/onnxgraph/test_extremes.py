@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from edgekit.onnxgraph import qdq
-from edgekit.onnxgraph.extremes import groups_after_extremes
+from edgekit.onnxgraph.groups import groups_after_extremes
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import conditioning, observers
 from edgekit.quantization.calibration import Samples
@@ -52,7 +52,9 @@ def apart(graph: onnx.ModelProto, folder: Path) -> float:
     return float(np.abs(right - got).max() / np.abs(right).max())
 
 
-@pytest.mark.xfail(strict=False, reason="OpenVINO's fault: where this passes on all processors, extremes.py can go")
+@pytest.mark.xfail(
+    strict=False, reason="OpenVINO's fault: where this passes everywhere, `groups_after_extremes` can go"
+)
 @pytest.mark.parametrize("reduction", ["ReduceMax", "ReduceMin"])
 def test_openvino_computes_int8_after_an_extreme(reduction: str, tmp_path: Path) -> None:
     assert apart(int8(pooled(reduction)), tmp_path) < 1e-5

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 
-from edgekit.onnxgraph import save
-from edgekit.onnxgraph.fixed_sizes import fixed
+from edgekit.onnxgraph.graph import save_graph
+from edgekit.onnxgraph.optimizer import fixed
 from edgekit.runtime.ort import OrtRuntime
 
 
@@ -35,7 +35,7 @@ def test_what_is_computed_of_shapes_becomes_a_constant(tmp_path: Path) -> None:
         ir_version=10,
     )
     made = fixed(graph, {"x": (2, 3, 4)})
-    save.save_graph(made, tmp_path / "fixed.onnx")
+    save_graph(made, tmp_path / "fixed.onnx")
     assert [node.op_type for node in made.graph.node] == ["Reshape"]
     assert [d.dim_value for d in made.graph.output[0].type.tensor_type.shape.dim] == [2, 12]
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 from onnx import helper
 
@@ -48,10 +47,7 @@ def embedding(scaled: bool = False, read: str = "", shared: bool = False, **attr
 
 
 def embedded(graph: onnx.ModelProto, multiple: int = SIDE) -> onnx.ModelProto:
-    def rewrite(typed: ir.Model) -> None:
-        patch_embed.embed(typed, {"image": (1, 3, multiple, multiple)})
-
-    return rewritten(graph, rewrite)
+    return rewritten(graph, lambda typed: patch_embed.embed(typed, {"image": (1, 3, multiple, multiple)}))
 
 
 def same(before: onnx.ModelProto, after: onnx.ModelProto) -> None:

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from edgekit.errors import ExportError
-from edgekit.onnxgraph import save
+from edgekit.onnxgraph.graph import save_graph
 from tests.onnxgraph.graphs import model, rounded
 
 
@@ -23,8 +23,8 @@ def graph(rows: int = 3) -> onnx.ModelProto:
 def test_who_made_a_graph_does_not_change_its_bytes(tmp_path: Path) -> None:
     one, other = graph(), graph()
     one.producer_name, one.producer_version = "pytorch", "2.13.0"
-    save.save_graph(one, tmp_path / "one.onnx")
-    save.save_graph(other, tmp_path / "other.onnx")
+    save_graph(one, tmp_path / "one.onnx")
+    save_graph(other, tmp_path / "other.onnx")
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "other.onnx").read_bytes()
     read = onnx.load(tmp_path / "one.onnx")
     assert (read.producer_name, read.producer_version) == ("edgekit", "")
@@ -33,5 +33,5 @@ def test_who_made_a_graph_does_not_change_its_bytes(tmp_path: Path) -> None:
 
 def test_a_graph_that_breaks_the_rules_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"^the graph breaks ONNX's rules: [^\n]+$"):
-        save.save_graph(graph(rows=5), tmp_path / "model.onnx")
+        save_graph(graph(rows=5), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()

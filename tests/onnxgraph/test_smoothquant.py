@@ -16,9 +16,7 @@ from tests.onnxgraph.graphs import WIDTH, attended, noise
 def test_smoothing_alone_changes_nothing_but_the_ranges(
     graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
 ) -> None:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
-    divided = smoothquant.smooth(copy, 0.5, observed)
+    copy, divided = smoothquant.smooth(graph, 0.5, observed)
     assert set(divided) == {"normal"}
     assert noise(graph, copy, **samples.inputs) < 1e-5
     peaks = observed["normal"].peaks / divided["normal"]
@@ -31,9 +29,7 @@ def test_layers_that_read_a_normalisation_in_two_shapes(biased: bool) -> None:
     drawn = np.random.default_rng(3).normal(0, 1, (96, 4, WIDTH)).astype(np.float32)
     shown = Samples({"x": drawn}, tuple(map(str, range(96))))
     seen = observers.observe(graph, qdq.activations(graph), shown, METHODS, lambda done: None)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
-    divided = smoothquant.smooth(copy, 0.5, seen)
+    copy, divided = smoothquant.smooth(graph, 0.5, seen)
     assert set(divided) == ({"rows", "normal"} if biased else {"rows"})
     assert noise(graph, copy, **shown.inputs) < 1e-5
     again = observers.observe(copy, qdq.activations(copy), shown, METHODS, lambda done: None)

@@ -16,7 +16,7 @@ from typing import Any
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.hosts import process
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import evaluate_step, run, variants
 from edgekit.pipeline.context import RunContext

@@ -7,7 +7,7 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.model.spec import Array, Output
-from edgekit.pipeline.compare_step import Units, _compared
+from edgekit.pipeline.judge_step import Units, _compared
 from edgekit.reference.answers import kept
 from edgekit.reference.batches import EVALUATION, Batch
 from tests.answers import OUTPUTS, answer
@@ -68,4 +68,4 @@ def test_an_error_and_a_nan_in_a_late_row_are_found(row: int) -> None:
     assert relative[:4].max() == 0
     wrong["tokens"][row, 3, 7] = np.nan
     faults = _compared(OUTPUTS, asked, wrong, UNITS, None)[0].faults
-    assert [(fault.code, fault.image) for fault in faults] == [(Code.NOT_FINITE, f"image {row}")]
+    assert [(fault.code, fault.row) for fault in faults] == [(Code.NOT_FINITE, f"image {row}")]

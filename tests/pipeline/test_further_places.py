@@ -25,7 +25,7 @@ from edgekit.artifact.result import CANDIDATE, read_result
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.hosts.catalogue import further_place
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
 from edgekit.storage.files import staging
@@ -123,9 +123,9 @@ def test_a_budget_is_held_in_every_place(build: Path) -> None:
     over = api.verify(build, places=["ort"], images=2, budget=["fp16.size=1kB"], progress="none")
     assert over["onnx"].status == "verified"
     assert over["onnx-fp16"].status == "over budget"
-    assert "over the budget of 1kB" in str(over["onnx-fp16"].verdict.reasons[0])
+    assert "over the budget of 1kB" in str(over["onnx-fp16"].reasons[0])
     row = next(row for row in read_study(build).rows if (row.target, row.place) == ("onnx-fp16", "ort"))
-    assert (row.status, str(row.reasons[-1])) == ("over budget", str(over["onnx-fp16"].verdict.reasons[0].fact))
+    assert (row.status, str(row.reasons[-1])) == ("over budget", str(over["onnx-fp16"].reasons[0].fact))
     assert 'type="over budget"' in to_junit(read_study(build))
     assert 'class="over-budget"' in (build / "report.html").read_text()
     with pytest.raises(VerdictError, match="'onnx-fp16' is over budget"):
@@ -278,7 +278,7 @@ def test_a_host_that_is_not_there_loses_nothing(build: Path) -> None:
     kept = (build / "imported" / "ort-onnx" / "result.json").read_bytes()
     found = api.verify(build, places=["ort@ssh:nobody@host.invalid"], targets=["onnx"], progress="none")["onnx"]
     assert found.status == "not verified here"
-    assert "host.invalid" in str(found.verdict.reasons[0])
+    assert "host.invalid" in str(found.reasons[0])
     assert (build / "imported" / "ort-onnx" / "result.json").read_bytes() == kept
     assert [path.name for path in (build / "imported").iterdir()] == ["ort-onnx"]
 
@@ -291,9 +291,7 @@ def test_a_gpu_that_is_not_there_is_no_rejection(build: Path) -> None:
         assert found.status in ("verified", "not verified here")
     else:
         assert found.status == "not verified here"
-        assert "has no CUDAExecutionProvider: install it with pip install 'edgekit[gpu]'" in str(
-            found.verdict.reasons[0]
-        )
+        assert "has no CUDAExecutionProvider: install it with pip install 'edgekit[gpu]'" in str(found.reasons[0])
 
 
 @pytest.fixture
@@ -337,8 +335,8 @@ def sshd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @needs_sshd
 def test_another_host_answers_over_ssh_and_keeps_nothing(build: Path, sshd: str, tmp_path: Path) -> None:
     found = api.verify(build, places=[sshd], targets=["onnx"], images=4, progress="none")["onnx"]
-    assert found.status == "verified", found.verdict.reasons
+    assert found.status == "verified", found.reasons
     assert found.places[0].place == "ort-basic@ssh:box"
     gone = api.verify(build, places=["ssh:box:/no/python"], targets=["onnx"], images=4, progress="none")["onnx"]
     assert gone.status == "not verified here"
-    assert "/no/python" in str(gone.verdict.reasons[0])
+    assert "/no/python" in str(gone.reasons[0])

@@ -17,7 +17,7 @@ import pytest
 from edgekit import apps, report
 from edgekit.apps import android, sync
 from edgekit.apps.records import content_digest
-from edgekit.model.source import load_model, save_model
+from edgekit.model.folder import load_model, save_model
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.storage.files import sweep

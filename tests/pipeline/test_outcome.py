@@ -11,22 +11,22 @@ import jsonschema
 import pytest
 
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import Measure, PlaceResult, Result, Timing
+from edgekit.artifact.result import Measure, Result, Timing, Verdict
 from edgekit.errors import VerdictError
-from edgekit.pipeline import build_record
+from edgekit.pipeline import outcome as outcomes_module
 from edgekit.pipeline.outcome import Build, TargetOutcome
 
-SCHEMA = Path(build_record.__file__).parent / "build.schema.json"
+SCHEMA = Path(outcomes_module.__file__).parent / "build.schema.json"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> & `x`"
-BROKEN = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="max abs", value=0.5, limit=1e-4, image="beach")
+BROKEN = Fact(code=Code.LIMIT_EXCEEDED, output="relevance", metric="max abs", value=0.5, limit=1e-4, row="beach")
 TIMED = Timing(device="ONNX Runtime", runs=100, p50=3.25, p90=4, p95=4, p99=5, mean=3.3, std=0.1)
 
 
-def place(name: str = "cpu", status: str = "verified", **facts: Any) -> PlaceResult:
-    return PlaceResult.model_validate({"place": name, "device": "ONNX Runtime", "status": status, **facts})
+def place(name: str = "cpu", status: str = "verified", **facts: Any) -> Verdict:
+    return Verdict.model_validate({"place": name, "device": "ONNX Runtime", "status": status, **facts})
 
 
-def outcome(target: str, *places: PlaceResult, reused: bool = False) -> TargetOutcome:
+def outcome(target: str, *places: Verdict, reused: bool = False) -> TargetOutcome:
     found = Result(
         name="small",
         target=target,
@@ -90,7 +90,7 @@ def test_raising_names_each_bad_artifact_with_its_first_reason() -> None:
     with pytest.raises(VerdictError) as raised:
         build(GOOD, BAD, WAITING, FAILED, SKIPPED).raise_for_verdict()
     assert str(raised.value) == (
-        "'onnx-fp16' was rejected (cpu: max abs of 'relevance' is 0.500 in image 'beach', must be at most 1e-4); "
+        "'onnx-fp16' was rejected (cpu: max abs of 'relevance' is 0.500 in row 'beach', must be at most 1e-4); "
         "'executorch' failed (the converter died); "
         "'onnx-int8' was skipped (its source 'onnx' failed)"
     )
@@ -110,9 +110,9 @@ def test_a_record_of_one_target() -> None:
     slower = fact(Code.SLOWER, baseline="onnx", ratio=0.7, low=0.6, high=0.8)
     rejected = place(status="rejected", reasons=(BROKEN,), notes=(slower,), measures=(measure,))
     found = outcome("x", rejected, place("gpu", timings={"candidate": TIMED, "onnx": TIMED}))
-    assert found.status == str(found.verdict) == "rejected"
-    assert [(reason.place, reason.fact) for reason in found.verdict.reasons] == [("cpu", BROKEN)]
-    assert [str(note) for note in found.verdict.notes] == ["cpu: Warning: 0.70x the speed of onnx"]
+    assert found.status == found.verdict == "rejected"
+    assert [(reason.place, reason.fact) for reason in found.reasons] == [("cpu", BROKEN)]
+    assert [str(note) for note in found.notes] == ["cpu: Warning: 0.70x the speed of onnx"]
     assert found.slower
     assert not GOOD.slower
     assert found.metrics == (measure,)
@@ -128,13 +128,13 @@ def test_a_record_of_one_target() -> None:
 def test_the_record_for_machines_is_json_with_codes_numbers_and_sentences() -> None:
     said = json.loads(json.dumps(build(GOOD, BAD, FAILED).as_record()))
     jsonschema.validate(said, json.loads(SCHEMA.read_text()))
-    assert said["schema_version"] == 2
+    assert said["schema_version"] == 3
     assert (said["reference"], said["report"]) == ("NVIDIA H200", "build/small/report.html")
     good, bad, failed = said["artifacts"]
     assert (good["status"], good["reused"], good["latency_ms"]["cpu"]["p50"]) == ("verified", True, 3.25)
     [reason] = bad["reasons"]
     assert reason["code"] == "limit exceeded"
-    assert (reason["place"], reason["value"], reason["limit"], reason["image"]) == ("cpu", 0.5, 1e-4, "beach")
+    assert (reason["place"], reason["value"], reason["limit"], reason["row"]) == ("cpu", 0.5, 1e-4, "beach")
     assert reason["sentence"] == str(BROKEN)
     assert (failed["status"], failed["error"], failed["size"]) == ("failed", "the converter died", None)
 
@@ -185,8 +185,8 @@ def test_a_record_has_what_was_judged_on_the_evaluation_set() -> None:
     record = build(outcome("onnx", place(measures=(judged, *others)))).as_record()
     ((cpu,),) = ([a["places"] for a in record["artifacts"]],)  # type: ignore[attr-defined]
     assert (cpu[0]["place"], cpu[0]["status"]) == ("cpu", "verified")
-    assert [(e["metric"], e["value"], e["limit"]) for e in cpu[0]["errors"]] == [("max abs", 2e-6, 1e-4)]
+    assert [(e["metric"], e["value"], e["limit"]) for e in cpu[0]["measures"]] == [("max abs", 2e-6, 1e-4)]
     jsonschema.validate(json.loads(json.dumps(record)), json.loads(SCHEMA.read_text()))
-    for broken in ({**record, "schema_version": 3}, {**record, "artifact": []}, {**record, "path": None}):
+    for broken in ({**record, "schema_version": 2}, {**record, "artifact": []}, {**record, "path": None}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(json.loads(json.dumps(broken)), json.loads(SCHEMA.read_text()))

@@ -21,7 +21,7 @@ from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import process
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run, worker
 from edgekit.pipeline.outcome import Build
 from edgekit.storage.files import staging
@@ -60,7 +60,7 @@ def test_a_build_is_a_picture_of_the_river(built: Path) -> None:
     assert place.place == "cpu"
     assert set(place.timings) == {"candidate", "onnx", "pytorch"}
     assert {ratio.baseline for ratio in place.ratios} == {"onnx", "pytorch"}
-    assert found.proof
+    assert place.proof
     assert (built / "onnx" / "scores-cpu.safetensors").is_file()
 
 
@@ -125,7 +125,7 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
     rows = run.verify(build, QuietListener())
     assert rows["onnx"].status == "rejected"
     assert "max abs of 'relevance' is" in rows["onnx"].sentences[0]
-    assert rows["onnx"].verdict.reasons[0].fact.code is Code.LIMIT_EXCEEDED
+    assert rows["onnx"].reasons[0].fact.code is Code.LIMIT_EXCEEDED
     assert read_artifact(build / "onnx").rejected
     assert rows["onnx-fp16"].status == "verified"
 
@@ -138,7 +138,7 @@ def test_an_artifact_that_its_exporter_found_wrong_is_rejected_whatever_it_answe
         commit(staged, made)
     rows = run.verify(build, QuietListener())
     assert rows["onnx"].status == "rejected"
-    (reason,) = rows["onnx"].verdict.reasons
+    (reason,) = rows["onnx"].reasons
     assert (reason.place, reason.fact.code, str(reason.fact)) == ("cpu", Code.EXPORTER_FAILURE, found)
     assert read_artifact(build / "onnx").rejected
 

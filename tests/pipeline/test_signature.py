@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from edgekit import apps, report
-from edgekit.artifact.evidence import Evidence
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import Result
+from edgekit.artifact.result import Evidence, Result
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError
 from edgekit.pipeline import run, signature

@@ -4,7 +4,7 @@ import numpy as np
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source
-from edgekit.pipeline.compare_step import sample_of, sampled
+from edgekit.pipeline.judge_step import sample_of, sampled
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
 from edgekit.reference.info import ReferenceInfo
 from edgekit.reference.store import Reference

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.quantization import calibration
 from edgekit.quantization.evaluator import Evaluator

@@ -15,7 +15,7 @@ from edgekit import registry
 from edgekit.cli import main
 from edgekit.evaluate import engine, timing
 from edgekit.hosts import process
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array
 from edgekit.pipeline import run, worker
 from edgekit.runtime.protocol import Runtime

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 from edgekit.artifact.fact import Code
 from edgekit.errors import RecordError
 from edgekit.judge import verdict
-from edgekit.judge.tolerance import FP32
+from edgekit.judge.limits import FP32
 from edgekit.model.evaluation_set import evaluation_of
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.reference import adopt, store
 from edgekit.reference.adopt import obtain
 from edgekit.reference.batches import Batch, batches_for

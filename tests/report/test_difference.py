@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
-from edgekit.artifact.evidence import Evidence
-from edgekit.artifact.result import RESULT, Measure, PlaceResult, Result, read_result, result_text
+from edgekit.artifact.result import RESULT, Evidence, Measure, Result, Verdict, read_result, result_text
 from edgekit.report.change import Allowed, Change, badness
 from edgekit.report.difference import ABSENT, compare_builds
 from tests.command import exit_code
@@ -35,7 +34,7 @@ def changed(folder: Path, target: str, **places: Any) -> None:
     """Change the first place of an artifact's result."""
     found = read_result(folder / target)
     assert found is not None
-    first = PlaceResult.model_validate({**found.places[0].model_dump(), **places})
+    first = Verdict.model_validate({**found.places[0].model_dump(), **places})
     write_result(folder / target, found.model_copy(update={"places": (first, *found.places[1:])}))
 
 
@@ -61,7 +60,7 @@ def test_a_spoilt_build_names_image_and_metric(filled: Any, later: Path, capsys:
     spoilt = maps["relevance"].copy()
     spoilt[5, 17] += 0.4
     enter(later / "onnx", {"scores-cpu.safetensors": save({"relevance": spoilt})})
-    found = measures(later, "onnx", "max abs", value=0.4, passed=False, image="scene-005", patch=17)
+    found = measures(later, "onnx", "max abs", value=0.4, passed=False, row="scene-005", index=17)
     changed(later, "onnx", status="rejected", measures=found)
     assert exit_code("diff", filled.folder, later) == 3
     said = capsys.readouterr().out

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from edgekit.artifact.result import Measure, PlaceResult, Timing
+from edgekit.artifact.result import Measure, Timing, Verdict
 from edgekit.artifact.run_record import RUN
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
@@ -31,7 +31,7 @@ def made(folder: Path, began: str, error: float, p50: float, *targets: str) -> N
     for target in targets:
         builder.artifact(target, "fp32")
         status: Literal["verified", "rejected"] = "verified" if passed else "rejected"
-        found = PlaceResult(place="cpu", device=ORT, status=status, measures=(measure,), timings={"candidate": timing})
+        found = Verdict(place="cpu", device=ORT, status=status, measures=(measure,), timings={"candidate": timing})
         builder.judge(target, [found], 4096)
     (folder / RUN).write_text(
         dump_json({"schema_version": 1, "began": began, "command": "edgekit export", "edgekit": "0.1.0"})

@@ -181,7 +181,7 @@ def test_an_own_result_is_asked_for_its_size_and_kind(make: Callable[[Path], obj
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 ANY = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner))
-FIELDS = st.sampled_from([*GOOD, *PLACE, *TIMES, "measures", "timings", "ratios", "evidence", "host", "proof"])
+FIELDS = st.sampled_from([*GOOD, *PLACE, *TIMES, "measures", "timings", "ratios", "evidence", "host"])
 
 SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import PlaceResult
+from edgekit.artifact.result import Verdict
 from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
 from tests.command import exit_code
@@ -53,7 +53,7 @@ def test_texts_that_xml_cannot_hold(builder: Any) -> None:
     builder.reference(device="<GPU> & \x00 ]]>")
     builder.artifact("onnx", "fp32")
     evil = fact(Code.TEXT, text='\x00\x1b[31m]]> </failure> & "quotes" \ufffe')
-    place = PlaceResult(place='c"pu\x07', status="rejected", reasons=(evil,))
+    place = Verdict(place='c"pu\x07', status="rejected", reasons=(evil,))
     builder.judge("onnx", [place], 10)
     text = to_junit(read_study(builder.folder))
     (case,) = cases(text).values()

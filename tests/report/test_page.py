@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from edgekit import report
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import RESULT, Measure, PlaceResult, Ratio, Timing, read_result, result_text
+from edgekit.artifact.result import RESULT, Measure, Ratio, Timing, Verdict, read_result, result_text
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import UsageError
 from edgekit.report.page import script_hash
@@ -196,10 +196,10 @@ def hostile(builder: Any) -> None:
     builder.artifact("onnx", "fp32", notes=(EVIL,), options={EVIL: EVIL}, tools={EVIL: EVIL})
     builder.scores("onnx", "cpu", 1e-6, 1)
     timed = Timing(device=EVIL, runs=1, p50=1, p90=1, p95=1, p99=1, mean=1, std=0)
-    bad = Measure(batch=EVIL, output=EVIL, metric=EVIL, value=2.0, limit=1.0, table=1.0, passed=False, image=EVIL)
+    bad = Measure(batch=EVIL, output=EVIL, metric=EVIL, value=2.0, limit=1.0, table=1.0, passed=False, row=EVIL)
     facts: dict[str, Any] = {"device": EVIL, "reasons": (told(EVIL),), "notes": (told(EVIL),), "measures": (bad,)}
     facts |= {"timings": {"candidate": timed, EVIL: timed}, "ratios": (Ratio(baseline=EVIL, value=1, low=1, high=1),)}
-    places = [PlaceResult(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
+    places = [Verdict(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
     builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
     found = read_result(builder.folder / "onnx")
     assert found is not None
@@ -226,7 +226,7 @@ def test_a_spreadsheet_gets_no_formula(builder: Any) -> None:
     builder.artifact("onnx", "fp32")
     builder.judge(
         "onnx",
-        [PlaceResult(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))],
+        [Verdict(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))],
         1,
     )
     report.write_report(builder.folder)
@@ -245,7 +245,7 @@ def test_nan_and_missing_values(builder: Any) -> None:
     builder.enter("onnx", {"scores-cpu.safetensors": save({"relevance": maps})})
     lost = Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False)
     builder.judge(
-        "onnx", [PlaceResult(place="cpu", status="rejected", reasons=(told("it is not finite"),), measures=(lost,))], 1
+        "onnx", [Verdict(place="cpu", status="rejected", reasons=(told("it is not finite"),), measures=(lost,))], 1
     )
     text, page = write(builder)
     said = " ".join(page.text)
@@ -261,7 +261,7 @@ def test_all_maps_lost_or_of_another_shape(builder: Any) -> None:
     for target, maps in (("a", np.full((builder.n, 196), np.nan, np.float32)), ("b", np.zeros((3, 9), np.float32))):
         builder.artifact(target, "fp32")
         builder.enter(target, {"scores-cpu.safetensors": save({"relevance": maps})})
-        builder.judge(target, [PlaceResult(place="cpu", status="rejected", reasons=(told("wrong"),))], 1)
+        builder.judge(target, [Verdict(place="cpu", status="rejected", reasons=(told("wrong"),))], 1)
     write(builder)
 
 

@@ -10,7 +10,7 @@ import pytest
 from edgekit import registry
 from edgekit.apps import android, apple
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import PlaceResult, Ratio
+from edgekit.artifact.result import Ratio, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.report import tradeoff
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, audience_of, recommend
@@ -55,7 +55,7 @@ def test_a_server_gets_the_fastest_with_the_reason(three: Any) -> None:
 
 def test_what_is_rejected_is_not_recommended_and_says_why(three: Any) -> None:
     reason = fact(Code.NOTHING_COMPARED)
-    three.judge("onnx-int8-static", [PlaceResult(place="cpu", status="rejected", reasons=(reason,))], 4_000_000)
+    three.judge("onnx-int8-static", [Verdict(place="cpu", status="rejected", reasons=(reason,))], 4_000_000)
     found = advice(three)[SERVER]
     assert found.head == "Ship onnx"
     assert "onnx-int8-static: rejected, nothing was compared" in found.others
@@ -64,7 +64,7 @@ def test_what_is_rejected_is_not_recommended_and_says_why(three: Any) -> None:
 def test_nothing_verified_is_nothing_to_ship(builder: Any) -> None:
     builder.reference()
     builder.artifact("onnx", "fp32")
-    builder.judge("onnx", [PlaceResult(place="cpu", status="rejected", reasons=(fact(Code.NOTHING_COMPARED),))], 1)
+    builder.judge("onnx", [Verdict(place="cpu", status="rejected", reasons=(fact(Code.NOTHING_COMPARED),))], 1)
     write_run(builder.folder, RunRecord(), {"coreml": AskedTarget(status="not installed", error="needs it")})
     found = advice(builder)
     assert found[SERVER].head == "Nothing to ship"
@@ -85,16 +85,16 @@ def test_where_the_download_counts_the_smallest_that_is_not_slower(builder: Any)
     made(builder, "executorch-int8", "int8", 4_000_000)
     assert advice(builder)[ANDROID].head == "Ship executorch-int8"
     slow = Ratio(baseline="executorch", value=0.5, low=0.48, high=0.52)
-    place = PlaceResult(place="cpu", status="verified", device=ORT, ratios=(slow,), timings={"candidate": timing(9.0)})
+    place = Verdict(place="cpu", status="verified", device=ORT, ratios=(slow,), timings={"candidate": timing(9.0)})
     builder.judge("executorch-int8", [place], 4_000_000)
-    one = PlaceResult(place="cpu", status="verified", device=ORT, timings={"candidate": timing(4.5)})
+    one = Verdict(place="cpu", status="verified", device=ORT, timings={"candidate": timing(4.5)})
     builder.judge("executorch", [one], 12_000_000)
     assert advice(builder)[ANDROID].head == "Ship executorch"
 
 
 def test_an_artifact_that_two_places_verified_is_named_once(builder: Any) -> None:
     builder.reference()
-    places = [PlaceResult(place=name, status="verified", device=ORT) for name in ("litert-cpu", "litert-js")]
+    places = [Verdict(place=name, status="verified", device=ORT) for name in ("litert-cpu", "litert-js")]
     for target, precision, size in (("litert", "fp32", 12_000_000), ("litert-int8", "int8", 4_000_000)):
         builder.artifact(target, precision)
         builder.judge(target, places, size)

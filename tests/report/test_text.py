@@ -5,7 +5,7 @@ import io
 import json
 from typing import Any
 
-from edgekit.artifact.result import Measure, PlaceResult, Ratio, Timing
+from edgekit.artifact.result import Measure, Ratio, Timing, Verdict
 from edgekit.report import formats, text
 from edgekit.report.rows import read_study
 
@@ -13,11 +13,11 @@ from edgekit.report.rows import read_study
 def judged(builder: Any, **facts: Any) -> None:
     measures = (
         Measure(batch="evaluation", output="relevance", metric="max abs", value=None, limit=1e-4, passed=False),
-        Measure(batch="evaluation", output="relevance", metric="spearman", value=0.123456789012345, image="scene-001"),
+        Measure(batch="evaluation", output="relevance", metric="spearman", value=0.123456789012345, row="scene-001"),
     )
     builder.reference()
     builder.artifact("onnx", "fp32", notes=("stays in fp32",))
-    place = PlaceResult(**{"place": "cpu", "status": "rejected", "device": "ORT", "measures": measures, **facts})
+    place = Verdict(**{"place": "cpu", "status": "rejected", "device": "ORT", "measures": measures, **facts})
     builder.judge("onnx", [place], 4096)
 
 

@@ -14,8 +14,8 @@ from edgekit.errors import UsageError
 from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import fixed_sizes, size_text
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.weights import weights_digest
 from edgekit.pipeline.context import PROGRAM
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.coreai import LINUX, CoreaiRuntime

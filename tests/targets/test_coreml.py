@@ -11,9 +11,9 @@ import torch
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, UsageError
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
+from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
-from edgekit.model.weights import weights_digest
 from edgekit.runtime.coreml import find_package, open_package
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets import coreml

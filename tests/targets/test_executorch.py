@@ -11,7 +11,8 @@ import torch
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.errors import EdgekitError, ExportError, UsageError
 from edgekit.hosts import process
-from edgekit.model.graph import capture, named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.graph import capture
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.target import Target
 from edgekit.testing import TargetContract

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from edgekit.errors import ArtifactError
 from edgekit.hosts import process
-from edgekit.model.graph import quiet, to_tensors
+from edgekit.model.adapter import to_tensors
+from edgekit.model.graph import quiet
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit_targets import _executorch_graph as graphs
 from tests.targets import phone_models
@@ -35,12 +36,12 @@ class Parts(nn.Module):
         return self.formula(self.layers, x)
 
 
-def mended(module: nn.Module, *shape: int) -> torch.fx.GraphModule:
-    """Captured with an open batch, and mended."""
+def worked_around(module: nn.Module, *shape: int) -> torch.fx.GraphModule:
+    """Captured with an open batch, with the workarounds applied."""
     axes = {0: torch.export.Dim.DYNAMIC}
     with quiet():
         exported = torch.export.export(module.eval(), (torch.rand(2, *shape),), dynamic_shapes=(axes,))
-        return graphs.mended("parts", exported)
+        return graphs.apply_workarounds("parts", exported)
 
 
 def targets(module: torch.fx.GraphModule) -> set[str]:
@@ -65,7 +66,7 @@ def assert_same(module: nn.Module, made: nn.Module, *shape: int) -> None:
 def test_three_dimensional_convolutions_become_two_dimensional(settings: dict[str, object]) -> None:
     torch.manual_seed(0)
     module = Parts(lambda layers, x: layers[0](x), nn.Conv3d(4, 6, **settings))  # type: ignore[arg-type]
-    made = mended(module, 4, 7, 6, 6)
+    made = worked_around(module, 4, 7, 6, 6)
     assert not any("conv3d" in name for name in targets(made))
     assert_same(module, made, 4, 7, 6, 6)
 
@@ -86,7 +87,7 @@ def test_splits_become_slices(split: Callable[[Tensor], tuple[Tensor, ...]]) -> 
         return torch.stack([(n + 1) * part.mean(-1).sum(-1) for n, part in enumerate(split(x))]).sum(0)
 
     module = Parts(formula)
-    made = mended(module, 8, 5)
+    made = worked_around(module, 8, 5)
     assert not {name for name in targets(made) if any(kind in name for kind in ("chunk", "split", "unbind"))}
     assert_same(module, made, 8, 5)
 
@@ -94,7 +95,7 @@ def test_splits_become_slices(split: Callable[[Tensor], tuple[Tensor, ...]]) -> 
 def test_a_gru_is_written_out_without_splits() -> None:
     torch.manual_seed(0)
     module = Parts(lambda layers, x: layers[0](x)[0], nn.GRU(4, 5, batch_first=True, bidirectional=True))
-    made = mended(module, 3, 4)
+    made = worked_around(module, 3, 4)
     assert not {name for name in targets(made) if any(kind in name for kind in ("gru", "chunk", "split"))}
     assert_same(module, made, 3, 4)
 
@@ -104,7 +105,7 @@ def test_slopes_of_rows_and_pictures_are_kept() -> None:
     module = Parts(lambda layers, x: layers[1](layers[0](x).mean((2, 3))), *(nn.PReLU(4) for _ in range(2)))
     for layer in module.layers:
         layer.weight.data = torch.rand(4)
-    made = mended(module, 4, 5, 5)
+    made = worked_around(module, 4, 5, 5)
     assert len([node for node in made.graph.nodes if node.target is torch.ops.aten.prelu.default]) == 1
     assert_same(module, made, 4, 5, 5)
 
@@ -116,7 +117,7 @@ def test_what_depends_on_weights_alone_is_computed_and_its_parts_are_dropped() -
 
     torch.manual_seed(0)
     module = Parts(formula, nn.Linear(8, 1), nn.Linear(8, 8))
-    made = mended(module, 8)
+    made = worked_around(module, 8)
     assert not {name for name in targets(made) if any(kind in name for kind in ("exp.", "neg", "reshape"))}
     assert any("expand" in name for name in targets(made))  # what a batch's size is needed for
     assert not [name for name, _ in made.named_parameters() if name.startswith(("layers.0", "gain"))]
@@ -124,7 +125,7 @@ def test_what_depends_on_weights_alone_is_computed_and_its_parts_are_dropped() -
 
 
 def test_a_pool_says_its_stride() -> None:
-    made = mended(Parts(lambda _, x: functional.max_pool2d(x, (2, 3), padding=(1, 1))), 3, 6, 6)
+    made = worked_around(Parts(lambda _, x: functional.max_pool2d(x, (2, 3), padding=(1, 1))), 3, 6, 6)
     (pool,) = (node for node in made.graph.nodes if "max_pool2d" in str(node.target))
     assert pool.args[2] == pool.args[1] == [2, 3]
 

@@ -6,7 +6,7 @@ import re
 import onnx
 import pytest
 
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.onnxgraph import weight_only
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build

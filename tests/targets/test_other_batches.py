@@ -11,7 +11,7 @@ import torch
 import edgekit
 from edgekit import api, registry
 from edgekit.artifact.store import commit, own_files, read_artifact
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.storage.files import staging
 
 TARGETS = ("onnx-fp16", "onnx-int8-dynamic", "torchscript", "openvino", "executorch", "coreml")

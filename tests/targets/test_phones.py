@@ -17,7 +17,7 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.store import commit, read_artifact
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.coreml import find_package
@@ -55,8 +55,8 @@ def test_all_but_int8_activations_are_verified_on_a_vit(builds: Path) -> None:
     lost = rows.pop("executorch-int8")
     assert {name: row.sentences for name, row in rows.items() if not verified(row.path)} == {}
     assert lost.status == "rejected"
-    assert {reason.fact.code for reason in lost.verdict.reasons} == {Code.LIMIT_EXCEEDED}
-    assert {reason.fact.output for reason in lost.verdict.reasons} == {"logits"}
+    assert {reason.fact.code for reason in lost.reasons} == {Code.LIMIT_EXCEEDED}
+    assert {reason.fact.output for reason in lost.reasons} == {"logits"}
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.artifact.store import __file__, commit, read_artifact
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model.graph import named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Target
 from edgekit.testing import TargetContract

@@ -11,7 +11,7 @@ import pytest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ExportError, NotVerifiedHere
 from edgekit.hosts import process
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.pipeline import plan, run, worker
 from edgekit.reference import golden
 from edgekit.serving import static

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit import api
 from edgekit.errors import NotVerifiedHere, UsageError
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.testing import SMALL
 from tools import arm64
 
@@ -67,7 +67,7 @@ def test_an_emulated_arm64_processor_gives_a_verdict_and_no_times(tmp_path: Path
     found = api.verify(
         tmp_path / "small", places=[f"ort@python:{shlex.join(arm64.command())}"], images=2, progress="none"
     )["onnx"]
-    assert found.status == "verified", found.verdict.reasons
+    assert found.status == "verified", found.reasons
     [place] = found.places
     assert place.place == "ort@python:qemu-aarch64"
     assert "(aarch64)" in place.device

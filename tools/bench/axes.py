@@ -22,13 +22,11 @@ from torch import nn
 
 from edgekit.arrcoc import presets
 from edgekit.cli.console import print_table
-from edgekit.model.folder import model_digest
+from edgekit.model.folder import model_digest, save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
-from edgekit.model.source import save_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.onnxgraph import save
-from edgekit.onnxgraph.fixed_sizes import fixed
+from edgekit.onnxgraph.optimizer import fixed
 from edgekit.target import Job
 from edgekit_targets import onnx as onnx_target
 from tools.bench.turns import in_turn, ratio
@@ -61,7 +59,7 @@ def _rows(spec: ModelSpec, place: Path, rounds: int, seconds: float) -> list[tup
     found = []
     for sizes in SIZES[spec.name]:
         still = fixed(graph, {i.name: spec.shape(i.name, sizes) for i in spec.inputs})
-        save.save_graph(still, place / "fixed.onnx")
+        graph.save_graph(still, place / "fixed.onnx")
         np.savez(place / "input.npz", **spec.random(0, sizes))  # type: ignore[arg-type]  # numpy's stub
         models = {"dynamic": ("ort", dynamic), "fixed": ("ort", place / "fixed.onnx")}
         timed = in_turn(models, place / "input.npz", rounds, seconds)

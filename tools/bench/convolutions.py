@@ -23,13 +23,12 @@ from torch.nn import functional
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
 from edgekit.judge import latency
-from edgekit.model.folder import model_digest
+from edgekit.model.folder import model_digest, save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
-from edgekit.model.source import save_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import qdq
-from edgekit.onnxgraph.extremes import groups_after_extremes
+from edgekit.onnxgraph.groups import groups_after_extremes
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import calibration, conditioning, observers
 from edgekit.runtime.ort import OrtRuntime

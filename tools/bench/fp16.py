@@ -26,9 +26,9 @@ import onnx_ir as ir
 
 from edgekit.evaluate import timing
 from edgekit.judge import latency
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.onnxgraph import fp16, fp16_converter, save
+from edgekit.onnxgraph import fp16, graph
 from edgekit.pipeline import run
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.testing import SMALL, QuietListener
@@ -65,7 +65,7 @@ def _compare(spec: ModelSpec, built: Path, folder: Path, others: dict[str, Conve
     converters: dict[str, Convert] = {
         "package alone": _package(keep_io_types=True),
         "package, edgekit's nodes": lambda model: _package(
-            keep_io_types=True, op_block_list=[], node_block_list=_listed(model), max_finite_val=fp16_converter.LARGEST
+            keep_io_types=True, op_block_list=[], node_block_list=_listed(model), max_finite_val=fp16.LARGEST
         )(model),
         **others,
         "edgekit": lambda model: fp16.convert(model)[0],
@@ -74,7 +74,7 @@ def _compare(spec: ModelSpec, built: Path, folder: Path, others: dict[str, Conve
     for name, convert in converters.items():
         paths[name] = folder / f"{spec.name}-{len(paths)}.onnx"
         try:
-            save.save_graph(convert(onnx.load(built)), paths[name])
+            graph.save_graph(convert(onnx.load(built)), paths[name])
             runtimes[name] = OrtRuntime(paths[name])
         except Exception as error:  # what a converter gives may be no graph at all
             refused[name] = str(error).splitlines()[0]

@@ -27,12 +27,12 @@ from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
 from edgekit.judge import latency, metrics, verdict
-from edgekit.judge.noise import score_tolerance
-from edgekit.judge.tolerance import INT8
-from edgekit.model.folder import model_digest
+from edgekit.judge.limits import INT8
+from edgekit.judge.verdict import score_tolerance
+from edgekit.model.folder import model_digest, save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
-from edgekit.model.source import resolve_model, save_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
@@ -162,7 +162,7 @@ def _judged(spec: ModelSpec, runtime: OrtRuntime, recorded: Path) -> tuple[str, 
     passed = verdict.judge(INT8, {}, evaluation=[found])
     spearman = next(m.values for m in found.measures if m.metric == "spearman")
     lost = next(m.values for m in found.measures if m.metric == "lost mass")
-    drop = next((c.value for c in passed.checks if not c.output), float("nan"))
+    drop = next((c.value for c in passed.measures if not c.output), float("nan"))
     worst = f"{spearman.min():.4f} (image {batch.names[int(spearman.argmin())]})"
     gate = "passes" if passed.status == "verified" else f"fails: {passed.reasons[0]}"
     return f"{spearman.mean():.4f}", worst, f"{lost.max():.4f}", f"{drop:+.4f}", gate

@@ -25,9 +25,9 @@ import numpy as np
 from edgekit.artifact.store import read_artifact
 from edgekit.cli.console import print_table
 from edgekit.judge import metrics
-from edgekit.judge.noise import score_tolerance
-from edgekit.judge.tolerance import INT8
-from edgekit.model.source import load_builds_model
+from edgekit.judge.limits import INT8
+from edgekit.judge.verdict import score_tolerance
+from edgekit.model.folder import load_builds_model
 from edgekit.model.spec import ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.reference.store import read_reference

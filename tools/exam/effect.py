@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnxruntime as ort
 
-from edgekit.judge.tolerance import FP16, FP32, INT8
+from edgekit.judge.limits import FP16, FP32, INT8, TASK_DROP, Tolerance
 from edgekit.model.spec import Array, ModelSpec
 from tools.exam.faults import When
 from tools.exam.models import ROWS, WAVES
@@ -22,32 +22,46 @@ INSIDE = 0.5
 """Confidence above which a box counts."""
 Answers = list[dict[str, Array] | None]
 """One mapping of outputs a run; None where the graph could not answer."""
+
+
+def _limit(tolerance: Tolerance, metric: str, role: str = "tensor") -> float:
+    return tolerance.limit(metric, role) or 0.0
+
+
 LIMITS: dict[str, dict[str, float]] = {
     # The gate's limit on the task metric; INT8's on the mass that the chosen patches lose.
-    "lost mass": {"fp32": FP32.task_drop or 0, "fp16": FP16.task_drop or 0, "int8": INT8.lost_mass or 0},
+    "lost mass": {
+        "fp32": _limit(FP32, TASK_DROP, "task"),
+        "fp16": _limit(FP16, TASK_DROP, "task"),
+        "int8": _limit(INT8, "lost mass", "ranking"),
+    },
     # 1 minus the smallest allowed Spearman correlation; fp32 and fp16 have none, so their own correlation.
     "rank order": {
-        "fp32": 1 - (FP32.correlation or 0),
-        "fp16": 1 - (FP16.correlation or 0),
-        "int8": 1 - (INT8.spearman or 0),
+        "fp32": 1 - _limit(FP32, "correlation"),
+        "fp16": 1 - _limit(FP16, "correlation"),
+        "int8": 1 - _limit(INT8, "spearman", "scores"),
     },
     # 1 minus the smallest allowed cosine of an output; fp32 has no cosine, so its centred correlation.
     "token cosine": {
-        "fp32": 1 - (FP32.correlation or 0),
-        "fp16": 1 - (FP16.cosine or 0),
-        "int8": 1 - (INT8.cosine or 0),
+        "fp32": 1 - _limit(FP32, "correlation"),
+        "fp16": 1 - _limit(FP16, "cosine", "scores"),
+        "int8": 1 - _limit(INT8, "cosine", "scores"),
     },
     # Flips; fp32 has no share of its own: it may not flip more often than fp16.
-    "labels": {"fp32": FP16.flips or 0, "fp16": FP16.flips or 0, "int8": INT8.flips or 0},
-    "confidence": {"fp32": FP16.flips or 0, "fp16": FP16.flips or 0, "int8": INT8.flips or 0},
-    "boxes": {"fp32": 1 - (FP32.iou or 0), "fp16": 1 - (FP16.iou or 0), "int8": 1 - (INT8.iou or 0)},
-    "masks": {"fp32": 1 - (FP32.mask_iou or 0), "fp16": 1 - (FP16.mask_iou or 0), "int8": 1 - (INT8.mask_iou or 0)},
+    "labels": {"fp32": _limit(FP16, "flips"), "fp16": _limit(FP16, "flips"), "int8": _limit(INT8, "flips")},
+    "confidence": {"fp32": _limit(FP16, "flips"), "fp16": _limit(FP16, "flips"), "int8": _limit(INT8, "flips")},
+    "boxes": {"fp32": 1 - _limit(FP32, "iou"), "fp16": 1 - _limit(FP16, "iou"), "int8": 1 - _limit(INT8, "iou")},
+    "masks": {
+        "fp32": 1 - _limit(FP32, "mask iou"),
+        "fp16": 1 - _limit(FP16, "mask iou"),
+        "int8": 1 - _limit(INT8, "mask iou"),
+    },
     "angle": {
-        name: 1 - float(np.cos(np.radians(limit.angle or 0)))
+        name: 1 - float(np.cos(np.radians(_limit(limit, "angle"))))
         for name, limit in (("fp32", FP32), ("fp16", FP16), ("int8", INT8))
     },
 }
-"""Measure -> precision -> the limit of `edgekit/judge/tolerance.py` on the output's role."""
+"""Measure -> precision -> the limit of `edgekit/judge/limits.py` on the output's role."""
 
 
 ANSWERS = {"labels": 1, "confidence": 16}

@@ -13,7 +13,7 @@ import torch
 
 import edgekit
 from edgekit.errors import EdgekitError
-from edgekit.model.source import resolve_model
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline.outcome import TargetOutcome
 from tools.exam.sitting import called_here

@@ -8,22 +8,22 @@ from edgekit import errors, registry
 from edgekit.artifact import fact
 from edgekit.artifact.metric import METRICS
 from edgekit.artifact.option import as_text
-from edgekit.judge import tolerance
-from edgekit.judge.tolerance import Tolerance
+from edgekit.judge.limits import ALL, SCALED, TABLE, TOLERANCES
 from edgekit.target import Target
-from rendering.markdown import attributes, code, first_sentence, table
+from rendering.markdown import code, first_sentence, table
 
 BUILT_IN = "edgekit"
 
 
 def limits() -> str:
-    """The rows of `edgekit/judge/tolerance.py`, one column a kind of precision."""
-    kinds = [value for value in vars(tolerance).values() if isinstance(value, Tolerance)]
+    """The rows of `edgekit/judge/limits.py`, one column a kind of precision."""
     rows = []
-    for field, meaning in attributes(Tolerance.__doc__).items():
-        if field != "name":
-            rows.append((code(field), meaning, *(_limit(getattr(kind, field)) for kind in kinds)))
-    return table(("limit", "meaning", *(kind.name for kind in kinds)), rows)
+    for row in TABLE:
+        roles = ", ".join(row.roles) if row.roles != SCALED else "all others"
+        values = (_limit(value) for value in (row.fp32, row.delegated, row.fp16, row.int8))
+        rows.append((row.metric, roles, ", ".join(row.kinds) if row.kinds != ALL else "all", *values, row.reason))
+    names = (tolerance.name for tolerance in TOLERANCES)
+    return table(("metric", "of", "inputs", *names, "why"), rows)
 
 
 def metrics() -> str:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit.errors import CaptureError, EdgekitError, ExportError
-from edgekit.model import onnx_file
-from edgekit.model.graph import to_tensors
+from edgekit.model.adapter import to_tensors
 from edgekit.model.own_operators import decomposed
 from edgekit.model.shapes import grid
+from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import Array, ModelSpec
 from edgekit_targets._torchscript import control_flow, determinism
 

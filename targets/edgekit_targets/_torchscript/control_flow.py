@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgekit.model.graph import to_tensors
+from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Axis, ModelSpec
 from edgekit_targets._torchscript import determinism
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.graph import named_outputs, to_tensors
+from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
 
 SAME = 1e-5  # of the peak: the most that two runs of the same operators may differ by their order of summation

@@ -70,8 +70,8 @@ def test_what_is_not_finite_is_a_fault_on_any_side(output: str, bad: float, side
     assert found.get(output, "max abs") is None
     if output == "relevance":
         assert found.get("indices", "swap gap") is None
-        assert "patch 2" in sentences[0]
-        assert found.faults[0].patch == 2
+        assert "index 2" in sentences[0]
+        assert found.faults[0].index == 2
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_what_is_not_finite_is_a_fault_on_any_side(output: str, bad: float, side
         ("relevance", np.zeros((1, 12), np.float32), "has the shape [1, 12]"),
         ("relevance", np.zeros(24, np.float32), "has the shape [24]"),
         ("budgets", np.full((2, 12), 64.0, np.float32), "is float32, not int64"),
-        ("budgets", np.full((2, 12), 401), "is no whole number in [64, 400] in 24 of 24 values"),
-        ("budgets", np.full((2, 12), 63), "is no whole number in [64, 400]"),
+        ("budgets", np.full((2, 12), 401), "is not an integer in [64, 400] in 24 of 24 values"),
+        ("budgets", np.full((2, 12), 63), "is not an integer in [64, 400]"),
         ("indices", np.array([[0, 1, 2, 12], [0, 1, 2, 3]]), "one that is not among 12"),
-        ("indices", np.array([[0, 1, 2, 3], [-1, 1, 2, 3]]), "first in image 'image 1'"),
-        ("indices", np.array([[0, 1, 1, 3], [0, 1, 2, 3]]), "names a patch twice"),
+        ("indices", np.array([[0, 1, 2, 3], [-1, 1, 2, 3]]), "first in row 'image 1'"),
+        ("indices", np.array([[0, 1, 1, 3], [0, 1, 2, 3]]), "names an index twice"),
         ("indices", np.array([[0, 1, 2], [0, 1, 2]]), "has the shape [2, 3]"),
         ("tokens", np.zeros((2, 4, 2), np.float32), "has the shape [2, 4, 2]"),
         ("logits", np.zeros((2, 4), np.float32), "has the shape [2, 4]"),

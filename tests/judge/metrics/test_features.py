@@ -36,7 +36,7 @@ def test_one_destroyed_row_is_found_and_named() -> None:
     found = against(reference, reference | {"tokens": tokens})
     assert value(found, "tokens", "row cosine") == pytest.approx([1, -1])
     worst = next(m for m in found.measures if m.output == "tokens" and m.metric == "relative")
-    assert worst.patches[1] == reference["indices"][1, 2]
+    assert worst.places[1] == reference["indices"][1, 2]
 
 
 def test_features_without_a_common_patch_have_nothing_in_common() -> None:
@@ -107,7 +107,7 @@ def test_a_task_metric_that_is_not_finite_is_a_fault() -> None:
 
 def test_a_task_metric_of_the_wrong_shape_is_the_users_mistake() -> None:
     made = answer(scores())
-    with pytest.raises(ModelError, match="one number an image"):
+    with pytest.raises(ModelError, match="one number a row"):
         compare(OUTPUTS, made, made, ["a", "b"], metric=lambda o, t: np.ones(3), truth=np.ones(2))
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from edgekit.judge.metrics import Comparison, compare
-from edgekit.judge.ranking import MASS_FLOOR
+from edgekit.judge.metrics import MASS_FLOOR, Comparison, compare
 from edgekit.model.spec import Array
 from tests.answers import OUTPUTS
 from tests.judge.metrics.answers import K, against, answer, maps, scores, value

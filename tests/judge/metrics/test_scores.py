@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from edgekit.judge.metrics import RESOLUTION, SNR_CAP_DB, SPREAD_FLOOR, compare
-from edgekit.judge.ranking import MASS_FLOOR
+from edgekit.judge.metrics import MASS_FLOOR, RESOLUTION, SNR_CAP_DB, SPREAD_FLOOR, compare
 from edgekit.model.spec import Array
 from tests.answers import OUTPUTS
 from tests.judge.metrics.answers import against, answer, maps, scores, value
@@ -79,12 +78,12 @@ def test_background_does_not_outweigh_what_is_relevant() -> None:
     assert value(against(answer(reference), answer(swapped)), "relevance", "spearman") < 0.999
 
 
-def test_unexplained_is_a_share_of_the_deviation_or_of_its_floor() -> None:
+def test_nrmse_is_a_share_of_the_deviation_or_of_its_floor() -> None:
     reference = np.where(np.arange(12) % 2, 0.3, 0.7)[None].astype(np.float32)
     flat = np.full((1, 12), 0.5, np.float32)
     for map_, deviation in ((reference, 0.2), (flat, SPREAD_FLOOR)):
         found = against(answer(map_), answer(map_ + np.float32(0.01)))
-        assert value(found, "relevance", "unexplained") == pytest.approx(0.01 / deviation, rel=1e-4)
+        assert value(found, "relevance", "nrmse") == pytest.approx(0.01 / deviation, rel=1e-4)
 
 
 def test_a_dark_map_has_no_direction() -> None:

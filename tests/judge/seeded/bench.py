@@ -17,10 +17,11 @@ import onnxruntime as ort
 import torch
 
 from edgekit.artifact.fact import Code, fact
+from edgekit.artifact.result import Verdict
+from edgekit.judge.limits import FP32, Tolerance
 from edgekit.judge.metrics import Comparison, compare, failed
-from edgekit.judge.tolerance import FP32, Tolerance
-from edgekit.judge.verdict import Verdict, judge
-from edgekit.model.graph import to_tensors
+from edgekit.judge.verdict import judge
+from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 IMAGES = 12

@@ -13,7 +13,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 from edgekit.arrcoc.presets import arr_coc_tiny
 from edgekit.artifact.fact import Code
-from edgekit.judge.tolerance import FP16, FP32, INT8
+from edgekit.judge.limits import FP16, FP32, INT8
 from edgekit.runtime.eager import EagerRuntime
 from tests.judge.seeded.bench import IMAGES, SHAPES, Bench, compared, export, judged, run, size
 from tests.judge.seeded.changes import EVIL, K, photograph, ranks, where
@@ -79,14 +79,14 @@ def test_a_fault_of_other_shapes_is_rejected_and_proves_none_of_them(bench: Benc
     verdict = judged(bench, compared(bench, graph(bench, SHAPE_FAULTS[fault])))
     assert verdict.status == "rejected"
     assert all(reason.batch.startswith("batch") for reason in verdict.reasons)
-    assert len(verdict.proved) < len(SHAPES)
+    assert len(verdict.proof) < len(SHAPES)
 
 
 @pytest.mark.parametrize("variant", CLEAN)
 def test_no_clean_graph_is_rejected(bench: Bench, variant: str) -> None:
     verdict = judged(bench, compared(bench, graph(bench, CLEAN[variant])))
     assert verdict.status == "verified", verdict.reasons
-    assert verdict.proved == SHAPES
+    assert verdict.proof == SHAPES
 
 
 @pytest.mark.parametrize("way", SESSIONS)
@@ -105,7 +105,7 @@ def test_a_tie_at_the_boundary_is_forgiven_with_a_note_and_a_swap_is_not(bench: 
     tied = judged(bench, compared(bench, graph(bench, ties)))
     assert tied.status == "verified"
     assert Code.TIES_AT_K in {note.code for note in tied.notes}
-    assert any(str(note).startswith("the top K of 'indices' differ only in patches") for note in tied.notes)
+    assert any(str(note).startswith("the top K of 'indices' differ only in places") for note in tied.notes)
     swapped = judged(bench, compared(bench, graph(bench, ranks([*K[:-1], 36]))))
     assert "swap gap of 'indices'" in str(swapped.reasons[0])
 

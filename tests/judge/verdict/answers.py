@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from edgekit.artifact.fact import Code
+from edgekit.artifact.result import Verdict
+from edgekit.judge.limits import FP32, Tolerance
 from edgekit.judge.metrics import Comparison, compare
-from edgekit.judge.tolerance import FP32, Tolerance
-from edgekit.judge.verdict import Verdict, judge
+from edgekit.judge.verdict import judge
 from edgekit.model.spec import Array
 from tests import answers
 from tests.answers import OUTPUTS

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from edgekit.artifact.result import Verdict
+from edgekit.judge.deviation import spreads
+from edgekit.judge.limits import FP32, INT8, Tolerance
 from edgekit.judge.metrics import compare
-from edgekit.judge.spread import spreads
-from edgekit.judge.tolerance import FP32, INT8, Tolerance
-from edgekit.judge.verdict import Verdict, judge
+from edgekit.judge.verdict import judge
 from edgekit.model.spec import Array, Output
 
 ROWS, WIDTH = 60, 16

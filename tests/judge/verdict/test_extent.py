@@ -10,21 +10,24 @@ import pytest
 
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import Measure
+from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
 from edgekit.judge.metrics import SPREAD_FLOOR, Comparison, compare, failed
-from edgekit.judge.rules import CHANGED_ERROR, GROSS_UNEXPLAINED, STRANGE_UNEXPLAINED
-from edgekit.judge.tolerance import FP16, FP32, INT8, Tolerance
 from edgekit.judge.verdict import judge, not_verified
 from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
 
+GROSS = INT8.on("real")["scores", "nrmse"]
+OTHERS = INT8.on("random")["scores", "nrmse of spread"]
+CHANGED_ERROR = INT8.on("changed")["logits", "error"]
+
 
 def test_scores_that_only_rank_alike_are_rejected() -> None:
     spread = float(GRID.std(axis=1).max())
-    for share, expected in ((0.98 * GROSS_UNEXPLAINED, set[str]()), (1.02 * GROSS_UNEXPLAINED, {"unexplained"})):
+    for share, expected in ((0.98 * GROSS, set[str]()), (1.02 * GROSS, {"nrmse"})):
         shifted = GRID + np.float32(share * spread)
         assert metrics(on(scored(shifted), INT8)) == expected
-    assert metrics(on(scored(GRID * np.float32(0.5)), INT8)) == {"unexplained"}
+    assert metrics(on(scored(GRID * np.float32(0.5)), INT8)) == {"nrmse"}
 
 
 def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
@@ -34,7 +37,7 @@ def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
         verdict = on(at({"tokens": tokens}), tolerance)
         assert verdict.status == "rejected"
         assert {reason.code for reason in verdict.reasons} == {Code.LIMIT_EXCEEDED}
-        assert {reason.image for reason in verdict.reasons if "channel" not in reason.metric} == {"image 4"}
+        assert {reason.row for reason in verdict.reasons if "channel" not in reason.metric} == {"image 4"}
 
 
 def test_ranks_only_needs_real_inputs() -> None:
@@ -61,10 +64,10 @@ def test_stress_is_judged_absolutely_where_ranks_are_exact() -> None:
     assert "stress" in str(verdict.reasons[0])
 
 
-@pytest.mark.parametrize(("share", "failing"), [(0.98, set()), (1.02, {"astray"})])
+@pytest.mark.parametrize(("share", "failing"), [(0.98, set()), (1.02, {"nrmse of spread"})])
 def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(share: float, failing: set[str]) -> None:
     reference = np.full((1, N), 0.2, np.float32)
-    other = reference + np.float32(share * STRANGE_UNEXPLAINED * SPREAD_FLOOR) * (-1) ** np.arange(N)
+    other = reference + np.float32(share * OTHERS * SPREAD_FLOOR) * (-1) ** np.arange(N)
     found = compare(OUTPUTS[:3], answer(reference), answer(other), ["grey"])
     assert metrics(judge(INT8, {}, evaluation=[at()], stress=[found])) == failing
     assert metrics(judge(INT8, {}, evaluation=[at()], grid=[({"batch": 1}, found)])) == failing
@@ -121,16 +124,16 @@ def test_only_shapes_that_hold_are_proved() -> None:
     grid = list(zip(sizes, [at(), failed(["row 0"], crash), scored(moved(0.1))], strict=True))
     verdict = judge(FP32, {}, evaluation=[at()], grid=grid)
     assert verdict.status == "rejected"
-    assert verdict.proved == ({"batch": 1},)
+    assert verdict.proof == ({"batch": 1},)
     assert str(verdict.reasons[0]) == "the artifact gave no answer: ORT: Got invalid dimensions (batch 2)"
     assert any("batch 3" in str(reason) for reason in verdict.reasons)
-    assert judge(FP32, {}, evaluation=[at()], grid=grid[:1]).proved == ({"batch": 1},)
+    assert judge(FP32, {}, evaluation=[at()], grid=grid[:1]).proof == ({"batch": 1},)
 
 
 def test_one_bad_image_among_many_comparisons_is_found() -> None:
     verdict = judge(FP32, {}, evaluation=[at(), scored(moved(0.01, image=1)), at()])
     assert verdict.status == "rejected"
-    assert {r.image for r in verdict.reasons if r.code is Code.LIMIT_EXCEEDED} == {"image 1"}
+    assert {r.row for r in verdict.reasons if r.code is Code.LIMIT_EXCEEDED} == {"image 1"}
     assert (
         judge(FP32, {}, evaluation=[at(), failed(["a"], fact(Code.RUNTIME_FAILED, text="it crashed")), at()]).status
         == "rejected"
@@ -170,6 +173,6 @@ def test_nothing_compared_is_not_verified() -> None:
 
 
 def test_every_number_fits_the_result_file() -> None:
-    for check in on(at(), FP16).checks:
+    for check in on(at(), FP16).measures:
         names = Measure.model_fields.keys()
         Measure.model_validate({name: getattr(check, name) for name in names})

@@ -9,9 +9,8 @@ import pytest
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.metric import plain
+from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.judge.metrics import compare
-from edgekit.judge.rules import OWN_TOLERANCE
-from edgekit.judge.tolerance import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.judge.verdict import judge
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
@@ -40,8 +39,8 @@ def test_a_score_may_move_by_the_limit_and_no_more(
     assert verdict.status == "rejected"
     reason = next(r for r in verdict.reasons if r.metric == "max abs")
     assert reason.code is Code.LIMIT_EXCEEDED
-    assert (reason.image, reason.patch, reason.limit) == ("image 3", 17, limit)
-    assert str(reason) == f"max abs of 'relevance' is {text} in image 'image 3', patch 17, " + (
+    assert (reason.row, reason.index, reason.limit) == ("image 3", 17, limit)
+    assert str(reason) == f"max abs of 'relevance' is {text} in row 'image 3', index 17, " + (
         f"must be at most {limit_text}"
     )
 
@@ -65,10 +64,10 @@ def test_ties_at_the_boundary_of_the_top_are_forgiven_with_a_note(gap: float, st
     assert verdict.status == status
     if status == "verified":
         [note] = [note for note in verdict.notes if note.code is Code.TIES_AT_K]
-        assert (note.output, note.image, note.patch, note.limit) == ("indices", "photo", 8, 1e-4)
+        assert (note.output, note.row, note.index, note.limit) == ("indices", "photo", 8, 1e-4)
         assert note.value == pytest.approx(gap, rel=0.05)
         told = f"equal within {plain(note.value, 2)} (tolerance 1e-4)"
-        assert str(note) == f"the top K of 'indices' differ only in patches whose scores are {told}"
+        assert str(note) == f"the top K of 'indices' differ only in places whose scores are {told}"
     else:
         assert "swap gap" in metrics(verdict)
 
@@ -96,14 +95,16 @@ def test_rounding_at_a_boundary_is_noted() -> None:
     verdict = on(at({"budgets": other}, edge))
     assert verdict.status == "verified", verdict.reasons
     [note] = [note for note in verdict.notes if note.code is Code.COUNTS_ROUNDED]
-    assert (note.output, note.image, note.patch) == ("budgets", "image 1", 4)
+    assert (note.output, note.row, note.index) == ("budgets", "image 1", 4)
     assert str(note).startswith("counts in 'budgets' differ by rounding only (score error at most ")
 
 
 def test_outputs_must_belong_together_where_ranks_need_not_be_exact() -> None:
     counts = np.minimum(answer(GRID)["budgets"] + 2, 400)
     assert metrics(on(at({"budgets": counts}), INT8)) == {"own count excess"}
-    assert OWN_TOLERANCE < 1 / 336
+    own = FP16.limit("own count excess", "counts")
+    assert own is not None
+    assert own < 1 / 336
 
 
 @pytest.mark.parametrize("tolerance", [FP32, FP16, INT8])
@@ -134,7 +135,7 @@ def test_a_number_that_is_not_a_number_fails_every_limit() -> None:
     )
     verdict = on(replace(found, measures=measures), FP16)
     assert verdict.status == "rejected"
-    limited = {check.metric for check in verdict.checks if check.limit is not None}
+    limited = {check.metric for check in verdict.measures if check.limit is not None}
     assert metrics(verdict) == limited
     assert {reason.code for reason in verdict.reasons} == {Code.LIMIT_EXCEEDED}
-    assert {reason.image for reason in verdict.reasons} == {"image 2", "channel 2", "all rows"}
+    assert {reason.row for reason in verdict.reasons} == {"image 2", "channel 2", "all rows"}

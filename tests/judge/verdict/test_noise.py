@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code
+from edgekit.judge.limits import FP32, INT8
 from edgekit.judge.metrics import compare
-from edgekit.judge.noise import NOISE_CAP, NOISE_MULTIPLE, score_tolerance
-from edgekit.judge.tolerance import FP32, INT8
-from edgekit.judge.verdict import judge
+from edgekit.judge.verdict import NOISE_CAP, NOISE_MULTIPLE, judge, score_tolerance
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, N, answer, at, metrics, moved, on, scored
 
@@ -31,7 +30,7 @@ def test_the_limit_is_the_larger_of_table_and_noise_up_to_a_cap(noise: float, by
     assert verdict.status == status, verdict.reasons
     limit = score_tolerance(FP32, noise)
     assert limit == max(1e-4, min(NOISE_MULTIPLE * noise, NOISE_CAP * 1e-4))
-    check = next(c for c in verdict.checks if c.metric == "max abs" and c.output == "relevance")
+    check = next(c for c in verdict.measures if c.metric == "max abs" and c.output == "relevance")
     assert (check.limit, check.table, check.noise) == (limit, 1e-4, NOISE_MULTIPLE * noise)
     assert any("times the reference's own noise" in str(note) for note in verdict.notes) == (limit > 1e-4)
     assert (Code.LIMIT_WIDENED in {note.code for note in verdict.notes}) == (limit > 1e-4)

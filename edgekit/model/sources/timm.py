@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DependencyError, ModelError, did_you_mean
+from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.weights import slug
 
 PREFIX = "timm:"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -84,7 +84,7 @@ def _spec(name: str, config: Path) -> ModelSpec:
     said = _read(config)
     told, architecture = said.get("pretrained_cfg") or {}, str(said.get("architecture", ""))
     if architecture not in _timm().list_models():
-        raise ModelError(f"'{config}' names the architecture '{architecture}', which this timm has not")
+        raise ModelError(f"'{config}' names the architecture '{architecture}', which the installed timm lacks")
     arguments = {"num_classes": said.get("num_classes", 0), **(said.get("model_args") or {})}  # as timm has it
     colours, *size = told.get("input_size") or (COLOURS, PIXELS, PIXELS)
     if (colours := arguments.get("in_chans", colours)) != COLOURS:
@@ -93,7 +93,7 @@ def _spec(name: str, config: Path) -> ModelSpec:
     given, classes = arguments.get("img_size", size), int(arguments["num_classes"] or 0)
     high, wide = given if isinstance(given, list) else (given, given)
     fit: Any = FITS.get(str(told.get("crop_mode")), "crop")
-    mean, deviation = (tuple(float(value) for value in told.get(key) or ()) for key in ("mean", "std"))
+    mean, std = (tuple(float(value) for value in told.get(key) or ()) for key in ("mean", "std"))
     pictures = Input("images", ("batch", COLOURS, int(high), int(wide)), kind="image", fit=fit)
     output = (
         Output("logits", role="logits", classes=_classes(said, classes))
@@ -103,7 +103,7 @@ def _spec(name: str, config: Path) -> ModelSpec:
     return ModelSpec(
         name=name,
         module=module,
-        inputs=(replace(pictures, mean=mean, deviation=deviation),),
+        inputs=(replace(pictures, mean=mean, std=std),),
         outputs=(output,),
         axes={"batch": Axis(1, 1, 4)},
         factory=f"{PREFIX}{architecture}",

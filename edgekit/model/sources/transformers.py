@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DependencyError, ModelError
+from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.weights import slug
 
 if TYPE_CHECKING:
     import torch
@@ -100,21 +100,21 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) 
 
 
 def _pictures(inner: torch.nn.Module, said: Mapping[str, Any]) -> torch.nn.Module:
-    """The model with pictures of [0, 1] as input: less the mean, divided by the deviation of each channel."""
+    """The model with pictures of [0, 1] as input: less the mean, divided by the std of each channel."""
     import torch
 
     normal = said.get("do_normalize", bool(said))
-    mean, deviation = (said.get(key) if normal else None for key in ("image_mean", "image_std"))
+    mean, std = (said.get(key) if normal else None for key in ("image_mean", "image_std"))
 
     class Pictures(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = inner
             self.register_buffer("mean", torch.tensor(mean or [0.0] * COLOURS).reshape(1, -1, 1, 1))
-            self.register_buffer("deviation", torch.tensor(deviation or [1.0] * COLOURS).reshape(1, -1, 1, 1))
+            self.register_buffer("std", torch.tensor(std or [1.0] * COLOURS).reshape(1, -1, 1, 1))
 
         def forward(self, images: torch.Tensor) -> Any:
-            return self.model(pixel_values=(images - self.get_buffer("mean")) / self.get_buffer("deviation"))
+            return self.model(pixel_values=(images - self.get_buffer("mean")) / self.get_buffer("std"))
 
     return Pictures()
 

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
-from edgekit.evaluate.engine import AGAIN
-from edgekit.judge import metrics, verdict
+from edgekit.artifact.result import CANDIDATE, Evidence, Ratio, Timing, Verdict
+from edgekit.evaluate import timing
+from edgekit.evaluate.engine import AGAIN, RUN
+from edgekit.evaluate.timing import Latency
+from edgekit.hosts.run_record import Measured
+from edgekit.judge import latency, metrics, verdict
+from edgekit.judge.deviation import Spreads, spreads
 from edgekit.judge.faults import BASES
 from edgekit.judge.metrics import Comparison
-from edgekit.judge.noise import score_tolerance, too_noisy
 from edgekit.judge.rows import row_names
 from edgekit.judge.sketch import PLACES, SUFFIX, placed, sketch
-from edgekit.judge.spread import Spreads, spreads
-from edgekit.judge.verdict import Verdict
+from edgekit.judge.verdict import score_tolerance, too_noisy
 from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
-from edgekit.reference.batches import BETWEEN, REAL, RESIZED, STRESS, Batch, applicable_batches, arrays_of
+from edgekit.pipeline.worker import PYTORCH
+from edgekit.reference.batches import (
+    BETWEEN,
+    PHOTOGRAPHS,
+    REAL,
+    RESIZED,
+    STRESS,
+    Batch,
+    applicable_batches,
+    arrays_of,
+)
 from edgekit.reference.store import Reference
 from edgekit.target import Place
+
+WAYS = ("bound buffers", RUN)
+"""Ways of running whose times stand for an artifact, the first that is there; "CUDA graph" is shown beside them."""
+GRAPH = "CUDA graph"
 
 
 @dataclass(frozen=True)
@@ -37,10 +56,9 @@ def judged(
     made: Manifest,
     place: Place,
     answers: Mapping[str, Array],
-    failures: Mapping[str, str],
-    again: Mapping[str, Sequence[int]],
+    measured: Measured,
 ) -> Verdict:
-    """Compare and judge.
+    """Compare what an artifact answered, judge it, and say what was asked and how long it took.
 
     Args:
         spec: The model.
@@ -48,9 +66,56 @@ def judged(
         made: The artifact.
         place: Where it ran.
         answers: Arrays by `<batch>/<output>`.
-        failures: What the runtime said of each batch that it could not answer.
-        again: Rows that were answered differently the second time, by "<batch> again".
+        measured: What the engine says beside the answers.
     """
+    passed = _compared_and_judged(spec, recorded, made, place, answers, measured)
+    times = {n: Latency(measured.devices.get(n, measured.device), t) for n, t in measured.milliseconds.items()}
+    own = next((way for way in WAYS if way in times), RUN)
+    ratios = tuple(latency.ratio(times, name, own) for name in times if name not in (*WAYS, GRAPH))
+    evidence = _evidence(recorded, made, place, measured)
+    texts = [*measured.notes, "; ".join(f"{name}: {value}" for name, value in measured.facts.items())]
+    texts += [f"latency is that of {own}"] if own != RUN else []
+    texts += [str(measured.start_up)] if measured.start_up is not None else []
+    notes = (
+        fact(Code.ASKED, text=str(evidence)),
+        *passed.notes,
+        *(fact(Code.TEXT, text=text) for text in texts if text),
+        *_speeds(ratios),
+    )
+    return passed.model_copy(
+        update={
+            "place": place.name,
+            "device": measured.device,
+            "variant": place.variant,
+            "notes": notes,
+            "timings": {CANDIDATE if n == own else n: _timing(t, measured.load) for n, t in times.items()},
+            "ratios": ratios,
+            "evidence": evidence,
+            "start_up": measured.start_up,
+        }
+    )
+
+
+def _speeds(ratios: Sequence[Ratio]) -> Iterator[Fact]:
+    """What is slower than what it was made from, or cannot be told; eager PyTorch is shown, not held against it."""
+    slower = [(Code.SLOWER, ratio) for ratio in ratios if ratio.slower and ratio.baseline != PYTORCH]
+    unknown = [(Code.SPEED_UNKNOWN, ratio) for ratio in ratios if ratio.noisy and not ratio.slower]
+    for code, ratio in (*slower, *unknown):
+        yield fact(code, baseline=ratio.baseline, ratio=ratio.value, low=ratio.low, high=ratio.high)
+
+
+def _timing(times: Latency, load: float | None) -> Timing:
+    return Timing.model_validate({**times.as_record(), "warm_ups": timing.WARM_UP, "load": load})
+
+
+def _compared_and_judged(
+    spec: ModelSpec,
+    recorded: Reference,
+    made: Manifest,
+    place: Place,
+    answers: Mapping[str, Array],
+    measured: Measured,
+) -> Verdict:
     real = evaluation_of(spec)
     scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     tolerance = place.tolerance_of(made.precision)
@@ -65,9 +130,11 @@ def judged(
     resized = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
     shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()  # without real inputs, what lies between is random too
     found: dict[str, list[Comparison]] = {}
-    for batch in (*batches, *_again(batches, again, failures)):
-        if batch.name in failures:
-            found[batch.name] = [metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=failures[batch.name]))]
+    for batch in (*batches, *_again(batches, measured.again, measured.failures)):
+        if batch.name in measured.failures:
+            found[batch.name] = [
+                metrics.failed(batch.names, fact(Code.NO_ANSWER, error_text=measured.failures[batch.name]))
+            ]
         else:
             task = real if batch.name == EVALUATION else None
             compared = _compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
@@ -88,11 +155,11 @@ def judged(
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
     if made.failures:
         own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in made.failures)
-        passed = replace(passed, status="rejected", reasons=(*own, *passed.reasons))
+        passed = passed.model_copy(update={"status": "rejected", "reasons": (*own, *passed.reasons)})
     # Where the reference has one, of another size, the evidence says so.
     own_set = any(batch.name == EVALUATION for batch in recorded.batches)
     said = [note for note in passed.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
-    return replace(passed, notes=(*notes, *said))
+    return passed.model_copy(update={"notes": (*notes, *said)})
 
 
 def _again(
@@ -187,3 +254,50 @@ def _one(
         metric=task.metric if task is not None else None,
         truth=task.truth[:rows] if task is not None and task.truth is not None else None,
     )
+
+
+def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measured) -> Evidence:
+    """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
+    images = sample_of(made, place)
+    asked = [b for b in applicable_batches(recorded.batches, made, images) if b.name not in measured.failures]
+    inputs: Counter[str] = Counter()
+    answered: Counter[str] = Counter()
+    for batch in asked:
+        inputs[_kind(batch)] += len(batch.names)
+        answered[batch.answered_by or recorded.device] += len(batch.names)
+    shapes = {tuple(sorted(batch.sizes.items())): _kind(batch) for batch in reversed(asked) if batch.sizes}
+    return Evidence(
+        inputs=dict(inputs),
+        shapes=len(shapes),
+        between=sum(kind == BETWEEN for kind in shapes.values()),
+        repeated=measured.repeated,
+        place=measured.device,
+        settings=dict(place.settings),
+        answered_by=dict(answered),
+        timed=measured.timed_answers,
+        not_asked=tuple(_not_asked(recorded, made, asked, images, measured)),
+    )
+
+
+def _kind(batch: Batch) -> str:
+    return batch.name.partition("-")[0] if batch.sizes else batch.name
+
+
+def _not_asked(
+    recorded: Reference, made: Manifest, asked: list[Batch], images: int | None, measured: Measured
+) -> list[str]:
+    whole = applicable_batches(recorded.batches, made)
+    left = sum(len(b.names) for b in whole) - sum(len(b.names) for b in asked)
+    found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
+    fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
+    found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
+    several = ", ".join(map(size_text, made.sizes)) if len(made.sizes) > 1 else ""
+    found += [f"sizes other than {several}, which it refuses"] if several else []
+    lost = [b.name for b in recorded.batches if not b.sizes and b.name not in {taken.name for taken in whole}]
+    found += [f"{', '.join(lost)} inputs, which have another size"] if lost else []
+    pictured = any(b.name == PHOTOGRAPHS for b in recorded.batches)
+    found += [] if pictured else ["photographs: it takes no pictures"]
+    unanswered = sum(len(rows) for rows in recorded.info.raw.get("unanswered", {}).values())
+    found += [f"{unanswered} inputs that the model itself answers with NaN or Inf"] if unanswered else []
+    found += [] if measured.timed_answers else ["answers of timed runs"]
+    return found

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import CaptureError, ModelError, UsageError
 from edgekit.model.contract import checked
 from edgekit.model.onnx_check import check_onnx
+from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.weights import slug
 
 if TYPE_CHECKING:
     import onnx

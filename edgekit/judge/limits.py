@@ -1,0 +1,255 @@
+"""What an artifact may differ by: one table, a row a limit.
+
+A row says which metric it limits, of which roles, on which kinds of input, how much each kind of precision may have,
+and why. Metrics are `edgekit.artifact.metric`'s; a limit is the largest allowed value, or the smallest where higher is
+better. `verdict.py` widens an absolute limit to a small multiple of the reference's own noise where that is larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from edgekit.artifact.fact import EVALUATION
+
+STRESS, PHOTOGRAPHS, CHANGED, LEVELLED = "stress", "photographs", "changed", "levelled"
+Kind = Literal["real", "changed", "random"]
+"""Inputs such as users have; the same dark, bright, grey or at their ends; random or extreme ones."""
+ALL: tuple[Kind, ...] = ("real", "changed", "random")
+REAL: tuple[Kind, ...] = ("real",)
+NOT_REAL: tuple[Kind, ...] = ("changed", "random")
+
+SCORES, RANKING, COUNTS, FEATURES, TASK = ("scores",), ("ranking",), ("counts",), ("features",), ("task",)
+_OTHERS = ("tensor", "logits", "probabilities", "labels", "boxes", "mask", "embedding", "image", "state")
+SCALED = ("features", *_OTHERS)
+"""Roles whose values are judged in units of the reference's own spread."""
+TASK_DROP, TASK_DROP_WORST = "task drop", "task drop, worst row"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One row of the table.
+
+    Attributes:
+        metric: What is limited.
+        roles: Of which outputs.
+        kinds: On which inputs.
+        value: The limit.
+        reason: Why it is that.
+    """
+
+    metric: str
+    roles: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    value: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The limits on artifacts of one kind of precision.
+
+    Attributes:
+        name: As reports print it.
+        limits: Its rows; of two for the same metric, role and kind the later one counts.
+        exact_ranking: Whether a top-K swap beyond the score tolerance, or a count off by more than rounding, fails;
+            elsewhere ranks are judged on real inputs only.
+    """
+
+    name: str
+    limits: tuple[Limit, ...] = ()
+    exact_ranking: bool = True
+
+    def on(self, kind: Kind) -> dict[tuple[str, str], float]:
+        """The limit of each role's metric on inputs of a kind, by (role, metric)."""
+        return {(role, row.metric): row.value for row in self.limits if kind in row.kinds for role in row.roles}
+
+    def limit(self, metric: str, role: str) -> float | None:
+        """The limit of one role's metric on real inputs; None where there is none."""
+        return self.on("real").get((role, metric))
+
+    def without(self, *metrics: str) -> Tolerance:
+        """The same without the limits of some metrics."""
+        return replace(self, limits=tuple(row for row in self.limits if row.metric not in metrics))
+
+    def changed(self, metric: str, role: str, change: Callable[[float], float]) -> Tolerance:
+        """The same with other limits on one metric of a role, on real inputs."""
+
+        def named(row: Limit) -> bool:
+            return row.metric == metric and role in row.roles and "real" in row.kinds
+
+        limits = (replace(row, value=change(row.value)) if named(row) else row for row in self.limits)
+        return replace(self, limits=tuple(limits))
+
+
+def kind_of(batch: str) -> Kind:
+    """What a batch's inputs are."""
+    name = batch.removesuffix(" again")
+    if name in (EVALUATION, PHOTOGRAPHS):
+        return "real"
+    return "changed" if name in (CHANGED, LEVELLED) else "random"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A limit in every kind of precision; None where it has none. Other fields as `Limit`."""
+
+    metric: str
+    roles: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    fp32: float | None = None
+    delegated: float | None = None
+    fp16: float | None = None
+    int8: float | None = None
+    reason: str
+
+
+_FLIPS = "INT8: MLPerf Inference asks for 99 % of the fp32 model's accuracy; fp16: its limit on a task metric"
+_OWN = "what follows from the artifact's own scores; counts up to 400 in fp16 are off by 7.4e-4"
+_GAP = "a class as likely within twice the limit on differences; INT8: within half of the spread of the classes"
+_LINES = "INT8: half of the error, since these move every decision the same way and do not average out"
+TABLE = (
+    Row(
+        metric="max abs", roles=SCORES, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=1e-2,
+        reason="ONNX Runtime's own tests of exported transformers; ExecuTorch's of XNNPACK; NVIDIA Polygraphy's",
+    ),
+    Row(
+        metric="count excess", roles=COUNTS, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=1e-2,
+        reason="counts follow from scores, which may differ by as much",
+    ),
+    Row(
+        metric="swap gap", roles=RANKING, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=1e-2,
+        reason="which places are chosen follows from scores, which may differ by as much",
+    ),
+    Row(
+        metric="order gap", roles=RANKING, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=1e-2,
+        reason="the order follows from scores, which may differ by as much",
+    ),
+    Row(
+        metric="own count excess", roles=COUNTS, kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3, reason=_OWN
+    ),
+    Row(metric="own gap", roles=RANKING, kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3, reason=_OWN),
+    Row(
+        metric="relative", roles=SCALED, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=2e-2,
+        reason="as of scores, over the peak; fp16 keeps 11 bits",
+    ),
+    Row(
+        metric="deviation", roles=("scores", *SCALED), kinds=ALL, fp32=1e-3, delegated=1e-2, fp16=0.2,
+        reason="ten times the limits on scores, which spread by 0.1 to 0.3 of their range; fp16: 2e-2 of the peak",
+    ),
+    Row(
+        metric="cosine", roles=("scores", *SCALED), kinds=REAL, fp16=0.997, int8=0.99,
+        reason="NVIDIA Polygraphy's quality defaults",
+    ),
+    Row(
+        metric="cosine", roles=_OTHERS, kinds=REAL, int8=0.955,
+        reason="what the error leaves to a row that is centred on zero: 1 / sqrt(1 + 0.3^2) = 0.958",
+    ),
+    Row(metric="snr", roles=SCORES, kinds=REAL, fp16=20.0, reason="NVIDIA Polygraphy's quality defaults"),
+    Row(metric="spearman", roles=SCORES, kinds=REAL, int8=0.99, reason="INT8 is judged by what it is for: ranks"),
+    Row(
+        metric="lost mass", roles=RANKING, kinds=REAL, int8=0.01,
+        reason="INT8 is judged by what it is for: the relevance that the chosen places have",
+    ),
+    Row(
+        metric="nrmse", roles=SCORES, kinds=REAL, int8=0.3,
+        reason="scores scaled by 0.7 rank the same and are wrong (0.33); sound INT8 of arr-coc-tiny has 0.05 to 0.17",
+    ),
+    Row(
+        metric="nrmse of spread", roles=SCORES, kinds=NOT_REAL, int8=0.5,
+        reason="nobody calibrated for these: up to 0.29 of sound INT8 graphs, 0.57 to 1 where batches mix",
+    ),
+    Row(
+        metric="row cosine", roles=FEATURES, kinds=REAL, int8=0.8,
+        reason="less is another direction, not a coarser one",
+    ),
+    Row(
+        metric="error", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.3,
+        reason="INT8: a signal-to-noise ratio of 10.5 dB (Nagel et al., A White Paper on Quantization, 2021)",
+    ),
+    Row(
+        metric="error", roles=SCALED, kinds=("changed",), int8=0.7,
+        reason="sound INT8 graphs of the exam had up to 0.42; another row's answer has 1.4",
+    ),
+    Row(metric="gain", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15, reason=_LINES),
+    Row(metric="offset", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15, reason=_LINES),
+    Row(
+        metric="correlation", roles=SCALED, kinds=REAL, fp32=0.99999, delegated=0.9999, fp16=0.997, int8=0.95,
+        reason="independent errors of the size of the limit on errors leave 1 / sqrt(1 + error^2)",
+    ),
+    Row(
+        metric="channel error", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.3,
+        reason="as of a row",
+    ),
+    Row(
+        metric="channel gain", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15,
+        reason="as of a row",
+    ),
+    Row(
+        metric="channel offset", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15,
+        reason="as of a row",
+    ),
+    Row(
+        metric="channel correlation", roles=SCALED, kinds=REAL, fp32=0.99999, delegated=0.9999, fp16=0.997, int8=0.95,
+        reason="as of a row",
+    ),
+    Row(
+        metric="nrmse across rows", roles=SCALED, kinds=REAL, fp16=0.5, int8=0.75,
+        reason="an answer that is the same for all inputs has 1",
+    ),
+    Row(metric="unequal", roles=SCALED, kinds=ALL, fp32=0, delegated=0, fp16=0, int8=0, reason="integers are equal"),
+    Row(
+        metric="wrong labels", roles=SCALED, kinds=ALL, fp32=0, delegated=0, fp16=0.002, int8=0.01, reason=_FLIPS
+    ),
+    Row(metric="flips", roles=SCALED, kinds=REAL, fp16=0.002, int8=0.01, reason=_FLIPS),
+    Row(metric="argmax gap", roles=SCALED, kinds=REAL, fp32=2e-3, delegated=2e-2, fp16=0.1, int8=0.5, reason=_GAP),
+    Row(metric="label gap", roles=SCALED, kinds=REAL, fp32=2e-3, delegated=2e-2, fp16=0.1, int8=0.5, reason=_GAP),
+    Row(metric="own label gap", roles=SCALED, kinds=ALL, fp32=2e-3, delegated=2e-2, fp16=0.1, int8=0.5, reason=_GAP),
+    Row(
+        metric="total variation", roles=SCALED, kinds=REAL, fp32=1e-4, delegated=1e-3, fp16=1e-2, int8=0.1,
+        reason="of probabilities, the limit on scores; INT8: a tenth of the mass",
+    ),
+    Row(
+        metric="iou", roles=SCALED, kinds=REAL, fp32=0.999, delegated=0.99, fp16=0.97, int8=0.85,
+        reason="COCO's strictest threshold is 0.95; INT8: between COCO's 0.75 and 0.95",
+    ),
+    Row(
+        metric="lost boxes", roles=SCALED, kinds=REAL, fp16=0.01, int8=0.05,
+        reason="of a hundred boxes that count one may come or go, five in INT8: few are near the middle",
+    ),
+    Row(metric="lost classes", roles=SCALED, kinds=REAL, fp16=0.01, int8=0.05, reason="as of boxes"),
+    Row(
+        metric="mask iou", roles=SCALED, kinds=REAL, fp32=0.999, delegated=0.99, fp16=0.97, int8=0.9,
+        reason="COCO's strictest threshold is 0.95",
+    ),
+    Row(
+        metric="angle", roles=SCALED, kinds=REAL, fp32=0.1, delegated=1.0, fp16=4.4, int8=18.0,
+        reason="of an embedding: a cosine of 0.997 in fp16, of 0.95 in INT8",
+    ),
+    Row(
+        metric=TASK_DROP, roles=TASK, kinds=REAL, fp32=0.002, delegated=0.002, fp16=0.002, int8=0.005,
+        reason="of the task metric's mean, absolute",
+    ),
+    Row(
+        metric=TASK_DROP_WORST, roles=TASK, kinds=REAL, int8=0.05,
+        reason="of the task metric on any one row, absolute",
+    ),
+)  # fmt: skip
+"""Every limit of every precision. Where ranks need not be exact (INT8) nothing absolute is left: inputs that are not
+real were not calibrated for."""
+
+
+def _tolerance(name: str, column: str, exact_ranking: bool = True) -> Tolerance:
+    rows = [(row, getattr(row, column)) for row in TABLE]
+    limits = tuple(
+        Limit(row.metric, row.roles, row.kinds, float(value), row.reason) for row, value in rows if value is not None
+    )
+    return Tolerance(name, limits, exact_ranking)
+
+
+FP32 = _tolerance("fp32", "fp32")
+FP32_DELEGATED = _tolerance("fp32, delegated", "delegated")
+FP16 = _tolerance("fp16", "fp16")
+INT8 = _tolerance("int8", "int8", exact_ranking=False)
+TOLERANCES = (FP32, FP32_DELEGATED, FP16, INT8)

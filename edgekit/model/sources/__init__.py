@@ -1,0 +1,81 @@
+"""Where a model comes from: a preset, a checkpoint, a file or folder of another library, or a function -> ModelSpec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.errors import UsageError, did_you_mean
+from edgekit.model.contract import checked
+from edgekit.model.sources import checkpoint, factory, timm, transformers
+from edgekit.model.sources.onnx import Ranges, spec_of_onnx
+from edgekit.model.spec import ModelSpec
+
+PRESETS = {
+    "arr-coc-tiny": f"{factory.SHIPPED}:arr_coc_tiny",
+    "arr-coc-base": f"{factory.SHIPPED}:arr_coc_base",
+    "arr-coc-0.1": f"{factory.SHIPPED}:arr_coc_0_1",
+}
+FROM_CHECKPOINT = f"{factory.SHIPPED}:from_checkpoint"
+
+
+def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
+    """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
+
+    Args:
+        model: The name; a folder as `transformers:FOLDER` or `timm:FOLDER`, a factory as `package.module:factory`.
+        axes: For an ONNX file: the ranges of its open sizes.
+
+    Raises:
+        UsageError: If it is none of these.
+        ModelError: If the factory cannot be imported, raises, or returns something else.
+        CheckpointError: If the checkpoint cannot be read or fits no built-in model.
+    """
+    if model in PRESETS:
+        return factory.shipped(PRESETS[model])
+    if not model:
+        raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
+    if model.startswith(transformers.PREFIX):
+        return checked(transformers.spec_of_folder(Path(model.removeprefix(transformers.PREFIX))))
+    if model.startswith(timm.PREFIX):
+        return checked(timm.spec_of_timm(model.removeprefix(timm.PREFIX)))
+    path = Path(model)
+    if path.suffix == ".onnx" and path.is_file():
+        return spec_of_onnx(path, axes)
+    if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
+        tensors = checkpoint.read_checkpoint(path)
+        spec = factory.called(factory.imported(FROM_CHECKPOINT), FROM_CHECKPOINT, tensors)
+        return checkpoint.as_their_own(spec, path, factory.shipped(spec.factory))
+    if ":" in model:
+        return factory.named(model)
+    raise UsageError(f"no model '{model}': {_hint(model)}")
+
+
+def _hint(model: str) -> str:
+    """What a name that is no model may have meant, and what is possible."""
+    if meant := did_you_mean(model, PRESETS):
+        hint = f"{meant} "
+    elif model.endswith(".onnx"):
+        hint = "there is no such file; "
+    elif "/" in model:
+        hint = (
+            "nothing is downloaded: a model of transformers is taken from a folder, as transformers:FOLDER, one of "
+            "timm from a folder or the cache, as timm:NAME; any other is loaded in a function of your own that returns "
+            "its ModelSpec, named as package.module:factory; "
+        )
+    else:
+        hint = ""
+    others = "a checkpoint's or an ONNX file's path, transformers:FOLDER, timm:NAME, or package.module:factory"
+    return f"{hint}possible are {', '.join(PRESETS)}, {others}"
+
+
+def factory_of(function: Callable[[], object]) -> ModelSpec:
+    """The model of a factory that is given as a function; one that workers cannot import leaves no name.
+
+    Raises:
+        ModelError: If the factory raises, or returns something else.
+    """
+    name = f"{function.__module__}:{function.__qualname__}"
+    importable = function.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
+    return replace(factory.called(function, name), factory=name if importable else "")
