@@ -21,7 +21,7 @@ from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
 from edgekit.model.folder import load_builds_model, model_digest, recorded_weights, save_model
-from edgekit.model.program import Capture, program_matches, require_whole, save_program
+from edgekit.model.program import WEIGHTS, Capture, program_matches, require_whole, save_program
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked, further_places
@@ -243,7 +243,7 @@ def _save_program(captured: Capture, root: Path, listener: StepListener) -> None
         return
     fork_server.prepare(EXPORT_MODULES)
     listener.progress(PROGRAM, 0.2, "capturing the module and proving the grid")
-    save_program(captured.program(), root / PROGRAM, owner)
+    save_program(captured.program(), root / PROGRAM, owner, root / MODEL / WEIGHTS)
     listener.done(PROGRAM)
 
 
