@@ -82,7 +82,6 @@ object {identifier(bundle.name)} {{
         val precision: String,
         val size: Long,
         val sha256: String,
-        val maxAbs: Double,
     ) {{
 {models},
     }}
@@ -110,7 +109,7 @@ def _entry(model: Model) -> str:
     name = model.manifest.target.upper().replace("-", "_")
     values = (model.manifest.target, model.path, model.manifest.precision)
     text = ", ".join(_text(v) for v in values)
-    return f"        {name}({text}, {model.size}L, {_text(model.sha256)}, {model.max_abs!r})"
+    return f"        {name}({text}, {model.size}L, {_text(model.sha256)})"
 
 
 def _text(text: str) -> str:

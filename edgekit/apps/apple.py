@@ -63,7 +63,7 @@ public enum {identifier(bundle.name)} {{
     public enum Models: String, CaseIterable, Sendable {{
 {cases}
 
-        public var facts: (path: String, precision: String, size: Int, sha256: String, maxAbs: Double) {{
+        public var facts: (path: String, precision: String, size: Int, sha256: String) {{
             switch self {{
 {table}
             }}
@@ -99,7 +99,7 @@ def _case(target: str) -> str:
 
 def _facts(model: Model) -> str:
     text = ", ".join((_text(model.path), _text(model.manifest.precision), str(model.size), _text(model.sha256)))
-    return f"            case .{_case(model.manifest.target)}: return ({text}, {model.max_abs!r})"
+    return f"            case .{_case(model.manifest.target)}: return ({text})"
 
 
 def _text(text: str) -> str:

@@ -13,19 +13,16 @@ from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import load_builds_model, read_config, recorded_weights
 from edgekit.model.shapes import size_text
 from edgekit.pipeline.signature import Signed, require_signed
-from edgekit.reference import golden, golden_outputs
+from edgekit.reference import golden
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import digest_text, dump_json, scratch
 
 INDEX = "bundle.json"
 WORDS = ("vocabulary.json", "embeddings.bin", "presence.json")
-LIMITS = {"fp32": 1e-3, "fp16": 1e-2, "int8": 2e-2}
-"""Largest difference of a score on the golden vectors that a device may show, at least: phones have other kernels than
-the host that proved the artifact, so fp32 gets the limit of a delegate."""
-SHOWN = {"max abs": "max_abs", "error": "rms", "unequal": "wrong", "wrong labels": "wrong", "flips": "wrong"}
+_WRONG = dict.fromkeys(("unequal", "wrong labels", "flips"), "wrong")
+SHOWN = {"max abs": "max_abs", "error": "rms", "lost mass": "lost_mass", **_WRONG}
 """Metric of a result -> what it is called in golden vectors by name; "error" is in units of the spread."""
-MARGIN = 2.0  # and at least so many times what was measured here
 
 
 def plan(
@@ -53,7 +50,7 @@ def plan(
     files |= vectors
     name = models[0].manifest.name
     index = {
-        "schema_version": 1,
+        "schema_version": 2,
         "name": name,
         "model_sha256": models[0].manifest.model_sha256,
         "reference": {"sha256": recorded.sha256, "device": recorded.device},
@@ -62,7 +59,6 @@ def plan(
                 "manifest": f"{m.manifest.target}/manifest.json",
                 "file": m.path,
                 "artifact_sha256": m.manifest.sha256,
-                "max_abs": m.max_abs,
             }
             for m in models
         ],
@@ -142,42 +138,22 @@ def _model(manifest: Manifest, folder: Path) -> Model:
         path=str(PurePosixPath(manifest.target) / manifest.entry),
         size=sum(f.size for f in own),
         sha256=whole,
-        max_abs=max(LIMITS.get(manifest.precision, LIMITS["int8"]), round(MARGIN * _measured(manifest, folder), 6)),
     )
 
 
-def _measured(manifest: Manifest, folder: Path) -> float:
-    """Largest difference of a score on the evaluation images, as it was measured on this host."""
-    found = result_of(folder, manifest)
-    scores = {o.name for o in manifest.outputs if o.role == "scores"}
-    measures = [m for place in found.places for m in place.measures] if found is not None else []
-    wanted = [m.value for m in measures if (m.batch, m.metric) == (EVALUATION, "max abs") and m.output in scores]
-    return max((value for value in wanted if value is not None), default=0.0)
-
-
 def _golden(build: Path, trust_build: bool, models: Sequence[Model]) -> tuple[dict[str, Content], tuple[str, ...]]:
-    """Golden vectors on the images on which mistakes of preprocessing show most, and one that a library has to resize.
-
-    Those of a model without scores hold its inputs and outputs by name. Where there are none, a note says why.
-    """
+    """Golden vectors, with a picture that a library has to resize; where there are none, a note says why."""
     from edgekit.runtime.eager import EagerRuntime
 
     spec = load_builds_model(build / MODEL, trust_build)
     answer = EagerRuntime(spec).run
+    chosen = golden.choose_golden(spec, build / REFERENCE, answer)
+    if not chosen.cases:
+        return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
+    chosen = chosen.with_another_size(answer)
+    limits = {m.manifest.target: chosen.limits(_kernels(m), _errors(m, chosen.spread)) for m in models}
     with scratch() as folder:
-        if all(output.role != "scores" for output in spec.outputs):
-            found = golden_outputs.choose_outputs(spec, build / REFERENCE, answer, golden.FAULTS)
-            if not found.cases:
-                return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
-            found = golden_outputs.with_another_size(found, spec, answer)
-            allowed = {m.manifest.target: found.limits(_kernels(m), _errors(m, found.spread)) for m in models}
-            golden_outputs.write_outputs(folder, found, allowed, (golden.JSON, golden.BINARY))
-        else:
-            words = golden.read_words(build / MODEL) if set(WORDS[:2]) <= set(spec.files) else None
-            cases = golden.choose_golden(spec, build / REFERENCE, words, answer)
-            if not cases:
-                return {}, ("there are no golden vectors: no evaluation image is made of bytes",)
-            golden.write_golden(folder, (*cases, golden.of_another_size(cases[0], spec, answer)))
+        golden.write_golden(folder, chosen, limits)
         return {name: (folder / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()
 
 

@@ -24,7 +24,6 @@ class Model:
         path: Of its entry in the bundle.
         size: Of the entry, in bytes.
         sha256: Of the entry; of a package, of its files' hashes in order.
-        max_abs: Largest difference of a score on the golden vectors that is still right.
     """
 
     manifest: Manifest
@@ -32,7 +31,6 @@ class Model:
     path: str
     size: int
     sha256: str
-    max_abs: float
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,6 @@ class Variant(_Record):
     precision: str
     path: str
     target: str
-    max_abs: float
 
 
 class VerdictInfo(_Record):

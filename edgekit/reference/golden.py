@@ -1,280 +1,395 @@
-"""Golden vectors: a few evaluation images with the reference's answers, small enough to travel with an artifact.
+"""Golden vectors: a few rows with the reference's answers by name, small enough to travel with an artifact.
 
 Browsers and phones run them on the user's own device before they trust it. The format (`golden.json`, `golden.bin`) is
-described in web/README.md. They are the image on which the usual mistakes of preprocessing show most, the one with the
-lowest scores (of arr-coc-tiny a photograph that does not answer its query) and, where sizes are open, one more width.
-For phones, whose libraries resize every picture, there is one that is not of the model's size.
+described in web/README.md. The rows are the one on which the usual faults of preprocessing show most, the one whose
+answer is farthest from it and, where sizes are open, the first one with another width. For phones, whose libraries
+resize every picture, there is one that is not of the model's size.
+
+A device passes where each output that the golden vectors hold has its shape, and its errors are within its limits:
+
+- max_abs, rms: of floats, and of counts, the largest and the root mean square difference; none is NaN.
+- wrong: of other integers and booleans the share of values that differ.
+- lost_mass: of a ranking the share of the best possible sum of its scores that the chosen places lack.
+
+Limits are those of the gate for the artifact's precision, in units of the reference's spread over the evaluation set,
+and at least `MARGIN` times what the artifact itself shows here.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import ExportError
+from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, Tolerance
 from edgekit.model.image_input import pixels_of
-from edgekit.model.spec import Array, Input, ModelSpec
-from edgekit.reference.batches import EVALUATION
+from edgekit.model.spec import Array, Input, ModelSpec, Output
+from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS, STRESS, Batch
 from edgekit.reference.pictures import in_size
 from edgekit.reference.store import read_reference
 from edgekit.storage.files import dump_json
 
-FORMAT = 1
+FORMAT = 3
 JSON, BINARY = "golden.json", "golden.bin"
-CANDIDATES = 12  # evaluation images that are tried
-MOST_WORDS = 6  # of a query that is put into words again
-ROUNDING = 1e-4
+CANDIDATES = 12  # rows that are tried
 EXACT = 1e-2
-"""Largest difference of an image's value from a byte, in bytes."""
+"""Largest difference of a picture's value from a byte, in bytes."""
+MOST = 65536
+"""Values of an output that are kept; of a larger one every second, third ... value, from the first."""
+MARGIN = 2.0
+LARGEST_INT8 = 0.3
+"""In units of the spread, of single values: the gate's limit on a row's error, which it has no larger one beside."""
+ERROR_INT8 = 0.1
+"""Of all values: a third of the gate's, since what an artifact shows here is known and widens it."""
+SCORE_INT8 = 2e-2
+"""Score units. Ranks decide under INT8; a score that is off by more was not quantized but broken."""
+LOST_MASS = 0.02
+"""Share: twice the limit of an artifact's verdict."""
+TOLERANCES: Mapping[str, Tolerance] = {"fp32": FP32, "delegated": FP32_DELEGATED, "fp16": FP16, "int8": INT8}
+"""Precision, or what runs fp32 by other kernels -> the gate's limits."""
+SOURCES = (EVALUATION, PHOTOGRAPHS, STRESS)
+"""Where rows are taken from: the first of these batches that there is."""
+KEPT = ("float32", "int64", "int32", "int8", "uint8", "bool")
+"""Dtypes that golden.bin holds; other floats are held in float32, other integers in int64."""
 Answer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-
+Limits = Mapping[str, Mapping[str, float]]
+"""Output -> metric -> the largest value."""
 FAULTS: Mapping[str, Callable[[Array, Input], Array]] = {
     "channels in reverse order": lambda image, _: image[:, ::-1],
     "bytes that were not scaled": lambda image, i: 255 * (image - i.low) / (i.high - i.low),
     "scaled to [-1, 1]": lambda image, i: 2 * (image - i.low) / (i.high - i.low) - 1,
     "turned by 90 degrees": lambda image, _: image.swapaxes(2, 3),
 }
-"""What preprocessing gets wrong: name -> a [1, 3, H, W] image with that fault."""
+"""What preprocessing gets wrong: name -> a [1, 3, H, W] picture with that fault."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One image, its query and what the reference answered.
+    """One row of the reference's questions and what it answered.
 
     Attributes:
-        name: Of the evaluation image.
-        words: Of the query; empty where they are not known.
-        image: [H, W, 3] uint8, RGB; of the model's size but for a case `of_another_size`.
-        query: [Q] float32; empty for a model without a query.
-        scores: [N] float32; empty for a model without scores.
-        counts: [N] int32; empty for a model without counts.
-        ranking: [K] int32; likewise.
+        name: Of the row.
+        image: [H, W, 3] uint8, RGB, of the model's size but for a case of another one; None where no input is a picture
+            that is made of bytes.
+        inputs: The other inputs by name, as the model takes them, with a batch of one.
+        expected: The outputs by name, likewise.
     """
 
     name: str
-    words: tuple[str, ...]
-    image: Array
-    query: Array
-    scores: Array
-    counts: Array
-    ranking: Array
+    image: Array | None
+    inputs: Mapping[str, Array]
+    expected: Mapping[str, Array]
 
-    def inputs(self, spec: ModelSpec) -> dict[str, Array]:
-        """The case as the model's inputs, a batch of one."""
-        made: dict[str, Array] = {}
-        for i in spec.inputs:
-            if i.kind == "image":
-                scaled = i.low + (i.high - i.low) * (self.image.astype(np.float32) / np.float32(255))
-                made[i.name] = scaled.transpose(2, 0, 1)[None].astype(np.float32)
-            else:
-                made[i.name] = self.query[None]
-        return made
+    def feed(self, spec: ModelSpec) -> dict[str, Array]:
+        """The case as the model's inputs."""
+        picture = _picture(spec)
+        if self.image is None or picture is None:
+            return dict(self.inputs)
+        low, span = np.float32(picture.low), np.float32(picture.high - picture.low)
+        scaled = low + span * (self.image.astype(np.float32) / np.float32(255))
+        return {**self.inputs, picture.name: np.ascontiguousarray(scaled.transpose(2, 0, 1)[None], np.float32)}
 
 
 @dataclass(frozen=True)
-class Words:
-    """The vocabulary of a query encoder.
+class Golden:
+    """The cases of a model, and what limits on them are made of.
 
     Attributes:
-        words: Lower-case words.
-        table: [words, Q] float32, one row a word; a query is the mean of its words' rows.
+        cases: A few.
+        spec: The model.
+        spread: Of each output of floats, the standard deviation of the reference's answers to the evaluation set.
     """
 
-    words: tuple[str, ...]
-    table: Array
+    cases: tuple[Case, ...]
+    spec: ModelSpec
+    spread: Mapping[str, float]
 
-    def of(self, query: Array) -> tuple[str, ...]:
-        """The words whose rows' mean is a query [Q], in the vocabulary's order; empty where there are none.
+    def limits(self, kind: str, shown: Limits) -> dict[str, dict[str, float]]:
+        """What a device may show of each output.
 
-        Matching pursuit (Mallat and Zhang, 1993) with the coefficients that a mean of so many rows must have.
+        Args:
+            kind: A key of `TOLERANCES`.
+            shown: What the artifact shows here, in the same metrics.
         """
-        for count in range(1, MOST_WORDS + 1):
-            left, found = count * query.astype(np.float64), []
-            for _ in range(count):
-                found.append(int(np.argmax(self.table @ left)))
-                left = left - self.table[found[-1]]
-            if np.abs(left).max() < ROUNDING * count:
-                return tuple(self.words[row] for row in sorted(found))
-        return ()
+        least = {output.name: self._least(kind, output) for output in self._outputs}
+        return {
+            name: {m: _rounded(max(value, MARGIN * shown.get(name, {}).get(m, 0.0))) for m, value in own.items()}
+            for name, own in least.items()
+        }
+
+    def shown(self, answer: Answer) -> dict[str, dict[str, float]]:
+        """The largest errors of an artifact on the cases, in the metrics that limits are on; `answer` runs it."""
+        metrics = {output.name: tuple(self._least("fp32", output)) for output in self._outputs}
+        found = ((case, answer(case.feed(self.spec))) for case in self.cases)
+        return _largest(
+            {o: {m: self._error(m, case, o, answers) for m in own} for o, own in metrics.items()}
+            for case, answers in found
+        )
+
+    def failures(self, answer: Answer, limits: Limits) -> tuple[str, ...]:
+        """Why each case fails that does, as browsers and phones say it; `answer` runs the artifact."""
+        reasons = (self._failure(case, answer(case.feed(self.spec)), limits) for case in self.cases)
+        return tuple(reason for reason in reasons if reason)
+
+    def undetected(self, answer: Answer, limits: Limits) -> tuple[str, ...]:
+        """The faults of preprocessing that no case shows beyond the limits; none where no case has a picture."""
+        pictures = [case for case in self.cases if case.image is not None]
+
+        def seen(fault: str) -> bool:
+            return any(self._failure(case, answer(_faulty(fault, case, self.spec)), limits) for case in pictures)
+
+        return tuple(name for name in FAULTS if pictures and not seen(name))
+
+    def with_another_size(self, answer: Answer) -> Golden:
+        """One case more, for libraries that resize a picture themselves: the first one's with mirrored borders.
+
+        The reference has no answer to it: it is that of `answer` to the picture in the model's size, in bytes, by the
+        rule of the input and the filter that all libraries share (tests/golden/README.md). The same golden vectors
+        where the first case has no picture.
+        """
+        picture, case = _picture(self.spec), self.cases[0]
+        if picture is None or case.image is None:
+            return self
+        height, width, _ = case.image.shape
+        large = np.pad(case.image, ((0, max(height // 3, 1)), (0, max(width // 5, 1)), (0, 0)), "symmetric")
+        small = replace(case, image=in_size(large, height, width, picture.fit))
+        name = f"{case.name}, {large.shape[1]} x {large.shape[0]} pixels"
+        other = replace(case, name=name, image=large, expected=_kept(self.spec, answer(small.feed(self.spec))))
+        return replace(self, cases=(*self.cases, other))
+
+    @property
+    def _outputs(self) -> list[Output]:
+        return [output for output in self.spec.outputs if output.name in self.cases[0].expected]
+
+    def _least(self, kind: str, output: Output) -> dict[str, float]:
+        """The gate's limits on one output."""
+        tolerance = TOLERANCES[kind]
+        score = tolerance.limit("max abs", "scores") or SCORE_INT8
+        if output.role == "scores":
+            return {"max_abs": score}
+        if output.role == "counts":  # a count is its score times the range, rounded: one more than the score's error
+            return {"max_abs": 1 + score * (output.high - output.low)}
+        if output.role == "ranking":
+            return {"lost_mass": LOST_MASS}
+        if output.name not in self.spread:
+            return {"wrong": tolerance.limit("flips", "tensor") or 0.0}
+        unit = self.spread[output.name]
+        error = ERROR_INT8 if kind == "int8" else tolerance.limit("error", "tensor") or 0.0
+        return {"max_abs": unit * (tolerance.limit("deviation", "tensor") or LARGEST_INT8), "rms": unit * error}
+
+    def _error(self, metric: str, case: Case, output: str, answers: Mapping[str, Array]) -> float:
+        expected, found = case.expected[output], answers.get(output)
+        if found is None or found.shape != expected.shape:
+            return math.inf
+        if metric == "lost_mass":
+            of = next(one.of for one in self.spec.outputs if one.name == output)
+            return _lost_mass(case.expected[of], expected, found)
+        return _error(metric, expected, found)
+
+    def _failure(self, case: Case, answers: Mapping[str, Array], limits: Limits) -> str:
+        for output in case.expected:
+            for metric, limit in limits[output].items():
+                error = self._error(metric, case, output, answers)
+                if not error <= limit:
+                    return f"{metric} of the output '{output}' is {error:.2g} (limit {limit:.2g})"
+        return ""
 
 
-def read_words(folder: Path) -> Words | None:
-    """The vocabulary of a model folder, or None where it has none.
+def choose_golden(spec: ModelSpec, recorded: Path, answer: Answer, dynamic: Collection[str] = ()) -> Golden:
+    """A case of each kind; none where an input has a dtype that golden.bin does not hold.
 
-    Raises:
-        ExportError: Its files do not fit each other.
-    """
-    listed, table = folder / "vocabulary.json", folder / "embeddings.bin"
-    if not listed.is_file() or not table.is_file():
-        return None
-    try:
-        record = json.loads(listed.read_text(encoding="utf-8"))
-        words = tuple(str(word) for word in record["words"])
-        return Words(words, np.fromfile(table, "<f4").reshape(len(words), int(record["dim"])))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error
-
-
-def choose_golden(
-    spec: ModelSpec, recorded: Path, words: Words | None, answer: Answer, dynamic: Collection[str] = ()
-) -> tuple[Case, ...]:
-    """A case of each kind; none where no image is made of bytes.
-
-    First the evaluation image on which the weakest of `FAULTS` shows most. Then, as far as they are others and there
-    are such: the one whose highest score is lowest, and the first one with another width.
-    The reference has no answer to the last: it is the proved fp32 artifact's.
+    Without a picture of bytes the first row takes the place of the one on which faults of preprocessing show most.
 
     Args:
         spec: The model.
         recorded: The reference folder.
-        words: What the query encoder knows.
-        answer: Runs the proved fp32 artifact.
+        answer: Runs the proved fp32 artifact, or the model itself.
         dynamic: The axes whose sizes every artifact of these golden vectors leaves open.
-
-    Raises:
-        ExportError: The model has no scores.
     """
-    _role(spec, "scores")
-    found = list(cases(spec, recorded, words))
-    if not found:
-        return ()
-    telling = max(found, key=lambda case: _weakest(case, spec, answer))
-    named = [case for case in found if case.words] or found
-    unanswered = min(named, key=lambda case: float(case.scores.max()))
-    chosen = {case.name: case for case in (telling, unanswered)}
-    other = _of_another_width(telling, spec, answer, dynamic)
-    return (*chosen.values(), *((other,) if other is not None else ()))
+    batches = {batch.name: batch for batch in read_reference(recorded).batches}
+    batch = next((batches[name] for name in SOURCES if name in batches), None)
+    if batch is None or any(batch.inputs[i.name].dtype.name not in KEPT for i in spec.inputs):
+        return Golden((), spec, {})
+    runs = zip(range(min(CANDIDATES, len(batch.names))), batch.rows(), strict=False)
+    cases = [_case(spec, batch, row, inputs, answer) for row, inputs in runs]
+    cases = [case for case in cases if case.image is not None] or cases
+    floats = {name: values for name, values in cases[0].expected.items() if values.dtype.kind == "f"}
+    spread = {name: spread_of(batch.outputs.get(name, values)) for name, values in floats.items()}
+
+    def weakest(case: Case) -> float:
+        if case.image is None:
+            return 0.0
+        return min(difference(case.expected, answer(_faulty(fault, case, spec)), spread) for fault in FAULTS)
+
+    telling = max(cases, key=weakest)
+    farthest = max(cases, key=lambda case: difference(telling.expected, case.expected, spread))
+    wide = _of_another_width(telling, spec, answer, dynamic)
+    chosen = {case.name: case for case in (telling, farthest, *wide)}
+    return Golden(tuple(chosen.values()), spec, spread)
 
 
-def _of_another_width(case: Case, spec: ModelSpec, answer: Answer, dynamic: Collection[str]) -> Case | None:
-    """A case's image, cropped to about half its width, or repeated where so little is not allowed."""
-    image = next(i for i in spec.inputs if i.kind == "image")
-    name = image.shape[3]
-    if not isinstance(name, str) or name not in dynamic:
-        return None
-    axis, step = spec.axes[name], spec.axes[name].multiple_of
-    half = max(axis.default // 2 // step * step, -(-axis.minimum // step) * step)
-    width = half if half < axis.default else axis.default + step
-    if width > axis.maximum:
-        return None
-    columns = np.arange(width) % axis.default
-    cut = replace(case, name=f"{case.name}, {width} pixels wide", image=np.ascontiguousarray(case.image[:, columns]))
-    return _answered(cut, spec, answer)
+def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> str:
+    """Write golden.json and golden.bin; returns the path of the former.
 
-
-def _answered(case: Case, spec: ModelSpec, answer: Answer) -> Case:
-    answers = answer(case.inputs(spec))
-    scores = answers[_role(spec, "scores")][0].astype(np.float32)
-    counts, ranking = (_optional(spec, role, answers, 0) for role in ("counts", "ranking"))
-    return replace(case, scores=scores, counts=counts, ranking=ranking)
-
-
-def of_another_size(case: Case, spec: ModelSpec, answer: Answer) -> Case:
-    """A case's image with mirrored borders below and on the right, for libraries that resize a picture themselves.
-
-    The reference has no answer to it: it is that of `answer` to the image in the model's size, in bytes, by the rule of
-    the input and the filter that all libraries share (tests/golden/README.md).
+    Args:
+        folder: Where.
+        golden: The cases.
+        limits: By variant, target or "delegated".
     """
-    height, width, _ = case.image.shape
-    fit = next(i.fit for i in spec.inputs if i.kind == "image")
-    large = np.pad(case.image, ((0, max(height // 3, 1)), (0, max(width // 5, 1)), (0, 0)), "symmetric")
-    small = in_size(large, height, width, fit)
-    name = f"{case.name}, {large.shape[1]} x {large.shape[0]} pixels"
-    answered = _answered(replace(case, name=name, image=small), spec, answer)
-    return replace(answered, image=large)
-
-
-def largest(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer) -> float:
-    """Largest absolute difference of a score from the reference, over the cases."""
-    scores = _role(spec, "scores")
-    return max(float(np.abs(answer(case.inputs(spec))[scores][0] - case.scores).max()) for case in cases)
-
-
-def undetected_faults(cases: tuple[Case, ...], spec: ModelSpec, answer: Answer, limit: float) -> tuple[str, ...]:
-    """The faults of preprocessing that no case shows beyond a limit."""
-    return tuple(name for name in FAULTS if max(_effect(name, case, spec, answer) for case in cases) <= limit)
-
-
-def write_golden(folder: Path, cases: tuple[Case, ...]) -> str:
-    """Write golden.json and golden.bin; returns the path of the former."""
     binary = bytearray()
+    scored = {o.name: o.of for o in golden.spec.outputs if o.role == "ranking"}
 
-    def part(array: Array) -> dict[str, object]:
-        where = {"offset": len(binary), "shape": list(array.shape)}
-        binary.extend(np.ascontiguousarray(array).tobytes())
+    def part(array: Array, every: int = 1) -> dict[str, object]:
+        held = _held(array)
+        where: dict[str, object] = {"offset": len(binary), "shape": list(held.shape), "dtype": held.dtype.name}
+        binary.extend(np.ascontiguousarray(held.ravel()[::every]).tobytes())
         binary.extend(b"\0" * (-len(binary) % 4))
-        return where
+        return {**where, "step": every}
 
     rows = [
         {
-            "name": c.name,
-            "words": list(c.words),
-            "image": part(c.image),
-            "query": part(c.query.astype("<f4")),
+            "name": case.name,
+            "image": None if case.image is None else part(case.image),
+            "inputs": {name: part(values) for name, values in case.inputs.items()},
             "expected": {
-                "relevance": part(c.scores.astype("<f4")),
-                "budgets": part(c.counts.astype("<i4")),
-                "indices": part(c.ranking.astype("<i4")),
+                name: {**part(values, step(values)), **({"of": scored[name]} if name in scored else {})}
+                for name, values in case.expected.items()
             },
         }
-        for c in cases
+        for case in golden.cases
     ]
     (folder / BINARY).write_bytes(bytes(binary))
-    (folder / JSON).write_text(dump_json({"format": FORMAT, "binary": BINARY, "cases": rows}))
+    (folder / JSON).write_text(dump_json({"format": FORMAT, "binary": BINARY, "limits": limits, "cases": rows}))
     return JSON
 
 
-def cases(spec: ModelSpec, recorded: Path, words: Words | None, most: int = CANDIDATES) -> Iterator[Case]:
-    """The first evaluation images of default size that are made of bytes, with such answers as there are."""
-    asked = next((b for b in read_reference(recorded).batches if b.name == EVALUATION), None)
-    image = next((i for i in spec.inputs if i.kind == "image"), None)
-    query = next((i for i in spec.inputs if i.kind == "query"), None)
-    if asked is None or image is None:
+def pictures(spec: ModelSpec, recorded: Path, most: int) -> Iterator[Case]:
+    """The first rows of the evaluation set whose picture is of the default size and made of bytes; nothing expected."""
+    batch = next((b for b in read_reference(recorded).batches if b.name == EVALUATION), None)
+    for row, inputs in zip(range(most), batch.rows() if batch is not None else (), strict=False):
+        image, others = _parted(spec, inputs)
+        if batch is not None and image is not None:
+            yield Case(batch.names[row], image, others, {})
+
+
+def difference(one: Mapping[str, Array], other: Mapping[str, Array], spread: Mapping[str, float]) -> float:
+    """How far two answers lie apart: the largest of the floats', in units of the spread, else a share of integers."""
+    apart = 0.0
+    for name, values in one.items():
+        if name in other and values.shape == other[name].shape and (name in spread or not spread):
+            metric = "rms" if name in spread else "wrong"
+            apart = max(apart, _error(metric, values, other[name]) / spread.get(name, 1.0))
+    return apart
+
+
+def spread_of(values: Array) -> float:
+    """Of the reference's answers to the evaluation set; where all are equal, their size."""
+    exact = values.astype(np.float64)
+    found = float(exact.std())
+    return found if found > 0 else max(float(np.abs(exact).max(initial=0.0)), 1.0)
+
+
+def step(values: Array) -> int:
+    """Which of an output's values are kept: every so many."""
+    return max(-(-values.size // MOST), 1)
+
+
+def _error(metric: str, expected: Array, found: Array) -> float:
+    """How far one output is off: only of the values that golden.bin holds."""
+    a, b = (values.ravel()[:: step(values)] for values in (expected, found))
+    if metric == "wrong":
+        return float((a != b).mean()) if a.size else 0.0
+    off = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    if not np.isfinite(off).all():
+        return math.inf
+    if metric == "rms":
+        return float(np.sqrt((off**2).mean())) if off.size else 0.0
+    return float(off.max(initial=0.0))
+
+
+def _lost_mass(scores: Array, best: Array, chosen: Array) -> float:
+    """Share of the best possible sum of scores that chosen places lack; scores [1, N], places [1, K]."""
+    row = scores[0].astype(np.float64)
+
+    def mass(places: Array) -> float:
+        known = np.unique(places[(places >= 0) & (places < len(row))])
+        return float(row[known].sum())
+
+    possible = mass(best[0])
+    return max(0.0, 1.0 - mass(chosen[0]) / possible) if possible > 0 else 0.0
+
+
+def _largest(found: Iterable[Limits]) -> dict[str, dict[str, float]]:
+    """The largest of each output's errors in each metric."""
+    largest: dict[str, dict[str, float]] = {}
+    for one in found:
+        for name, by_metric in one.items():
+            own = largest.setdefault(name, {})
+            own |= {metric: max(own.get(metric, 0.0), value) for metric, value in by_metric.items()}
+    return largest
+
+
+def _case(spec: ModelSpec, batch: Batch, row: int, inputs: Mapping[str, Array], answer: Answer) -> Case:
+    """A row with its recorded outputs; of one that is kept in part only, those of `answer`."""
+    image, others = _parted(spec, inputs)
+    case = Case(batch.names[row], image, others, {})
+    expected = _kept(spec, answer(case.feed(spec)))
+    for name, shown in expected.items():
+        rows = batch.outputs.get(name, np.empty(0))
+        if len(rows) == len(batch.names) and rows[row].size == shown.size:
+            expected[name] = rows[row].reshape(shown.shape)
+    return replace(case, expected=expected)
+
+
+def _kept(spec: ModelSpec, answers: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs that golden vectors hold: all but the features of a ranking, whose rows change places with ties."""
+    left_out = {output.name for output in spec.outputs if output.role == "features"}
+    return {name: values for name, values in answers.items() if name not in left_out}
+
+
+def _parted(spec: ModelSpec, inputs: Mapping[str, Array]) -> tuple[Array | None, dict[str, Array]]:
+    """The picture of one run in bytes, where it is of the default size and made of bytes, and the other inputs."""
+    picture, image = _picture(spec), None
+    if picture is not None and inputs[picture.name].shape == spec.shape(picture.name, {"batch": 1}):
+        image = pixels_of(inputs[picture.name][0], picture.low, picture.high, EXACT)
+    return image, {n: values for n, values in inputs.items() if image is None or picture is None or n != picture.name}
+
+
+def _of_another_width(case: Case, spec: ModelSpec, answer: Answer, dynamic: Collection[str]) -> Iterator[Case]:
+    """A case's picture, cropped to about half its width, or repeated where so little is not allowed."""
+    picture = _picture(spec)
+    name = picture.shape[3] if picture is not None else 0
+    if case.image is None or not isinstance(name, str) or name not in dynamic:
         return
-    size = spec.shape(image.name)[1:]
-    for row, name in enumerate(asked.names[:most]):
-        array = asked.inputs[image.name][row]
-        pixels = pixels_of(array, image.low, image.high, EXACT) if array.shape == size else None
-        if pixels is None:
-            continue
-        question = asked.inputs[query.name][row] if query else np.empty(0, np.float32)
-        yield Case(
-            name=name,
-            words=words.of(question) if words and query else (),
-            image=pixels,
-            query=question,
-            scores=_optional(spec, "scores", asked.outputs, row, np.float32),
-            counts=_optional(spec, "counts", asked.outputs, row),
-            ranking=_optional(spec, "ranking", asked.outputs, row),
-        )
+    axis, multiple = spec.axes[name], spec.axes[name].multiple_of
+    half = max(axis.default // 2 // multiple * multiple, -(-axis.minimum // multiple) * multiple)
+    width = half if half < axis.default else axis.default + multiple
+    if width > axis.maximum:
+        return
+    columns = np.arange(width) % axis.default
+    cut = replace(case, name=f"{case.name}, {width} pixels wide", image=np.ascontiguousarray(case.image[:, columns]))
+    yield replace(cut, expected=_kept(spec, answer(cut.feed(spec))))
 
 
-def _optional(
-    spec: ModelSpec, role: str, outputs: Mapping[str, Array], row: int, dtype: type[np.generic] = np.int32
-) -> Array:
-    name = next((o.name for o in spec.outputs if o.role == role), None)
-    return np.empty(0, dtype) if name is None else outputs[name][row].astype(dtype)
+def _faulty(fault: str, case: Case, spec: ModelSpec) -> dict[str, Array]:
+    inputs, picture = case.feed(spec), _picture(spec)
+    if picture is None:
+        return inputs
+    return {**inputs, picture.name: np.ascontiguousarray(FAULTS[fault](inputs[picture.name], picture), np.float32)}
 
 
-def _role(spec: ModelSpec, role: str) -> str:
-    name = next((o.name for o in spec.outputs if o.role == role), None)
-    if name is None:
-        raise ExportError(f"model '{spec.name}' has no output with the role '{role}': golden vectors need one")
-    return name
+def _picture(spec: ModelSpec) -> Input | None:
+    return next((i for i in spec.inputs if i.kind == "image" and i.dtype == "float32"), None)
 
 
-def _weakest(case: Case, spec: ModelSpec, answer: Answer) -> float:
-    return min(_effect(fault, case, spec, answer) for fault in FAULTS)
+def _held(array: Array) -> Array:
+    if array.dtype.name in KEPT:
+        return array
+    return array.astype("<f4" if array.dtype.kind == "f" else "<i8")
 
 
-def _effect(fault: str, case: Case, spec: ModelSpec, answer: Answer) -> float:
-    """How far the scores move under a fault of preprocessing."""
-    inputs = case.inputs(spec)
-    image = next(i for i in spec.inputs if i.kind == "image")
-    wrong = np.ascontiguousarray(FAULTS[fault](inputs[image.name], image)).astype(np.float32)
-    scores = answer({**inputs, image.name: wrong})[_role(spec, "scores")][0]
-    return float(np.abs(scores - case.scores).max()) if scores.shape == case.scores.shape else 1.0
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import base64
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from edgekit.artifact.manifest import Variant
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.store import read_artifact, read_file
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.folder import load_model
-from edgekit.reference import golden, golden_outputs
+from edgekit.reference import golden
+from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, digest_text, dump_json
 from edgekit.target import (
@@ -48,9 +51,6 @@ INT8_TARGETS = ("onnx-int8-static", "onnx-int8-dynamic")
 PATHS = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
 PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
 
-LIMITS = {"fp32": 1e-4, "fp16": 1e-2, "q8": 2e-2}
-"""Largest difference of a score on the golden vectors that a device may show, at least."""
-MARGIN = 2.0  # and at least so many times what ONNX Runtime shows here
 SAMPLES = 8
 TELLING = 2  # words: "red circle" says more to a visitor than "large"
 IMAGES_JUDGED = 32  # of the evaluation set, on WASM: the ONNX artifacts are judged on all of it
@@ -99,15 +99,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
-    words = golden.read_words(job.model)
-    cases = _golden(spec, job, out / PATHS["fp32"], words)
-    variants = tuple(_variant(name, folder, cases, spec, out) for name, folder in chosen.items())
-    if _scored(spec):
-        notes = _notes(spec, cases, out / PATHS["fp32"], variants)
-        path = golden.write_golden(out, cases) if cases else ""
-    else:
-        notes, path = _outputs(spec, job, out, tuple(chosen))
-    _write_samples(spec, job, words, out)
+    variants = tuple(
+        Variant(name=name, precision=PRECISIONS[name], path=PATHS[name], target=read_artifact(folder).target)
+        for name, folder in chosen.items()
+    )
+    notes, path = _golden(spec, job, out, tuple(chosen))
+    _write_samples(spec, job, out)
     _site.write_headers(out)
     _stamp(out)
     _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
@@ -157,62 +154,22 @@ def _choose(source: Path, job: Job) -> dict[str, Path]:
     return {name: folder for name, folder in found.items() if not asked or name in asked}
 
 
-def _golden(spec: ModelSpec, job: Job, fp32: Path, words: golden.Words | None) -> tuple[golden.Case, ...]:
-    if not _scored(spec):
-        return ()
-    with closing(OrtRuntime(fp32)) as runtime:
-        return golden.choose_golden(spec, job.reference, words, runtime.run, job.dynamic)
-
-
-def _outputs(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Write the golden vectors of a model without scores; returns notes, and the path of golden.json."""
+def _golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Write the golden vectors; returns notes, and the path of golden.json."""
     with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
-        found = golden_outputs.choose_outputs(spec, job.reference, fp32.run, golden.FAULTS)
-        if not found.cases:
-            notes = ("an input has a dtype that golden vectors do not hold, so the bundle has no self-test",)
-            return notes, ""
-        allowed = {"delegated": found.limits("delegated", {})}
+        chosen = golden.choose_golden(spec, job.reference, fp32.run, job.dynamic)
+        if not chosen.cases:
+            return ("an input has a dtype that golden vectors do not hold, so the bundle has no self-test",), ""
+        limits = {"delegated": chosen.limits("delegated", {})}
         for name in names:
             with closing(OrtRuntime(out / PATHS[name])) as runtime:
-                allowed[name] = found.limits(PRECISIONS[name], found.shown(spec, runtime.run))
-        faults = golden.FAULTS
-        unseen = {
-            fault for name in names for fault in golden_outputs.undetected(found, spec, fp32.run, allowed[name], faults)
-        }
-    path = golden_outputs.write_outputs(out, found, allowed, (golden.JSON, golden.BINARY))
-    return _unseen(unseen), path
+                limits[name] = chosen.limits(PRECISIONS[name], chosen.shown(runtime.run))
+        unseen = {fault for name in names for fault in chosen.undetected(fp32.run, limits[name])}
+    notes = tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
+    return notes, golden.write_golden(out, chosen, limits)
 
 
-def _unseen(faults: Collection[str]) -> tuple[str, ...]:
-    notes = [f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(faults)]
-    return tuple(notes)
-
-
-def _variant(name: str, folder: Path, cases: tuple[golden.Case, ...], spec: ModelSpec, out: Path) -> Variant:
-    shown = 0.0
-    if cases:
-        with closing(OrtRuntime(out / PATHS[name])) as runtime:
-            shown = golden.largest(cases, spec, runtime.run)
-    made = read_artifact(folder)
-    limit = max(LIMITS[name], round(MARGIN * shown, 6))
-    return Variant(name=name, precision=PRECISIONS[name], path=PATHS[name], target=made.target, max_abs=limit)
-
-
-def _notes(
-    spec: ModelSpec, cases: tuple[golden.Case, ...], fp32: Path, variants: tuple[Variant, ...]
-) -> tuple[str, ...]:
-    if not cases:
-        return ("there is no evaluation image made of bytes, so the bundle has no golden vectors and no self-test",)
-    with closing(OrtRuntime(fp32)) as runtime:
-        unseen = {fault for v in variants for fault in golden.undetected_faults(cases, spec, runtime.run, v.max_abs)}
-    return _unseen(unseen)
-
-
-def _scored(spec: ModelSpec) -> bool:
-    return any(output.role == "scores" for output in spec.outputs)
-
-
-def _write_samples(spec: ModelSpec, job: Job, words: golden.Words | None, out: Path) -> None:
+def _write_samples(spec: ModelSpec, job: Job, out: Path) -> None:
     """Some of the first evaluation images with their queries, for the page; the most telling queries first.
 
     The first has its query's vector too, so that its answer does not wait for the words' vectors.
@@ -221,14 +178,17 @@ def _write_samples(spec: ModelSpec, job: Job, words: golden.Words | None, out: P
 
     (out / "samples").mkdir()
     rows: list[dict[str, str]] = []
-    cases = sorted(golden.cases(spec, job.reference, words, 2 * SAMPLES), key=lambda case: len(case.words) < TELLING)
-    for case in cases[:SAMPLES]:
-        query = " ".join(case.words)
+    vocabulary = read_vocabulary(job.model)
+    name = next((i.name for i in spec.inputs if i.kind == "query"), "")
+    telling = []
+    for case in golden.pictures(spec, job.reference, 2 * SAMPLES):
+        words = vocabulary.of(case.inputs[name][0]) if vocabulary is not None and name else ()
+        telling.append((len(words) < TELLING, " ".join(words), case))
+    for _, query, case in sorted(telling, key=lambda one: one[0])[:SAMPLES]:
         file = f"samples/{case.name.split()[0]}-{len(rows)}.webp"
-        Image.fromarray(case.image).save(out / file, quality=QUALITY, method=6)
-        rows.append({"file": file, "query": query, "title": query or case.name})
-    if rows and rows[0]["query"]:
-        rows[0]["vector"] = base64.b64encode(cases[0].query.astype("<f4").tobytes()).decode()
+        Image.fromarray(np.asarray(case.image)).save(out / file, quality=QUALITY, method=6)
+        vector = {"vector": base64.b64encode(case.inputs[name].astype("<f4").tobytes()).decode()} if query else {}
+        rows.append({"file": file, "query": query, "title": query or case.name, **({} if rows else vector)})
     (out / "samples.json").write_text(dump_json({"samples": rows}))
 
 

@@ -78,7 +78,7 @@ def _reads_as_a_result(folder: Path) -> None:
     assert found is not None
     assert found.status == "verified"
     (place,) = found.places
-    assert {m.metric for m in place.measures} == {"max abs", "lost mass"}
+    assert [(m.metric, m.row) for m in place.measures] == [("max abs", "ramp")]
     assert place.timings["candidate"].runs == 5
 
 

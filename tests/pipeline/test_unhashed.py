@@ -97,7 +97,7 @@ def test_a_rejected_part_counts_in_verify_as_it_did_in_export(
     shutil.rmtree(root / "coreml")
     toy.commit(root / "onnx-fp16", "onnx-fp16", {"model.onnx": toy.onnx_model(0.0)}, "rejected")
     names = {"onnx": "fp32", "onnx-fp16": "fp16"}
-    held = tuple(Variant(name=names[t], precision=names[t], path="index.html", target=t, max_abs=1.0) for t in inside)
+    held = tuple(Variant(name=names[t], precision=names[t], path="index.html", target=t) for t in inside)
     toy.commit(root / "web", "web", {"index.html": b"page"}, variants=held)
     asked_for = {target: {"status": "rejected", "part_of": bundle} for target, bundle in recorded.items()}
     (root / RUN).write_text(json.dumps({"targets": asked_for}))

@@ -273,7 +273,7 @@ def trials() -> list[dict[str, Any]]:
 
 def _web(builder: Builder) -> None:
     variants = tuple(
-        Variant(name=name, precision=precision, path=f"{name}.onnx", target=target, max_abs=1e-3)
+        Variant(name=name, precision=precision, path=f"{name}.onnx", target=target)
         for name, precision, target in (("fp32", "fp32", "onnx"), ("q8", "int8", "onnx-int8-dynamic"))
     )
     builder.artifact("web", "mixed", variants=variants)

@@ -80,7 +80,7 @@ function deviceName({ device, threads, adapter }: Info): string {
 
 export function showSelfTest(report: SelfTestReport): void {
   const rows = report.cases.map((c) => {
-    const cells = [c.name, c.maxAbs.toExponential(1), c.limit.toExponential(1), c.pass ? "passed" : c.reason];
+    const cells = [c.name, c.error.toExponential(1), c.limit.toExponential(1), c.pass ? "passed" : c.reason];
     const row = createElement("tr", cells.map((text, i) => createElement(i === 0 ? "th" : "td", text, i === 0 ? { scope: "row" } : {})));
     row.dataset.pass = String(c.pass);
     return row;

@@ -6,14 +6,12 @@
 import { type OnBytes, fetchModel, fetchResponse } from "./download.js";
 import { environment } from "./environment.js";
 import { BackendError, UsageError } from "./errors.js";
-import { type CaseReport, evaluateCase, parseGolden } from "./golden.js";
-import { type NamedCase, type OutputLimits, evaluateOutputs, widest } from "./golden_outputs.js";
+import { type CaseReport, type GoldenCase, type OutputLimits, evaluateCase, parseGolden, widest } from "./golden.js";
 import type { Tensor } from "./manifest.js";
 import { type Pixels, type TransferableImage, checkCanvasReadback, checkTensor, isTensor, normalise, toImageData, toPixels } from "./preprocessing.js";
 import type {
   ModelOutput,
   PreloadRequest,
-  RawTensor,
   Request,
   Responses,
   RunRequest,
@@ -22,6 +20,7 @@ import type {
   Started,
 } from "./protocol.js";
 import type { Session } from "./session.js";
+import type { RawTensor } from "./tensor.js";
 
 const HEARTBEAT = 250; // ms between messages that restart the request's timer
 const PROGRESS_INTERVAL = 100; // ms
@@ -179,25 +178,20 @@ export class Backend {
     const cases: CaseReport[] = [];
     const golden = parseGolden(request.json, request.binary, request.url);
     const allowed = widest(request.allowed.map((name) => golden.limits[name] ?? {}));
-    for (const named of golden.named) cases.push(await this.namedCase(named, allowed));
-    for (const scored of golden.cases) {
-      const { height, width } = scored.image;
-      const [output] = await this.run({ op: "run", questions: [{ image: drawn(scored.image), query: scored.query }], height, width });
-      if (output) cases.push(evaluateCase(scored, output, request.limit, output.inference));
-    }
+    for (const row of golden.cases) cases.push(await this.goldenCase(row, allowed));
     return { pass: cases.every((c) => c.pass), cases };
   }
 
-  /** Run one case of a model without scores, its picture through the same steps as any image. */
-  private async namedCase(named: NamedCase, allowed: OutputLimits): Promise<CaseReport> {
-    const feed: Record<string, RawTensor> = { ...named.inputs };
-    if (named.image) {
-      const { height, width } = named.image;
-      feed[this.inputOfKind("image").name] = await this.imageTensor(drawn(named.image), height, width);
+  /** Run one case, its picture through the same steps as any image. */
+  private async goldenCase(row: GoldenCase, allowed: OutputLimits): Promise<CaseReport> {
+    const feed: Record<string, RawTensor> = { ...row.inputs };
+    if (row.image) {
+      const { height, width } = row.image;
+      feed[this.inputOfKind("image").name] = await this.imageTensor(drawn(row.image), height, width);
     }
     const started = performance.now();
     const outputs = await this.startedSession().run(feed);
-    return evaluateOutputs(named, outputs, allowed, performance.now() - started);
+    return evaluateCase(row, outputs, allowed, performance.now() - started);
   }
 
   private inputOfKind(kind: string): Tensor {

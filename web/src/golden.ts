@@ -1,42 +1,51 @@
 /**
- * Golden vectors: a few images with the outputs of the recorded reference, to test this device with.
+ * Golden vectors: a few rows with the outputs of the recorded reference by name, to test this device with.
  *
- * Those of a model with scores have parts of their own, of any other model they hold inputs and outputs by name.
  * The format is described in web/README.md and shared with the mobile libraries: `golden.json` names the cases and the
- * offsets of their arrays in `golden.bin`.
+ * offsets of their arrays in `golden.bin`. An output passes where it has its shape and each of its errors is within its
+ * limit.
  */
 import type { Bundle } from "./bundle.js";
 import { ManifestError } from "./errors.js";
-import type { ExpectedOutput, NamedCase, OutputLimits } from "./golden_outputs.js";
 import type { Manifest } from "./manifest.js";
 import type { Pixels } from "./preprocessing.js";
-import type { RawTensor } from "./protocol.js";
+import type { RawTensor } from "./tensor.js";
 
-export interface Expected {
-  readonly relevance: Float32Array;
-  readonly budgets: Int32Array;
-  readonly indices: Int32Array;
+/** An output of the reference: of a large one every `step`-th value, and of a ranking the scores that it is `of`. */
+export interface ExpectedOutput extends RawTensor {
+  readonly step: number;
+  readonly of?: string;
 }
 
 export interface GoldenCase {
   readonly name: string;
-  readonly words: readonly string[];
-  readonly image: Pixels;
-  readonly query: Float32Array<ArrayBuffer>;
-  readonly expected: Expected;
+  /** The picture, before preprocessing; null where no input is one. */
+  readonly image: Pixels | null;
+  /** The other inputs, as the model takes them. */
+  readonly inputs: Readonly<Record<string, RawTensor>>;
+  readonly expected: Readonly<Record<string, ExpectedOutput>>;
 }
 
-/** The result of one case. */
+/** Output -> metric -> limit: `max_abs` and `rms` in the output's own units, `wrong` and `lost_mass` shares. */
+export type OutputLimits = Readonly<Record<string, Readonly<Record<string, number>>>>;
+
+/** The golden vectors of a bundle. */
+export interface Golden {
+  readonly cases: readonly GoldenCase[];
+  /** Variant, or "delegated" for other kernels in fp32 -> the limits of each output. */
+  readonly limits: Readonly<Record<string, OutputLimits>>;
+}
+
+/** The result of one case: the error that is nearest its limit. */
 export interface CaseReport {
   readonly name: string;
   readonly pass: boolean;
-  /** Largest absolute error of a score, or of the output that is nearest its limit; infinite where one is NaN. */
-  readonly maxAbs: number;
+  readonly output: string;
+  /** "max_abs", "rms", "wrong" or "lost_mass". */
+  readonly metric: string;
+  /** Infinite where the output is missing, has another shape or is not finite. */
+  readonly error: number;
   readonly limit: number;
-  /** Largest error of a token budget. */
-  readonly budgetOff: number;
-  /** Share of the best possible relevance at K that the selected patches lose. */
-  readonly lostMass: number;
   readonly ms: number;
   readonly reason: string;
 }
@@ -48,27 +57,28 @@ export interface SelfTestReport {
   readonly dtype: string;
 }
 
-/** Limit of the share of relevance that the selected patches lose: twice the limit of an artifact's verdict. */
-export const MAX_LOST_MASS = 0.02;
-const [SCORES, OUTPUTS] = [1, 2];
+const FORMAT = 3;
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array } as const;
+const WORDS: Readonly<Record<string, string>> = {
+  max_abs: "largest error",
+  rms: "root mean square error",
+  wrong: "share of wrong values",
+  lost_mass: "lost share of the scores",
+};
 
 interface Part {
   readonly offset: number;
   readonly shape: readonly number[];
-}
-
-interface NamedPart extends Part {
   readonly dtype: keyof typeof ARRAYS;
   readonly step: number;
+  readonly of?: string;
 }
 
-/** The golden vectors of a bundle: `cases` of a model with scores, `named` ones of any other. */
-export interface Golden {
-  readonly cases: readonly GoldenCase[];
-  readonly named: readonly NamedCase[];
-  /** Variant, or "delegated" for other kernels in fp32 -> the limits of each output. */
-  readonly limits: Readonly<Record<string, OutputLimits>>;
+interface Row {
+  readonly name: string;
+  readonly image: Part | null;
+  readonly inputs: Record<string, Part>;
+  readonly expected: Record<string, Part>;
 }
 
 /** Parse golden.json and golden.bin. @throws ManifestError if they do not match. */
@@ -76,102 +86,97 @@ export function parseGolden(json: Uint8Array, binary: Uint8Array, url: string): 
   const invalid = (what: string): never => {
     throw new ManifestError(`the golden vectors of ${url} are damaged: ${what}`);
   };
-  const top = JSON.parse(new TextDecoder().decode(json)) as { format?: number; cases?: unknown[]; limits?: Golden["limits"] };
-  if ((top.format !== SCORES && top.format !== OUTPUTS) || !Array.isArray(top.cases)) {
-    invalid(`format ${String(top.format)} is not supported, only ${String(SCORES)} and ${String(OUTPUTS)}`);
-  }
-  const bytes = (part: Part, size: number): Uint8Array<ArrayBuffer> => {
-    const length = size * part.shape.reduce((a, b) => a * b, 1);
-    if (part.offset + length > binary.length) invalid("an array extends past the end of golden.bin");
-    return binary.slice(part.offset, part.offset + length);
+  const bytes = (offset: number, length: number): Uint8Array<ArrayBuffer> => {
+    if (offset + length > binary.length) invalid("an array extends past the end of golden.bin");
+    return binary.slice(offset, offset + length);
   };
-  if (top.format === OUTPUTS) return { cases: [], named: (top.cases ?? []).map((value) => namedCase(value, bytes, invalid)), limits: top.limits ?? {} };
-  const cases = (top.cases ?? []).map((value) => {
-    const c = value as { name: string; words: string[]; image: Part; query: Part; expected: Record<keyof Expected, Part> };
-    const [height = 0, width = 0, channels = 0] = c.image.shape;
-    if (channels !== 3) invalid("an image does not have three channels");
-    return {
-      name: c.name,
-      words: c.words,
-      image: { data: bytes(c.image, 1), height, width },
-      query: new Float32Array(bytes(c.query, 4).buffer),
-      expected: {
-        relevance: new Float32Array(bytes(c.expected.relevance, 4).buffer),
-        budgets: new Int32Array(bytes(c.expected.budgets, 4).buffer),
-        indices: new Int32Array(bytes(c.expected.indices, 4).buffer),
-      },
-    };
-  });
-  return { cases, named: [], limits: {} };
-}
-
-function namedCase(value: unknown, bytes: (part: Part, size: number) => Uint8Array<ArrayBuffer>, invalid: (what: string) => never): NamedCase {
-  const c = value as { name: string; image: NamedPart | null; inputs: Record<string, NamedPart>; expected: Record<string, NamedPart> };
-  const tensor = (part: NamedPart): ExpectedOutput => {
+  const tensor = (part: Part): ExpectedOutput => {
     const kind = (ARRAYS as Partial<typeof ARRAYS>)[part.dtype] ?? invalid(`an array has the dtype ${part.dtype}`);
-    const count = Math.ceil(part.shape.reduce((a, b) => a * b, 1) / part.step);
-    const data = new kind(bytes({ offset: part.offset, shape: [count] }, kind.BYTES_PER_ELEMENT).buffer);
-    return { dtype: part.dtype, shape: part.shape, data, step: part.step };
+    const count = Math.ceil(size(part.shape) / part.step);
+    const data = new kind(bytes(part.offset, count * kind.BYTES_PER_ELEMENT).buffer);
+    return { dtype: part.dtype, shape: part.shape, data, step: part.step, ...(part.of && { of: part.of }) };
   };
-  const tensors = (parts: Record<string, NamedPart>): Record<string, ExpectedOutput> =>
+  const tensors = (parts: Record<string, Part>): Record<string, ExpectedOutput> =>
     Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, tensor(part)]));
-  const [height = 0, width = 0, channels = 0] = c.image?.shape ?? [];
-  if (c.image && channels !== 3) invalid("an image does not have three channels");
-  const image: Pixels | null = c.image && { data: bytes(c.image, 1), height, width };
-  const inputs: Record<string, RawTensor> = tensors(c.inputs);
-  return { name: c.name, image, inputs, expected: tensors(c.expected) };
-}
-
-/** Compare one output with the reference. `limit` is the largest allowed error of a score. */
-export function evaluateCase(c: GoldenCase, output: Expected, limit: number, ms: number): CaseReport {
-  const maxAbs = maxAbsDifference(output.relevance, c.expected.relevance);
-  const budgetOff = maxAbsDifference(output.budgets, c.expected.budgets);
-  const lostMass = lostRelevance(c.expected.relevance, c.expected.indices, output.indices);
-  const reason = failureReason(c, output, { maxAbs, limit, budgetOff, lostMass });
-  return { name: c.name, pass: reason === "", maxAbs, limit, budgetOff, lostMass, ms, reason };
-}
-
-/** Largest absolute difference; infinite where the lengths differ or a value is not finite. */
-export function maxAbsDifference(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  if (a.length !== b.length) return Infinity;
-  let max = 0;
-  for (let i = 0; i < a.length; i++) {
-    const error = Math.abs((a[i] ?? NaN) - (b[i] ?? NaN));
-    if (!(error <= max)) max = Number.isNaN(error) ? Infinity : error;
-  }
-  return max;
-}
-
-function lostRelevance(scores: Float32Array, best: Int32Array, selected: Int32Array): number {
-  const mass = (indices: Int32Array): number => [...new Set(indices)].reduce((sum, i) => sum + (scores[i] ?? 0), 0);
-  const possible = mass(best);
-  return possible > 0 ? Math.max(0, 1 - mass(selected) / possible) : 0;
-}
-
-/** Why a case fails; empty where it passes. */
-function failureReason(c: GoldenCase, output: Expected, measured: Pick<CaseReport, "maxAbs" | "limit" | "budgetOff" | "lostMass">): string {
-  const { maxAbs, limit, budgetOff, lostMass } = measured;
-  const [count, expected] = [output.indices.length, c.expected.indices.length];
-  const percent = (share: number): string => (100 * share).toFixed(1);
-  // A budget is its score times the range of tokens, rounded: one token more than the error of the score.
-  const budgetLimit = 1 + limit * tokensPerScore(c.expected);
-  if (!Number.isFinite(maxAbs)) return "a score is not a finite number, or the number of scores is wrong";
-  if (maxAbs > limit) return `the largest score error is ${maxAbs.toPrecision(2)} (limit ${limit.toPrecision(2)})`;
-  if (count !== expected) return `the number of selected patches is ${String(count)} instead of ${String(expected)}`;
-  if (lostMass > MAX_LOST_MASS) return `the selected patches lose ${percent(lostMass)} % of the relevance (limit ${percent(MAX_LOST_MASS)} %)`;
-  if (budgetOff > budgetLimit) return `the largest token budget error is ${String(budgetOff)} (limit ${budgetLimit.toFixed(1)})`;
-  return "";
-}
-
-/** Tokens per unit of score, computed from the expected values. */
-function tokensPerScore({ relevance, budgets }: Expected): number {
-  let [low, high] = [0, 0];
-  relevance.forEach((score, i) => {
-    if (score < (relevance[low] ?? 0)) low = i;
-    if (score > (relevance[high] ?? 0)) high = i;
+  const top = JSON.parse(new TextDecoder().decode(json)) as { format?: number; cases?: Row[]; limits?: Golden["limits"] };
+  if (top.format !== FORMAT || !Array.isArray(top.cases)) invalid(`format ${String(top.format)} is not supported, only ${String(FORMAT)}`);
+  const cases = (top.cases ?? []).map((row) => {
+    const [height = 0, width = 0, channels = 0] = row.image?.shape ?? [];
+    if (row.image && channels !== 3) invalid("an image does not have three channels");
+    const image: Pixels | null = row.image && { data: bytes(row.image.offset, size(row.image.shape)), height, width };
+    return { name: row.name, image, inputs: tensors(row.inputs), expected: tensors(row.expected) };
   });
-  const scores = (relevance[high] ?? 0) - (relevance[low] ?? 0);
-  return scores > 1e-3 ? ((budgets[high] ?? 0) - (budgets[low] ?? 0)) / scores : 400;
+  return { cases, limits: top.limits ?? {} };
+}
+
+/** What several tables of limits allow together: of each limit the largest. */
+export function widest(tables: readonly OutputLimits[]): OutputLimits {
+  const joined: Record<string, Record<string, number>> = {};
+  for (const [name, limits] of tables.flatMap((table) => Object.entries(table))) {
+    const own = (joined[name] ??= {});
+    for (const [metric, limit] of Object.entries(limits)) own[metric] = Math.max(own[metric] ?? 0, limit);
+  }
+  return joined;
+}
+
+/** Compare a model's outputs with those of the reference; the report has the error that is nearest its limit. */
+export function evaluateCase(c: GoldenCase, outputs: Readonly<Record<string, RawTensor>>, limits: OutputLimits, ms: number): CaseReport {
+  let report: CaseReport = { name: c.name, pass: true, output: "", metric: "", error: 0, limit: 0, ms, reason: "" };
+  let nearest = -1;
+  for (const [output, expected] of Object.entries(c.expected)) {
+    const own = limits[output] ?? { max_abs: 0 }; // without a limit nothing is allowed
+    for (const [metric, limit] of Object.entries(own)) {
+      const error = difference(metric, c, expected, outputs[output]);
+      const near = error <= limit ? error / (limit || 1) : Infinity;
+      if (near <= nearest) continue;
+      nearest = near;
+      const pass = near < Infinity;
+      report = { name: c.name, pass, output, metric, error, limit, ms, reason: pass ? "" : failure(output, metric, error, limit) };
+    }
+  }
+  return report;
+}
+
+function failure(output: string, metric: string, error: number, limit: number): string {
+  if (!Number.isFinite(error)) return `the output "${output}" is missing, has another shape or is not finite`;
+  return `the ${WORDS[metric] ?? metric} of the output "${output}" is ${error.toPrecision(2)} (limit ${limit.toPrecision(2)})`;
+}
+
+/** How far an output is off; infinite where it is missing, of another shape, or not finite. */
+function difference(metric: string, c: GoldenCase, expected: ExpectedOutput, found: RawTensor | undefined): number {
+  const alike = found?.shape.length === expected.shape.length && expected.shape.every((length, axis) => length === found.shape[axis]);
+  if (!found || !alike) return Infinity;
+  const [a, b] = [numbers(expected), numbers(found)];
+  if (metric === "lost_mass") return lostMass(c.expected[expected.of ?? ""], a, b);
+  let [largest, squares, wrong] = [0, 0, 0];
+  for (let i = 0; i < a.length; i++) {
+    const [x, y] = [a[i] ?? NaN, b[i * expected.step] ?? NaN];
+    const off = Math.abs(Number(x) - Number(y));
+    if (!(off <= largest)) largest = Number.isNaN(off) ? Infinity : off;
+    squares += off * off;
+    if (x !== y && Number(x) !== Number(y)) wrong += 1;
+  }
+  const count = Math.max(a.length, 1);
+  if (metric === "wrong") return wrong / count;
+  return metric === "rms" && Number.isFinite(largest) ? Math.sqrt(squares / count) : largest;
+}
+
+/** Share of the best possible sum of scores that the chosen places lack; each place counts once. */
+function lostMass(scores: ExpectedOutput | undefined, best: ArrayLike<number | bigint>, chosen: ArrayLike<number | bigint>): number {
+  if (!scores) return Infinity;
+  const values = numbers(scores);
+  const mass = (places: ArrayLike<number | bigint>): number =>
+    [...new Set(Array.from(places, Number))].reduce((sum, place) => sum + Number(values[place] ?? 0), 0);
+  const possible = mass(best);
+  return possible > 0 ? Math.max(0, 1 - mass(chosen) / possible) : 0;
+}
+
+function numbers({ data }: RawTensor): ArrayLike<number | bigint> {
+  return data as unknown as ArrayLike<number | bigint>;
+}
+
+function size(shape: readonly number[]): number {
+  return shape.reduce((a, b) => a * b, 1);
 }
 
 /** golden.json and golden.bin as they are in the bundle. */

@@ -18,4 +18,5 @@ export type { ProgressCallback, ProgressEvent } from "./progress.js";
 export { type EncodedQuery, QueryEncoder } from "./query_encoder.js";
 export { type Info, type Result, type RunOptions, Runner, load } from "./runner.js";
 export type { RunInput } from "./run_input.js";
-export type { NamedOutput, RawTensor } from "./protocol.js";
+export type { NamedOutput } from "./protocol.js";
+export type { RawTensor } from "./tensor.js";

@@ -40,13 +40,12 @@ export interface Axis {
   readonly dynamic: boolean;
 }
 
-/** One model of the bundle; `max_abs` is the limit of a score's absolute error against the reference. */
+/** One model of the bundle. */
 export interface Variant {
   readonly name: Dtype;
   readonly precision: string;
   readonly path: string;
   readonly target: string;
-  readonly max_abs: number;
 }
 
 export interface Verdict {
@@ -155,7 +154,6 @@ function readVariant(read: Reader, value: unknown, at: string): Variant {
     precision: read.text(variant.precision, `${at}.precision`),
     path: read.text(variant.path, `${at}.path`),
     target: read.text(variant.target, `${at}.target`),
-    max_abs: read.number(variant.max_abs, `${at}.max_abs`),
   };
 }
 

@@ -6,9 +6,10 @@
  */
 import type { FileRequest } from "./download.js";
 import type { SerializedError } from "./errors.js";
-import type { Expected, SelfTestReport } from "./golden.js";
+import type { SelfTestReport } from "./golden.js";
 import type { Tensor } from "./manifest.js";
 import type { TransferableImage } from "./preprocessing.js";
+import type { RawTensor } from "./tensor.js";
 
 /** Which build of the runtime: "wasm" is the plain one, "jspi" has WebGPU too, "asyncify" for browsers without JSPI. */
 export type Build = "wasm" | "jspi" | "asyncify";
@@ -68,21 +69,12 @@ export interface SelfTestRequest {
   readonly op: "selfTest";
   readonly json: Uint8Array<ArrayBuffer>;
   readonly binary: Uint8Array<ArrayBuffer>;
-  /** Of a score. */
-  readonly limit: number;
-  /** Names of the tables of limits of other outputs; the widest holds. */
+  /** Names of the tables of limits; of each limit the widest holds. */
   readonly allowed: readonly string[];
   readonly url: string;
 }
 
 export type Request = StartRequest | FetchRequest | PreloadRequest | OpenRequest | RunRequest | FeedRequest | SelfTestRequest;
-
-/** A tensor without preprocessing; int64 values are a BigInt64Array. */
-export interface RawTensor {
-  readonly dtype: string;
-  readonly shape: readonly number[];
-  readonly data: ArrayBufferView<ArrayBuffer>;
-}
 
 export interface Adapter {
   readonly vendor: string;
@@ -104,7 +96,10 @@ export interface NamedOutput extends RawTensor {
 }
 
 /** `relevance`, `budgets` and `indices` are empty, and `rows` and `columns` 0, for a model without scores of patches. */
-export interface ModelOutput extends Expected {
+export interface ModelOutput {
+  readonly relevance: Float32Array;
+  readonly budgets: Int32Array;
+  readonly indices: Int32Array;
   /** Every output by name. */
   readonly outputs: Readonly<Record<string, NamedOutput>>;
   readonly rows: number;

@@ -12,9 +12,10 @@ import { type Prepared, type RunInput, alike, largestBatch, prepare } from "./ru
 import { type Size, fittingSize } from "./input_size.js";
 import type { Dtype } from "./manifest.js";
 import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options.js";
-import type { Adapter, Build, Device, ModelOutput, RawTensor } from "./protocol.js";
+import type { Adapter, Build, Device, ModelOutput } from "./protocol.js";
 import { fetchThreshold, isPresent } from "./presence.js";
 import { QueryEncoder } from "./query_encoder.js";
+import type { RawTensor } from "./tensor.js";
 
 /** Browsers before 2025 lack the symbol. */
 const DISPOSE = ((Symbol as { readonly asyncDispose?: symbol }).asyncDispose ?? Symbol.for("Symbol.asyncDispose")) as typeof Symbol.asyncDispose;

@@ -8,7 +8,8 @@ import type * as Ort from "onnxruntime-web";
 import { type OnBytes, sentBytes } from "./download.js";
 import { AssetError, BackendError, ShapeError, firstLine } from "./errors.js";
 import type { Tensor } from "./manifest.js";
-import type { Adapter, Build, Device, RawTensor, Started } from "./protocol.js";
+import type { Adapter, Build, Device, Started } from "./protocol.js";
+import type { RawTensor } from "./tensor.js";
 
 /** The files of each build, below `ort/`. */
 export const RUNTIME_FILES: Record<Build, { readonly module: string; readonly glue: string; readonly wasm: string }> = {

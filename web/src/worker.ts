@@ -1,8 +1,9 @@
 /** Worker: one backend, which the page speaks to by messages. Memory is freed by terminating the worker: WebAssembly's never shrinks. */
 import { Backend } from "./backend.js";
 import { serializeError } from "./errors.js";
-import type { RawTensor, Responses, WorkerReply, WorkerRequest } from "./protocol.js";
+import type { Responses, WorkerReply, WorkerRequest } from "./protocol.js";
 import { startInBrowser } from "./session.js";
+import type { RawTensor } from "./tensor.js";
 
 const backend = new Backend(startInBrowser, {
   onprogress: (id, loaded, fromCache, sent) => { post({ id, loaded, fromCache, sent }); },

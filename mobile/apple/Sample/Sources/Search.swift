@@ -57,8 +57,8 @@ final class Search: ObservableObject {
         guard let bundle, let runner else { return }
         await trying {
             let cases = try await runner.selfTest(bundle)
-            guard let first = try bundle.golden().first else { throw EdgekitError("the bundle has no golden vectors") }
-            let timing = try await Bench().time(runner, runner.model.inputs(first.picture, query: first.query))
+            guard let first = try bundle.golden().cases.first else { throw EdgekitError("the bundle has no golden vectors") }
+            let timing = try await Bench().time(runner, runner.model.inputs(first))
             let system = UIDevice.current
             let found = DeviceResult(
                 bundle: bundle, runner: runner, cases: cases, timing: timing, place: "ios",

@@ -11,10 +11,10 @@ public struct DeviceResult: Encodable, Sendable {
         let value: Double?
         let limit: Double
         let passed: Bool
-        let image: String
+        let row: String
 
         enum CodingKeys: String, CodingKey {
-            case batch, output, metric, value, limit, passed, image
+            case batch, output, metric, value, limit, passed, row
         }
 
         public func encode(to encoder: Encoder) throws {
@@ -25,7 +25,7 @@ public struct DeviceResult: Encodable, Sendable {
             try row.encode(value, forKey: .value)  // null where it is not finite; synthesized code would omit it
             try row.encode(limit, forKey: .limit)
             try row.encode(passed, forKey: .passed)
-            try row.encode(image, forKey: .image)
+            try row.encode(self.row, forKey: .row)
         }
     }
 
@@ -79,7 +79,7 @@ public struct DeviceResult: Encodable, Sendable {
                 status: cases.isEmpty ? "not verified here" : failed.isEmpty ? "verified" : "rejected",
                 reasons: cases.isEmpty ? ["the bundle has no golden vectors"] : failed.map { "\($0.name): \($0.reason)" },
                 notes: ["compared on \(cases.count) golden vectors"],
-                measures: DeviceResult.measures(model.manifest, cases),
+                measures: DeviceResult.measures(cases),
                 timings: timing.map { ["candidate": $0] } ?? [:]
             )
         ]
@@ -92,27 +92,15 @@ public struct DeviceResult: Encodable, Sendable {
         return try encoder.encode(self)
     }
 
-    private static func measures(_ manifest: Manifest, _ cases: [CaseReport]) -> [Measure] {
-        guard let worst = cases.max(by: { $0.maxAbs < $1.maxAbs }),
-            let mostLost = cases.max(by: { $0.lostMass < $1.lostMass })
-        else { return [] }
-        if !worst.output.isEmpty {  // outputs have units and limits of their own
-            let share = { (one: CaseReport) in one.passed ? one.maxAbs / max(one.limit, .leastNormalMagnitude) : .infinity }
-            let nearest = cases.max { share($0) < share($1) } ?? worst
-            return [
-                Measure(
-                    output: nearest.output, metric: nearest.metric, value: nearest.maxAbs.isFinite ? nearest.maxAbs : nil,
-                    limit: nearest.limit, passed: nearest.passed, image: nearest.name)
-            ]
-        }
+    private static func measures(_ cases: [CaseReport]) -> [Measure] {
+        let share = { (one: CaseReport) in one.passed ? one.error / max(one.limit, .leastNormalMagnitude) : .infinity }
+        guard let nearest = cases.max(by: { share($0) < share($1) }) else { return [] }
+        let names = ["max_abs": "max abs", "wrong": "unequal", "lost_mass": "lost mass"]
         return [
             Measure(
-                output: manifest.output("scores")?.name ?? "", metric: "max abs",
-                value: worst.maxAbs.isFinite ? worst.maxAbs : nil, limit: worst.limit,
-                passed: worst.maxAbs <= worst.limit, image: worst.name),
-            Measure(
-                output: manifest.output("ranking")?.name ?? "", metric: "lost mass", value: mostLost.lostMass,
-                limit: GoldenCase.maxLostMass, passed: mostLost.lostMass <= GoldenCase.maxLostMass, image: mostLost.name),
+                output: nearest.output, metric: names[nearest.metric] ?? nearest.metric,
+                value: nearest.error.isFinite ? nearest.error : nil, limit: nearest.limit, passed: nearest.passed,
+                row: nearest.name)
         ]
     }
 }

@@ -1,173 +1,195 @@
 import Foundation
 
-/// The outputs for one picture. `budgets` and `indices` are empty for a model without them.
-public struct Answer: Sendable {
-    public let relevance: [Float]
-    public let budgets: [Int64]
-    public let indices: [Int64]
-
-    public init(relevance: [Float], budgets: [Int64], indices: [Int64]) {
-        self.relevance = relevance
-        self.budgets = budgets
-        self.indices = indices
-    }
-
-    /// Whether anything in the picture answers the query, by the bundle's presence threshold; nil without one.
-    public func isPresent(_ threshold: Float?) -> Bool? {
-        threshold.map { limit in relevance.contains { $0 >= limit } }
-    }
+/// An output of the reference: the shape of the whole, of a large one every `step`-th value, and what a ranking is of.
+public struct ExpectedOutput: Sendable {
+    public let shape: [Int]
+    public let step: Int
+    public let numbers: Tensor.Numbers
+    public let of: String
 }
 
-/// The result of one golden case; `reason` is empty where it passed.
+/// The result of one golden case: the output and the metric that are nearest their limit. `reason` is empty where it passed.
 public struct CaseReport: Sendable {
     public let name: String
-    public let maxAbs: Double
+    public let output: String
+    public let metric: String
+    public let error: Double
     public let limit: Double
-    public let budgetOff: Double
-    public let lostMass: Double
     public let reason: String
-    /// Of a model without scores, the output and the metric that `maxAbs` is of: those that are nearest their limit.
-    public var output = ""
-    public var metric = "max abs"
 
     public var passed: Bool { reason.isEmpty }
 }
 
-/// One picture and query with the outputs of the recorded reference, to test this device with.
-///
-/// The web bundle has the same format (`golden.json`, `golden.bin`).
+/// One row of the evaluation set with the outputs of the recorded reference.
 public struct GoldenCase: Sendable {
-    /// Limit of the share of relevance that the selected patches lose: twice the limit of an artifact's verdict.
-    public static let maxLostMass = 0.02
-    public static let format = 1
-
     public let name: String
-    public let picture: Picture
-    public let query: [Float]
-    public let expected: Answer
+    /// The picture, before preprocessing; nil where no input is one.
+    public let picture: Picture?
+    /// The other inputs, as the model takes them.
+    public let inputs: [String: Tensor]
+    public let expected: [String: ExpectedOutput]
+}
 
-    private struct Part: Decodable {
-        let offset: Int
-        let shape: [Int]
+/// Golden vectors: rows with the outputs of the reference by name, to test this device with. `limits` are by target, output
+/// and metric. An output passes where it has its shape and each of its errors is within its limit.
+///
+/// The web bundle has the same format (`golden.json`, `golden.bin`; web/README.md describes it).
+public struct Golden: Sendable {
+    public static let format = 3
+    /// Golden vectors without cases, of a bundle that has none.
+    public static let none = Golden(cases: [], limits: [:])
 
-        func bytes(of binary: Data, size: Int) throws -> Data {
-            let length = size * shape.reduce(1, *)
-            guard offset >= 0, length >= 0, offset + length <= binary.count else {
-                throw EdgekitError("golden.json is invalid (an array extends past the end of golden.bin): export the assets again")
-            }
-            return binary.subdata(in: offset..<offset + length)
-        }
-    }
-
-    private struct File: Decodable {
-        struct Case: Decodable {
-            struct Expected: Decodable {
-                let relevance: Part
-                let budgets: Part
-                let indices: Part
-            }
-
-            let name: String
-            let image: Part
-            let query: Part
-            let expected: Expected
-        }
-
-        let cases: [Case]
-    }
+    public let cases: [GoldenCase]
+    public let limits: [String: [String: [String: Double]]]
 
     private struct Format: Decodable {
         let format: Int
     }
 
-    /// Whether the file is of a model without scores: `NamedGolden` reads it.
-    static func isNamed(_ json: Data) throws -> Bool {
-        let file: Format = try decode(json, name: "golden.json")
-        guard [format, NamedGolden.format].contains(file.format) else {
-            throw EdgekitError(
-                "golden.json is invalid (format \(file.format) is not supported, only \(format) and \(NamedGolden.format)): "
-                    + "export the assets again")
+    private struct File: Decodable {
+        struct Part: Decodable {
+            let offset: Int
+            let shape: [Int]
+            let dtype: String
+            let step: Int
+            let of: String?
         }
-        return file.format == NamedGolden.format
+
+        struct Case: Decodable {
+            let name: String
+            let image: Part?
+            let inputs: [String: Part]
+            let expected: [String: Part]
+        }
+
+        let limits: [String: [String: [String: Double]]]
+        let cases: [Case]
     }
 
     /// Parse the two files.
-    public static func parse(json: Data, binary: Data) throws -> [GoldenCase] {
+    public static func parse(json: Data, binary: Data) throws -> Golden {
+        let version: Format = try decode(json, name: "golden.json")
+        guard version.format == format else { throw invalid("format \(version.format) is not supported, only \(format)") }
         let file: File = try decode(json, name: "golden.json")
-        return try file.cases.map { one in
-            guard one.image.shape.count == 3, one.image.shape[2] == 3 else {
-                throw EdgekitError(
-                    "golden.json is invalid (the image of '\(one.name)' does not have three channels): export the assets again")
+        return Golden(cases: try file.cases.map { try parsed($0, binary) }, limits: file.limits)
+    }
+
+    private static func parsed(_ one: File.Case, _ binary: Data) throws -> GoldenCase {
+        var picture: Picture?
+        if let image = one.image {
+            guard image.shape.count == 3, image.shape[2] == 3 else {
+                throw invalid("the image of '\(one.name)' does not have three channels")
             }
-            let rgb = [UInt8](try one.image.bytes(of: binary, size: 1))
-            func integers(_ part: Part) throws -> [Int64] {
-                littleEndianIntegers(try part.bytes(of: binary, size: 4)).map(Int64.init)
+            let rgb = [UInt8](try bytes(image, count(image.shape), of: binary))
+            picture = Picture(height: image.shape[0], width: image.shape[1], rgb: rgb)
+        }
+        let inputs = try one.inputs.mapValues { part in
+            switch try numbers(part, count(part.shape), of: binary) {
+            case .floats(let values): return Tensor(shape: part.shape, floats: values)
+            case .integers(let values): return Tensor(shape: part.shape, integers: values)
             }
-            return GoldenCase(
-                name: one.name,
-                picture: Picture(height: one.image.shape[0], width: one.image.shape[1], rgb: rgb),
-                query: littleEndianFloats(try one.query.bytes(of: binary, size: 4)),
-                expected: Answer(
-                    relevance: littleEndianFloats(try one.expected.relevance.bytes(of: binary, size: 4)),
-                    budgets: try integers(one.expected.budgets),
-                    indices: try integers(one.expected.indices)
-                )
-            )
+        }
+        let expected = try one.expected.mapValues { part in
+            guard part.step > 0 else { throw invalid("an array has the step \(part.step)") }
+            let kept = (count(part.shape) + part.step - 1) / part.step
+            let values = try numbers(part, kept, of: binary)
+            return ExpectedOutput(shape: part.shape, step: part.step, numbers: values, of: part.of ?? "")
+        }
+        if let lost = expected.values.first(where: { !$0.of.isEmpty && expected[$0.of] == nil }) {
+            throw invalid("a ranking is of '\(lost.of)', which is not there")
+        }
+        return GoldenCase(name: one.name, picture: picture, inputs: inputs, expected: expected)
+    }
+
+    /// Compare a model's outputs with those of the reference.
+    public func evaluate(_ one: GoldenCase, _ outputs: [String: Tensor], target: String) -> CaseReport {
+        var report = CaseReport(name: one.name, output: "", metric: "", error: 0, limit: 0, reason: "")
+        var nearest = -1.0
+        for (output, expected) in one.expected {
+            let own = limits[target]?[output] ?? ["max_abs": 0]  // without a limit nothing is allowed
+            for (metric, limit) in own {
+                let error = difference(metric, one, expected, outputs[output])
+                let near = error <= limit ? error / (limit > 0 ? limit : 1) : .infinity
+                if near <= nearest { continue }
+                nearest = near
+                let reason = near.isFinite ? "" : failure(output, metric, error, limit)
+                report = CaseReport(
+                    name: one.name, output: output, metric: metric, error: error, limit: limit, reason: reason)
+            }
+        }
+        return report
+    }
+
+    private func failure(_ output: String, _ metric: String, _ error: Double, _ limit: Double) -> String {
+        guard error.isFinite else { return "the output '\(output)' is missing, has another shape or is not finite" }
+        let words = [
+            "max_abs": "largest error", "rms": "root mean square error", "wrong": "share of wrong values",
+            "lost_mass": "lost share of the scores",
+        ]
+        let what = words[metric] ?? metric
+        return "the \(what) of the output '\(output)' is " + String(format: "%.2g (limit %.2g)", error, limit)
+    }
+
+    /// How far an output is off; infinite where it is missing, of another shape, or not finite.
+    private func difference(_ metric: String, _ one: GoldenCase, _ expected: ExpectedOutput, _ found: Tensor?) -> Double {
+        guard let found, found.shape == expected.shape else { return .infinity }
+        let (wanted, values) = (doubles(expected.numbers), doubles(found.numbers))
+        if metric == "lost_mass", let scores = one.expected[expected.of] {
+            return lostMass(doubles(scores.numbers), wanted, values)
+        }
+        let pairs = wanted.enumerated().map { ($0.element, values[$0.offset * expected.step]) }
+        let count = Double(max(wanted.count, 1))
+        if metric == "wrong" { return Double(pairs.filter { $0.0 != $0.1 }.count) / count }
+        let largest = pairs.reduce(0.0) { most, pair in
+            let off = abs(pair.0 - pair.1)
+            return off.isNaN ? .infinity : max(most, off)
+        }
+        guard metric == "rms", largest.isFinite else { return largest }
+        return (pairs.reduce(0.0) { $0 + ($1.0 - $1.1) * ($1.0 - $1.1) } / count).squareRoot()
+    }
+
+    private func lostMass(_ scores: [Double], _ best: [Double], _ chosen: [Double]) -> Double {
+        func mass(_ places: [Double]) -> Double {
+            Set(places.map { Int($0) }).reduce(0) { $0 + (scores.indices.contains($1) ? scores[$1] : 0) }
+        }
+        let possible = mass(best)
+        return possible > 0 ? max(0, 1 - mass(chosen) / possible) : 0
+    }
+
+    private func doubles(_ numbers: Tensor.Numbers) -> [Double] {
+        switch numbers {
+        case .floats(let values): return values.map(Double.init)
+        case .integers(let values): return values.map(Double.init)
         }
     }
 
-    /// Compare one answer with the reference; `limit` is the largest allowed error of a score.
-    public func evaluate(_ answer: Answer, limit: Double) -> CaseReport {
-        let maxAbs = maxAbsDifference(answer.relevance.map(Double.init), expected.relevance.map(Double.init))
-        let budgetOff = maxAbsDifference(answer.budgets.map(Double.init), expected.budgets.map(Double.init))
-        let lost = lostMass(answer.indices)
-        // A budget is its score times the range of tokens, rounded: one token more than the error of the score.
-        let budgetLimit = 1 + limit * tokensPerScore
-        var reason = ""
-        if !maxAbs.isFinite {
-            reason = "a score is not a finite number, or the number of scores is wrong"
-        } else if maxAbs > limit {
-            reason = String(format: "the largest score error is %.2g (limit %.2g)", maxAbs, limit)
-        } else if answer.indices.count != expected.indices.count {
-            reason = "the number of selected patches is \(answer.indices.count) instead of \(expected.indices.count)"
-        } else if lost > GoldenCase.maxLostMass {
-            let percent = (100 * lost, 100 * GoldenCase.maxLostMass)
-            reason = String(format: "the selected patches lose %.1f %% of the relevance (limit %.1f %%)", percent.0, percent.1)
-        } else if budgetOff > budgetLimit {
-            reason = String(format: "the largest token budget error is %.0f (limit %.1f)", budgetOff, budgetLimit)
+    private static func count(_ shape: [Int]) -> Int { shape.reduce(1, *) }
+
+    private static func numbers(_ part: File.Part, _ count: Int, of binary: Data) throws -> Tensor.Numbers {
+        let data = try bytes(part, count, of: binary)
+        switch part.dtype {
+        case "float32": return .floats(littleEndianFloats(data))
+        case "int32": return .integers(littleEndianIntegers(data).map(Int64.init))
+        case "int8": return .integers(data.map { Int64(Int8(bitPattern: $0)) })
+        case "uint8", "bool": return .integers(data.map(Int64.init))
+        default:
+            return .integers(
+                data.withUnsafeBytes { all in
+                    (0..<count).map { Int64(littleEndian: all.loadUnaligned(fromByteOffset: 8 * $0, as: Int64.self)) }
+                })
         }
-        return CaseReport(
-            name: name, maxAbs: maxAbs, limit: limit, budgetOff: budgetOff, lostMass: lost, reason: reason)
     }
 
-    private func lostMass(_ selected: [Int64]) -> Double {
-        func mass(_ places: [Int64]) -> Double {
-            Set(places).reduce(0) { sum, place in
-                let index = Int(place)
-                return sum + (expected.relevance.indices.contains(index) ? Double(expected.relevance[index]) : 0)
-            }
+    private static func bytes(_ part: File.Part, _ count: Int, of binary: Data) throws -> Data {
+        let sizes = ["float32": 4, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1]
+        guard let size = sizes[part.dtype] else { throw invalid("an array has the dtype \(part.dtype)") }
+        guard part.offset >= 0, count >= 0, part.offset + size * count <= binary.count else {
+            throw invalid("an array extends past the end of golden.bin")
         }
-        let possible = mass(expected.indices)
-        return possible > 0 ? max(0, 1 - mass(selected) / possible) : 0
+        return binary.subdata(in: part.offset..<part.offset + size * count)
     }
 
-    /// Tokens per unit of score, computed from the expected values.
-    private var tokensPerScore: Double {
-        let scores = expected.relevance
-        guard !expected.budgets.isEmpty,
-            let low = scores.indices.min(by: { scores[$0] < scores[$1] }),
-            let high = scores.indices.max(by: { scores[$0] < scores[$1] })
-        else { return 0 }
-        let range = Double(scores[high] - scores[low])
-        return range > 1e-3 ? Double(expected.budgets[high] - expected.budgets[low]) / range : 400
-    }
-}
-
-/// Largest absolute difference; infinite where the lengths differ or a value is not finite.
-private func maxAbsDifference(_ a: [Double], _ b: [Double]) -> Double {
-    guard a.count == b.count else { return .infinity }
-    return zip(a, b).reduce(0) { largest, pair in
-        let error = abs(pair.0 - pair.1)
-        return error.isNaN ? .infinity : max(largest, error)
+    private static func invalid(_ what: String) -> EdgekitError {
+        EdgekitError("golden.json is invalid (\(what)): export the assets again")
     }
 }

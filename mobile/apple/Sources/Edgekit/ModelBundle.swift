@@ -1,11 +1,10 @@
 import Foundation
 
-/// One model of a bundle: the artifact's manifest, its file or package, and the limit of a score's absolute error.
+/// One model of a bundle: the artifact's manifest, and its file or package.
 public struct Model: Sendable {
     public let manifest: Manifest
     public let path: String
     public let artifactSHA256: String
-    public let maxAbs: Double
 }
 
 /// The files that `edgekit assets ios` wrote: `bundle.json`, and the files that it lists.
@@ -22,12 +21,10 @@ public struct ModelBundle: Sendable {
             let manifest: String
             let file: String
             let artifactSHA256: String
-            let maxAbs: Double
 
             enum CodingKeys: String, CodingKey {
                 case manifest, file
                 case artifactSHA256 = "artifact_sha256"
-                case maxAbs = "max_abs"
             }
         }
 
@@ -62,7 +59,7 @@ public struct ModelBundle: Sendable {
             let manifest = try Manifest.parse(
                 ModelBundle.verifiedData(entry.manifest, in: folder, files: files), name: entry.manifest)
             return Model(
-                manifest: manifest, path: entry.file, artifactSHA256: entry.artifactSHA256, maxAbs: entry.maxAbs)
+                manifest: manifest, path: entry.file, artifactSHA256: entry.artifactSHA256)
         }
     }
 
@@ -112,19 +109,10 @@ public struct ModelBundle: Sendable {
         return read.threshold
     }
 
-    /// The golden vectors of a model with scores; empty for a bundle without.
-    public func golden() throws -> [GoldenCase] {
-        guard files.contains(where: { $0.path == "golden.json" }) else { return [] }
-        let json = try data("golden.json")
-        return try GoldenCase.isNamed(json) ? [] : GoldenCase.parse(json: json, binary: data("golden.bin"))
-    }
-
-    /// The golden vectors of a model without scores; without cases for a bundle that has none.
-    public func goldenOutputs() throws -> NamedGolden {
-        let none = NamedGolden(cases: [], limits: [:])
-        guard files.contains(where: { $0.path == "golden.json" }) else { return none }
-        let json = try data("golden.json")
-        return try GoldenCase.isNamed(json) ? NamedGolden.parse(json: json, binary: data("golden.bin")) : none
+    /// The golden vectors; without cases for a bundle that has none.
+    public func golden() throws -> Golden {
+        guard files.contains(where: { $0.path == "golden.json" }) else { return .none }
+        return try Golden.parse(json: data("golden.json"), binary: data("golden.bin"))
     }
 
     /// Verify the size and hash of every file; for the first start of an app version.

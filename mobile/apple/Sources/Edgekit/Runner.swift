@@ -1,3 +1,21 @@
+/// The outputs for one picture. `budgets` and `indices` are empty for a model without them.
+public struct Answer: Sendable {
+    public let relevance: [Float]
+    public let budgets: [Int64]
+    public let indices: [Int64]
+
+    public init(relevance: [Float], budgets: [Int64], indices: [Int64]) {
+        self.relevance = relevance
+        self.budgets = budgets
+        self.indices = indices
+    }
+
+    /// Whether anything in the picture answers the query, by the bundle's presence threshold; nil without one.
+    public func isPresent(_ threshold: Float?) -> Bool? {
+        threshold.map { limit in relevance.contains { $0 >= limit } }
+    }
+}
+
 /// One model in one runtime, for one task at a time.
 public protocol Runner {
     var model: Model { get }
@@ -31,8 +49,8 @@ extension Model {
         return tensors
     }
 
-    /// The inputs of a golden case of a model without scores; its picture is preprocessed as any other.
-    public func inputs(_ one: NamedCase) throws -> [String: Tensor] {
+    /// The inputs of a golden case; its picture is preprocessed as any other.
+    public func inputs(_ one: GoldenCase) throws -> [String: Tensor] {
         guard let picture = one.picture, let input = manifest.inputs.first(where: { $0.kind == "image" }) else {
             return one.inputs
         }
@@ -46,33 +64,41 @@ extension Runner {
     /// Run the model on one picture and query. Token budgets and top-K that the model does not compute are computed here (the
     /// Neural Engine does not run top-K).
     public func answer(_ picture: Picture, query: [Float], k: Int) async throws -> Answer {
-        let outputs = try await run(model.inputs(picture, query: query))
+        let outputs = completed(try await run(model.inputs(picture, query: query)), k: k)
         guard let scores = model.manifest.output("scores"), let relevance = outputs[scores.name]?.floats else {
             throw EdgekitError("the model '\(model.manifest.name)' has no scores output: use Runner.run")
         }
-        let ranking = model.manifest.output("ranking").flatMap { outputs[$0.name]?.integers }
-        var budgets: [Int64] = []
-        if let counts = model.manifest.output("counts") {
-            budgets = outputs[counts.name]?.integers ?? relevance.map { score in
-                Int64((counts.low + (counts.high - counts.low) * Double(score) + 0.5).rounded(.down))
-            }
-        }
-        return Answer(
-            relevance: relevance, budgets: budgets, indices: ranking ?? topK(relevance, k).map(Int64.init))
+        func integers(_ role: String) -> [Int64]? { model.manifest.output(role).flatMap { outputs[$0.name]?.integers } }
+        let indices = integers("ranking") ?? topK(relevance, k).map(Int64.init)
+        return Answer(relevance: relevance, budgets: integers("counts") ?? [], indices: indices)
     }
 
     /// Run every golden case on this device.
     public func selfTest(_ bundle: ModelBundle) async throws -> [CaseReport] {
         var reports: [CaseReport] = []
-        for one in try bundle.golden() {
-            let answered = try await answer(one.picture, query: one.query, k: one.expected.indices.count)
-            reports.append(one.evaluate(answered, limit: model.maxAbs))
-        }
-        let named = try bundle.goldenOutputs()
-        for one in named.cases {
-            let outputs = try await run(model.inputs(one))
-            reports.append(one.evaluate(outputs, limits: named.limits[model.manifest.target] ?? [:]))
+        let golden = try bundle.golden()
+        let ranking = model.manifest.output("ranking")?.name ?? ""
+        for one in golden.cases {
+            let k = one.expected[ranking]?.shape.last ?? 0
+            let outputs = completed(try await run(model.inputs(one)), k: k)
+            reports.append(golden.evaluate(one, outputs, target: model.manifest.target))
         }
         return reports
+    }
+
+    /// A model's outputs with the token budgets and the top-K of its scores, where it does not compute them itself.
+    func completed(_ outputs: [String: Tensor], k: Int) -> [String: Tensor] {
+        guard let scores = model.manifest.output("scores"), let relevance = outputs[scores.name]?.floats else { return outputs }
+        var all = outputs
+        if let counts = model.manifest.output("counts"), all[counts.name] == nil {
+            let budgets = relevance.map { score in
+                Int64((counts.low + (counts.high - counts.low) * Double(score) + 0.5).rounded(.down))
+            }
+            all[counts.name] = Tensor(shape: [1, budgets.count], integers: budgets)
+        }
+        if let ranking = model.manifest.output("ranking"), all[ranking.name] == nil {
+            all[ranking.name] = Tensor(shape: [1, k], integers: topK(relevance, k).map(Int64.init))
+        }
+        return all
     }
 }

@@ -40,34 +40,28 @@ private fun placeResult(place: String, runner: Runner, cases: List<CaseReport>, 
         status = if (cases.isEmpty()) "not verified here" else if (failed.isEmpty()) "verified" else "rejected",
         reasons = if (cases.isEmpty()) listOf("the bundle has no golden vectors") else failed.map { "${it.name}: ${it.reason}" },
         notes = listOf("compared on ${cases.size} golden vectors"),
-        measures = measures(runner.model.manifest, cases),
+        measures = measures(cases),
         timings = if (timing == null) emptyMap() else mapOf("candidate" to record(timing)),
     )
 }
 
-private fun measures(manifest: Manifest, cases: List<CaseReport>): List<Measure> {
+private fun measures(cases: List<CaseReport>): List<Measure> {
     if (cases.isEmpty()) return emptyList()
-    val worst = cases.maxBy { it.maxAbs }
-    val mostLost = cases.maxBy { it.lostMass }
-    fun measure(output: String, metric: String, value: Double, limit: Double, case: CaseReport) = Measure(
+    val nearest = cases.maxBy { if (it.passed) it.error / maxOf(it.limit, Double.MIN_VALUE) else Double.POSITIVE_INFINITY }
+    val measure = Measure(
         batch = "golden",
-        output = output,
-        metric = metric,
-        value = value.takeIf { it.isFinite() }, // JSON has no infinity and no NaN
-        limit = limit,
-        passed = value <= limit,
-        image = case.name,
+        output = nearest.output,
+        metric = METRICS[nearest.metric] ?: nearest.metric,
+        value = nearest.error.takeIf { it.isFinite() }, // JSON has no infinity and no NaN
+        limit = nearest.limit,
+        passed = nearest.passed,
+        row = nearest.name,
     )
-    fun named(role: String): String = manifest.output(role)?.name.orEmpty()
-    if (worst.output.isNotEmpty()) { // outputs have units and limits of their own
-        val nearest = cases.maxBy { if (it.passed) it.maxAbs / maxOf(it.limit, Double.MIN_VALUE) else Double.POSITIVE_INFINITY }
-        return listOf(measure(nearest.output, nearest.metric, nearest.maxAbs, nearest.limit, nearest))
-    }
-    return listOf(
-        measure(named("scores"), "max abs", worst.maxAbs, worst.limit, worst),
-        measure(named("ranking"), "lost mass", mostLost.lostMass, Golden.MAX_LOST_MASS, mostLost),
-    )
+    return listOf(measure)
 }
+
+/** Metric of the golden vectors -> what edgekit calls it. */
+private val METRICS = mapOf("max_abs" to "max abs", "wrong" to "unequal", "lost_mass" to "lost mass")
 
 private fun record(timing: Timing) = TimingRecord(
     device = timing.device,
@@ -113,7 +107,7 @@ private class Measure(
     val value: Double?,
     val limit: Double,
     val passed: Boolean,
-    val image: String,
+    val row: String,
 )
 
 /** Milliseconds. */

@@ -5,124 +5,159 @@ import java.nio.ByteOrder
 import java.util.Locale
 import kotlin.math.abs
 import kotlin.math.max
+import kotlin.math.sqrt
 import kotlinx.serialization.Serializable
 
-/** The outputs for one picture. `budgets` and `indices` are empty for a model without them. */
-class Answer(val relevance: FloatArray, val budgets: LongArray, val indices: LongArray) {
-    /** Whether anything in the picture answers the query, by the bundle's presence threshold; null without one. */
-    fun isPresent(threshold: Double?): Boolean? = threshold?.let { limit -> relevance.any { it >= limit } }
-}
+/** An output of the reference: the shape of the whole, of a large one every `step`-th value, and what a ranking is of. */
+class ExpectedOutput(val shape: IntArray, val step: Int, val values: Tensor, val of: String = "")
 
-/** One picture and query with the outputs of the recorded reference. */
-class GoldenCase(val name: String, val picture: Picture, val query: FloatArray, val expected: Answer)
+/** One row of the evaluation set with the outputs of the recorded reference. */
+class GoldenCase(
+    val name: String,
+    /** The picture, before preprocessing; null where no input is one. */
+    val picture: Picture?,
+    /** The other inputs, as the model takes them. */
+    val inputs: Map<String, Tensor>,
+    val expected: Map<String, ExpectedOutput>,
+)
 
-/** The result of one golden case; `reason` is empty where it passed. */
+/** The result of one golden case: the output and the metric that are nearest their limit. `reason` is empty where it passed. */
 class CaseReport(
     val name: String,
-    val maxAbs: Double,
+    val output: String,
+    val metric: String,
+    val error: Double,
     val limit: Double,
-    val budgetOff: Double,
-    val lostMass: Double,
     val reason: String,
-    /** Of a model without scores, the output and the metric that `maxAbs` is of: those that are nearest their limit. */
-    val output: String = "",
-    val metric: String = "max abs",
 ) {
     val passed: Boolean get() = reason.isEmpty()
 }
 
 /**
- * Golden vectors: pictures with the outputs of the reference, to test this device with.
+ * Golden vectors: rows with the outputs of the reference by name, to test this device with. `limits` are by target, output
+ * and metric. An output passes where it has its shape and each of its errors is within its limit.
  *
- * The web bundle has the same format (`golden.json`, `golden.bin`).
+ * The web bundle has the same format (`golden.json`, `golden.bin`; web/README.md describes it).
  */
-object Golden {
-    const val FORMAT = 1
+class Golden(val cases: List<GoldenCase>, val limits: Map<String, Map<String, Map<String, Double>>>) {
+    /** Compare a model's outputs with those of the reference. */
+    fun evaluate(case: GoldenCase, outputs: Map<String, Tensor>, target: String): CaseReport {
+        var report = CaseReport(case.name, "", "", 0.0, 0.0, "")
+        var nearest = -1.0
+        for ((name, expected) in case.expected) {
+            val own = limits[target]?.get(name) ?: mapOf("max_abs" to 0.0) // without a limit nothing is allowed
+            for ((metric, limit) in own) {
+                val error = error(metric, case, expected, outputs[name])
+                val near = if (error <= limit) error / (if (limit > 0) limit else 1.0) else Double.POSITIVE_INFINITY
+                if (near <= nearest) continue
+                nearest = near
+                val reason = if (near.isFinite()) "" else failure(name, metric, error, limit)
+                report = CaseReport(case.name, name, metric, error, limit, reason)
+            }
+        }
+        return report
+    }
 
-    /** Limit of the share of relevance that the selected patches lose: twice the limit of an artifact's verdict. */
-    const val MAX_LOST_MASS = 0.02
+    private fun failure(name: String, metric: String, error: Double, limit: Double): String {
+        if (!error.isFinite()) return "the output '$name' is missing, has another shape or is not finite"
+        return "the ${WORDS[metric] ?: metric} of the output '$name' is %.2g (limit %.2g)".format(Locale.ROOT, error, limit)
+    }
 
-    /** Whether the file is of a model without scores: `GoldenOutputs` reads it. */
-    internal fun isNamed(json: String): Boolean = decodeJson<GoldenFormat>(json, ModelBundle.GOLDEN).format == GoldenOutputs.FORMAT
-
-    /** Parse the two files. */
-    fun parse(json: String, binary: ByteArray): List<GoldenCase> {
-        val format = decodeJson<GoldenFormat>(json, ModelBundle.GOLDEN).format
-        if (format != FORMAT) invalid("format $format is not supported, only $FORMAT and ${GoldenOutputs.FORMAT}")
-        val file: GoldenFile = decodeJson(json, ModelBundle.GOLDEN)
-        return file.cases.map { case ->
-            if (case.image.shape.size != 3 || case.image.shape[2] != 3) invalid("the image of '${case.name}' does not have three channels")
-            val (height, width) = case.image.shape
-            GoldenCase(
-                name = case.name,
-                picture = Picture(height, width, part(case.image, binary, 1).let { b -> ByteArray(b.remaining()).also(b::get) }),
-                query = floats(part(case.query, binary, 4)),
-                expected = Answer(
-                    relevance = floats(part(case.expected.relevance, binary, 4)),
-                    budgets = longs(part(case.expected.budgets, binary, 4)),
-                    indices = longs(part(case.expected.indices, binary, 4)),
-                ),
-            )
+    /** How far an output is off; infinite where it is missing, of another shape or kind, or not finite. */
+    private fun error(metric: String, case: GoldenCase, expected: ExpectedOutput, found: Tensor?): Double {
+        if (found == null || !found.shape.contentEquals(expected.shape)) return Double.POSITIVE_INFINITY
+        val (wanted, values) = numbers(expected.values) to numbers(found)
+        return when (metric) {
+            "lost_mass" -> lostMass(numbers(case.expected.getValue(expected.of).values), wanted, values)
+            "wrong" -> wanted.indices.count { values[it * expected.step] != wanted[it] }.toDouble() / max(wanted.size, 1)
+            else -> difference(metric, wanted, values, expected.step)
         }
     }
 
-    /** Compare one answer with the reference; `limit` is the largest allowed error of a score. */
-    fun evaluate(case: GoldenCase, answer: Answer, limit: Double): CaseReport {
-        val wanted = case.expected
-        val maxAbs = maxAbsDifference(answer.relevance.size, wanted.relevance.size) { (answer.relevance[it] - wanted.relevance[it]).toDouble() }
-        val budgetOff = maxAbsDifference(answer.budgets.size, wanted.budgets.size) { (answer.budgets[it] - wanted.budgets[it]).toDouble() }
-        val lost = lostMass(wanted.relevance, wanted.indices, answer.indices)
-        // A budget is its score times the range of tokens, rounded: one token more than the error of the score.
-        val budgetLimit = 1 + limit * tokensPerScore(wanted)
-        val reason = when {
-            !maxAbs.isFinite() -> "a score is not a finite number, or the number of scores is wrong"
-            maxAbs > limit -> "the largest score error is %.2g (limit %.2g)".format(Locale.ROOT, maxAbs, limit)
-            answer.indices.size != wanted.indices.size -> "the number of selected patches is ${answer.indices.size} instead of ${wanted.indices.size}"
-            lost > MAX_LOST_MASS -> "the selected patches lose %.1f %% of the relevance (limit %.1f %%)".format(Locale.ROOT, 100 * lost, 100 * MAX_LOST_MASS)
-            budgetOff > budgetLimit -> "the largest token budget error is ${budgetOff.toLong()} (limit %.1f)".format(Locale.ROOT, budgetLimit)
-            else -> ""
+    private fun difference(metric: String, wanted: DoubleArray, values: DoubleArray, step: Int): Double {
+        var largest = 0.0
+        var squares = 0.0
+        for (i in wanted.indices) {
+            val off = abs(wanted[i] - values[i * step])
+            if (!(off <= largest)) largest = if (off.isNaN()) Double.POSITIVE_INFINITY else off
+            squares += off * off
         }
-        return CaseReport(case.name, maxAbs, limit, budgetOff, lost, reason)
+        return if (metric == "rms" && largest.isFinite()) sqrt(squares / max(wanted.size, 1)) else largest
     }
 
-    private fun maxAbsDifference(size: Int, wanted: Int, difference: (Int) -> Double): Double {
-        if (size != wanted) return Double.POSITIVE_INFINITY
-        var max = 0.0
-        for (i in 0 until size) {
-            val error = abs(difference(i))
-            if (!(error <= max)) max = if (error.isNaN()) Double.POSITIVE_INFINITY else error
-        }
-        return max
-    }
-
-    private fun lostMass(scores: FloatArray, best: LongArray, selected: LongArray): Double {
-        fun mass(places: LongArray): Double = places.toSet().sumOf { scores.getOrElse(it.toInt()) { 0f }.toDouble() }
+    private fun lostMass(scores: DoubleArray, best: DoubleArray, chosen: DoubleArray): Double {
+        fun mass(places: DoubleArray): Double = places.toSet().sumOf { scores.getOrElse(it.toInt()) { 0.0 } }
         val possible = mass(best)
-        return if (possible > 0) max(0.0, 1 - mass(selected) / possible) else 0.0
+        return if (possible > 0) max(0.0, 1 - mass(chosen) / possible) else 0.0
     }
 
-    /** Tokens per unit of score, computed from the expected values. */
-    private fun tokensPerScore(expected: Answer): Double {
-        if (expected.budgets.isEmpty()) return 0.0
-        val low = expected.relevance.indices.minBy { expected.relevance[it] }
-        val high = expected.relevance.indices.maxBy { expected.relevance[it] }
-        val scores = expected.relevance[high] - expected.relevance[low]
-        return if (scores > 1e-3) (expected.budgets[high] - expected.budgets[low]) / scores.toDouble() else 400.0
+    private fun numbers(tensor: Tensor): DoubleArray = when (tensor) {
+        is FloatTensor -> DoubleArray(tensor.data.size) { tensor.data[it].toDouble() }
+        is LongTensor -> DoubleArray(tensor.data.size) { tensor.data[it].toDouble() }
     }
 
-    internal fun part(part: Part, binary: ByteArray, size: Int): ByteBuffer {
-        val count = part.shape.fold(1, Int::times)
-        if (part.offset < 0 || count < 0 || part.offset + size.toLong() * count > binary.size) {
-            invalid("an array extends past the end of ${ModelBundle.GOLDEN_BINARY}")
+    companion object {
+        const val FORMAT = 3
+        private val SIZES = mapOf("float32" to 4, "int64" to 8, "int32" to 4, "int8" to 1, "uint8" to 1, "bool" to 1)
+        private val WORDS = mapOf(
+            "max_abs" to "largest error",
+            "rms" to "root mean square error",
+            "wrong" to "share of wrong values",
+            "lost_mass" to "lost share of the scores",
+        )
+
+        /** Golden vectors without cases, of a bundle that has none. */
+        val NONE = Golden(emptyList(), emptyMap())
+
+        /** Parse the two files. */
+        fun parse(json: String, binary: ByteArray): Golden {
+            val format = decodeJson<GoldenFormat>(json, ModelBundle.GOLDEN).format
+            if (format != FORMAT) invalid("format $format is not supported, only $FORMAT")
+            val file: GoldenFile = decodeJson(json, ModelBundle.GOLDEN)
+            return Golden(file.cases.map { case(it, binary) }, file.limits)
         }
-        return ByteBuffer.wrap(binary, part.offset, size * count).slice().order(ByteOrder.LITTLE_ENDIAN)
+
+        private fun case(case: GoldenFile.Case, binary: ByteArray): GoldenCase {
+            val image = case.image
+            if (image != null && (image.shape.size != 3 || image.shape[2] != 3)) invalid("the image of '${case.name}' does not have three channels")
+            val picture = image?.let { Picture(it.shape[0], it.shape[1], bytes(it, it.shape, 1, binary).let { b -> ByteArray(b.remaining()).also(b::get) }) }
+            val inputs = case.inputs.mapValues { (_, part) -> tensor(part, part.shape, binary) }
+            val expected = case.expected.mapValues { (_, part) ->
+                if (part.step < 1) invalid("an array has the step ${part.step}")
+                val count = part.shape.fold(1, Int::times)
+                ExpectedOutput(part.shape.toIntArray(), part.step, tensor(part, listOf((count + part.step - 1) / part.step), binary), part.of)
+            }
+            for (output in expected.values) {
+                if (output.of.isNotEmpty() && output.of !in expected) invalid("a ranking is of '${output.of}', which is not there")
+            }
+            return GoldenCase(case.name, picture, inputs, expected)
+        }
+
+        private fun tensor(part: Part, shape: List<Int>, binary: ByteArray): Tensor {
+            val size = SIZES[part.dtype] ?: invalid("an array has the dtype ${part.dtype}")
+            val bytes = bytes(part, shape, size, binary)
+            val axes = shape.toIntArray()
+            if (part.dtype == "float32") return FloatTensor(axes, bytes.asFloatBuffer().let { b -> FloatArray(b.remaining()).also(b::get) })
+            return LongTensor(axes, LongArray(bytes.remaining() / size) { integer(bytes, part.dtype, it) })
+        }
+
+        private fun integer(bytes: ByteBuffer, dtype: String, index: Int): Long = when (dtype) {
+            "int64" -> bytes.getLong(8 * index)
+            "int32" -> bytes.getInt(4 * index).toLong()
+            "int8" -> bytes.get(index).toLong()
+            else -> bytes.get(index).toLong() and 0xff
+        }
+
+        private fun bytes(part: Part, shape: List<Int>, size: Int, binary: ByteArray): ByteBuffer {
+            val count = shape.fold(1, Int::times)
+            if (part.offset < 0 || count < 0 || part.offset + size.toLong() * count > binary.size) {
+                invalid("an array extends past the end of ${ModelBundle.GOLDEN_BINARY}")
+            }
+            return ByteBuffer.wrap(binary, part.offset, size * count).slice().order(ByteOrder.LITTLE_ENDIAN)
+        }
+
+        private fun invalid(what: String): Nothing = throw EdgekitException("${ModelBundle.GOLDEN} is invalid ($what): export the assets again")
     }
-
-    internal fun invalid(what: String): Nothing = throw EdgekitException("${ModelBundle.GOLDEN} is invalid ($what): export the assets again")
-
-    internal fun floats(bytes: ByteBuffer) = bytes.asFloatBuffer().let { b -> FloatArray(b.remaining()).also(b::get) }
-
-    private fun longs(bytes: ByteBuffer) = bytes.asIntBuffer().let { b -> LongArray(b.remaining()) { b[it].toLong() } }
 }
 
 @Serializable
@@ -130,14 +165,11 @@ private class GoldenFormat(val format: Int)
 
 /** The content of golden.json. */
 @Serializable
-private class GoldenFile(val cases: List<Case>) {
+private class GoldenFile(val limits: Map<String, Map<String, Map<String, Double>>>, val cases: List<Case>) {
     @Serializable
-    class Case(val name: String, val image: Part, val query: Part, val expected: Expected)
-
-    @Serializable
-    class Expected(val relevance: Part, val budgets: Part, val indices: Part)
+    class Case(val name: String, val image: Part?, val inputs: Map<String, Part>, val expected: Map<String, Part>)
 }
 
-/** An array in golden.bin: its first byte and its shape. */
+/** An array in golden.bin: its first byte, the shape of the whole, its dtype, which values are there, and what a ranking is of. */
 @Serializable
-internal class Part(val offset: Int, val shape: List<Int>)
+private class Part(val offset: Int, val shape: List<Int>, val dtype: String, val step: Int, val of: String = "")

@@ -16,7 +16,7 @@ interface Source {
 }
 
 /** One model of a bundle: the artifact's manifest, its file, and the limit of a score's absolute error. */
-class Model(val manifest: Manifest, val file: FileInfo, val artifactSha256: String, val maxAbs: Double)
+class Model(val manifest: Manifest, val file: FileInfo, val artifactSha256: String)
 
 /**
  * The files that `edgekit assets android` wrote: `bundle.json`, and the files that it lists.
@@ -34,7 +34,7 @@ class ModelBundle(private val source: Source) {
     /** The models by target; the best choice first. */
     val models: Map<String, Model> = index.models.associate { entry ->
         val manifest = Manifest.parse(text(entry.manifest), entry.manifest)
-        manifest.target to Model(manifest, info(entry.file), entry.artifactSha256, entry.maxAbs)
+        manifest.target to Model(manifest, info(entry.file), entry.artifactSha256)
     }
 
     /** The query encoder, or null for a model without queries. */
@@ -47,17 +47,8 @@ class ModelBundle(private val source: Source) {
         if (PRESENCE in files) decodeJson<Presence>(text(PRESENCE), PRESENCE).checked() else null
     }
 
-    /** The golden vectors of a model with scores; empty for a bundle without. */
-    val golden: List<GoldenCase> by lazy {
-        if (GOLDEN in files && !isNamed) Golden.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else emptyList()
-    }
-
-    /** The golden vectors of a model without scores; without cases for a bundle that has none. */
-    val goldenOutputs: NamedGolden by lazy {
-        if (GOLDEN in files && isNamed) GoldenOutputs.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else NamedGolden(emptyList(), emptyMap())
-    }
-
-    private val isNamed: Boolean by lazy { Golden.isNamed(text(GOLDEN)) }
+    /** The golden vectors; without cases for a bundle that has none. */
+    val golden: Golden by lazy { if (GOLDEN in files) Golden.parse(text(GOLDEN), bytes(GOLDEN_BINARY)) else Golden.NONE }
 
     /** Read one file and verify its size and hash. */
     fun bytes(path: String): ByteArray {
@@ -120,7 +111,6 @@ private class Index(val name: String, val reference: Reference, val models: List
         val manifest: String,
         val file: String,
         @SerialName("artifact_sha256") val artifactSha256: String,
-        @SerialName("max_abs") val maxAbs: Double,
     )
 }
 

@@ -25,6 +25,12 @@ fun Model.inputs(picture: Picture, query: FloatArray): Map<String, Tensor> = man
     }
 }
 
+/** The outputs for one picture. `budgets` and `indices` are empty for a model without them. */
+class Answer(val relevance: FloatArray, val budgets: LongArray, val indices: LongArray) {
+    /** Whether anything in the picture answers the query, by the bundle's presence threshold; null without one. */
+    fun isPresent(threshold: Double?): Boolean? = threshold?.let { limit -> relevance.any { it >= limit } }
+}
+
 /** Run the model on one picture and query. For a model without top-K, `indices` are computed here. */
 fun Runner.answer(picture: Picture, query: FloatArray, k: Int = 0): Answer {
     val outputs = run(model.inputs(picture, query))
@@ -36,15 +42,11 @@ fun Runner.answer(picture: Picture, query: FloatArray, k: Int = 0): Answer {
 }
 
 /** Run every golden case on this device. */
-fun Runner.selfTest(bundle: ModelBundle): List<CaseReport> {
-    val scored = bundle.golden.map { Golden.evaluate(it, answer(it.picture, it.query, it.expected.indices.size), model.maxAbs) }
-    val named = bundle.goldenOutputs
-    val limits = named.limits[model.manifest.target].orEmpty()
-    return scored + named.cases.map { GoldenOutputs.evaluate(it, run(model.inputs(it)), limits) }
-}
+fun Runner.selfTest(bundle: ModelBundle): List<CaseReport> =
+    bundle.golden.cases.map { bundle.golden.evaluate(it, run(model.inputs(it)), model.manifest.target) }
 
-/** The inputs of a golden case of a model without scores; its picture is preprocessed as any other. */
-fun Model.inputs(case: NamedCase): Map<String, Tensor> {
+/** The inputs of a golden case; its picture is preprocessed as any other. */
+fun Model.inputs(case: GoldenCase): Map<String, Tensor> {
     val picture = case.picture ?: return case.inputs
     val input = manifest.inputs.first { it.kind == "image" }
     val shape = manifest.shape(input, mapOf("batch" to 1))

@@ -41,7 +41,7 @@ internal object Files {
         val written = mapOf("toy/manifest.json" to manifest.toByteArray(), "toy/model.ptl" to model, "presence.json" to presence.toByteArray()) + golden
         for ((path, data) in written) File(folder, path).apply { parentFile.mkdirs() }.writeBytes(data)
         val index = buildJsonObject {
-            put("schema_version", 1)
+            put("schema_version", 2)
             put("name", "toy")
             putJsonObject("reference") {
                 put("sha256", "b".repeat(64))
@@ -52,7 +52,6 @@ internal object Files {
                     put("manifest", "toy/manifest.json")
                     put("file", "toy/model.ptl")
                     put("artifact_sha256", "a".repeat(64))
-                    put("max_abs", 1e-3)
                 }
             }
             putJsonArray("files") {
@@ -76,8 +75,8 @@ internal object Files {
      */
     private fun goldenFiles(): Map<String, ByteArray> {
         val cases = listOf(
-            Golden("ramp", 2, 2, listOf(0, 51, 102, 255), floatArrayOf(0f, 51f, 102f, 255f), intArrayOf(64, 131, 198, 400)),
-            Golden("parts", 4, 6, PARTS, floatArrayOf(24f, 72f, 109f, 187f), intArrayOf(96, 159, 208, 310)),
+            Row("ramp", 2, 2, listOf(0, 51, 102, 255), floatArrayOf(0f, 51f, 102f, 255f), intArrayOf(64, 131, 198, 400)),
+            Row("parts", 4, 6, PARTS, floatArrayOf(24f, 72f, 109f, 187f), intArrayOf(96, 159, 208, 310)),
         )
         val binary = ByteBuffer.allocate(1000).order(ByteOrder.LITTLE_ENDIAN)
         val listed = cases.joinToString(", ") { case ->
@@ -87,17 +86,21 @@ internal object Files {
             val budgets = binary.position().also { case.budgets.forEach(binary::putInt) }
             val indices = binary.position().also { for (place in intArrayOf(3, 2)) binary.putInt(place) }
             """
-            {"name": "${case.name}", "words": ["red"],
-             "image": {"offset": $image, "shape": [${case.height}, ${case.width}, 3]}, "query": {"offset": $query, "shape": [3]},
-             "expected": {"relevance": {"offset": $relevance, "shape": [4]}, "budgets": {"offset": $budgets, "shape": [4]},
-                          "indices": {"offset": $indices, "shape": [2]}}}
+            {"name": "${case.name}", "image": ${part(image, "uint8", case.height, case.width, 3)},
+             "inputs": {"queries": ${part(query, "float32", 1, 3)}},
+             "expected": {"relevance": ${part(relevance, "float32", 1, 4)}, "budgets": ${part(budgets, "int32", 1, 4)},
+                          "indices": ${part(indices, "int32", 1, 2, of = "relevance")}}}
             """.trimIndent()
         }
-        val json = """{"format": 1, "binary": "golden.bin", "cases": [$listed]}"""
+        val limits = """{"relevance": {"max_abs": 0.001}, "budgets": {"max_abs": 1.4}, "indices": {"lost_mass": 0.02}}"""
+        val json = """{"format": 3, "binary": "golden.bin", "limits": {"torch-mobile": $limits}, "cases": [$listed]}"""
         return mapOf("golden.json" to json.toByteArray(), "golden.bin" to binary.array().copyOf(binary.position()))
     }
 
-    private class Golden(val name: String, val height: Int, val width: Int, val reds: List<Int>, val wanted: FloatArray, val budgets: IntArray)
+    private fun part(offset: Int, dtype: String, vararg shape: Int, of: String = "") =
+        """{"offset": $offset, "shape": ${shape.toList()}, "dtype": "$dtype", "step": 1, "of": "$of"}"""
+
+    private class Row(val name: String, val height: Int, val width: Int, val reds: List<Int>, val wanted: FloatArray, val budgets: IntArray)
 
     private val PARTS = List(24) { listOf(0, 56, 112, 224)[2 * (it / 12) + it % 6 / 3] }
 

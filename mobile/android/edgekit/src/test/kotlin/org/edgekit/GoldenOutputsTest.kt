@@ -13,21 +13,21 @@ class GoldenOutputsTest {
     private val model = bundle.models.getValue("torch-mobile")
 
     @Test
-    fun aModelWithoutScoresChecksItselfByName() {
-        assertEquals(emptyList(), bundle.golden)
+    fun aModelChecksItselfByName() {
         val (report) = MaskRunner(model).selfTest(bundle)
         assertEquals("", report.reason)
         val off = MaskRunner(model, shift = 0.02f).selfTest(bundle).single()
         assertContains(off.reason, "the root mean square error of the output 'mask' is 0.020 (limit 0.010)")
         assertContains(MaskRunner(model, label = 4).selfTest(bundle).single().reason, "the share of wrong values of the output 'label' is 1.0 (limit 0.0)")
         assertContains(MaskRunner(model, shift = Float.NaN).selfTest(bundle).single().reason, "not finite")
-        val missing = GoldenOutputs.evaluate(bundle.goldenOutputs.cases[0], emptyMap(), emptyMap())
+        val missing = bundle.golden.evaluate(bundle.golden.cases[0], emptyMap(), "torch-mobile")
         assertContains(missing.reason, "the output 'mask' is missing")
+        assertContains(bundle.golden.evaluate(bundle.golden.cases[0], MaskRunner(model, 0.1f).run(model.inputs(bundle.golden.cases[0])), "other").reason, "limit 0.0")
     }
 
     @Test
     fun theInputsAreThePictureAndTheRest() {
-        val inputs = model.inputs(bundle.goldenOutputs.cases[0])
+        val inputs = model.inputs(bundle.golden.cases[0])
         assertEquals(setOf("images", "tokens"), inputs.keys)
         assertEquals(listOf(7L, -1L), (inputs.getValue("tokens") as LongTensor).data.toList())
         assertEquals(12, (inputs.getValue("images") as FloatTensor).data.size)
@@ -44,9 +44,9 @@ class GoldenOutputsTest {
     @Test
     fun aDtypeThatIsNotKnownIsRefused() {
         val json = files().getValue("golden.json").decodeToString().replace("int64", "complex64")
-        val error = assertFailsWith<EdgekitException> { GoldenOutputs.parse(json, files().getValue("golden.bin")) }
+        val error = assertFailsWith<EdgekitException> { Golden.parse(json, files().getValue("golden.bin")) }
         assertContains(error.message.orEmpty(), "complex64")
-        assertFailsWith<EdgekitException> { GoldenOutputs.parse(json.replace("complex64", "int64"), ByteArray(3)) }
+        assertFailsWith<EdgekitException> { Golden.parse(json.replace("complex64", "int64"), ByteArray(3)) }
     }
 
     /** The mask is the red plane, of which the golden vectors hold every second value. */
@@ -68,7 +68,7 @@ class GoldenOutputsTest {
             val binary = ByteBuffer.allocate(48).order(ByteOrder.LITTLE_ENDIAN)
             for (red in intArrayOf(0, 51, 102, 255)) binary.put(byteArrayOf(red.toByte(), 9, 9))
             binary.putInt(0).putLong(7).putLong(-1).putFloat(0f).putFloat(102 / 255f).putLong(3)
-            val json = """{"format": 2, "binary": "golden.bin",
+            val json = """{"format": 3, "binary": "golden.bin",
                 "limits": {"torch-mobile": {"mask": {"max_abs": 0.05, "rms": 0.01}, "label": {"wrong": 0.0}}},
                 "cases": [{"name": "one", "image": {"offset": 0, "shape": [2, 2, 3], "dtype": "uint8", "step": 1},
                   "inputs": {"tokens": {"offset": 16, "shape": [1, 2], "dtype": "int64", "step": 1}},

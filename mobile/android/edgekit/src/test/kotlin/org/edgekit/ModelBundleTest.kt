@@ -49,18 +49,31 @@ class ModelBundleTest {
         val reports = ToyRunner(model).selfTest(bundle)
         assertEquals(listOf("", ""), reports.map { it.reason })
         val spoilt = ToyRunner(model, shift = 0.01f).selfTest(bundle).first()
-        assertContains(spoilt.reason, "the largest score error is 0.010 (limit 0.0010)")
+        assertContains(spoilt.reason, "the largest error of the output 'relevance' is 0.010 (limit 0.0010)")
         val broken = ToyRunner(model, shift = Float.NaN).selfTest(bundle).first()
-        assertContains(broken.reason, "not a finite number")
+        assertContains(broken.reason, "is not finite")
     }
 
     @Test
     fun aGoldenPictureOfAnotherSizeTellsHowItIsResized() {
-        val case = bundle.golden[1]
-        assertEquals(listOf(4, 6), listOf(case.picture.height, case.picture.width))
-        val corner = Picture(2, 2, ByteArray(12) { case.picture.rgb[18 * (it / 6) + it % 6] })
-        val cropped = Golden.evaluate(case, ToyRunner(model).answer(corner, case.query), model.maxAbs)
-        assertContains(cropped.reason, "the largest score error is 0.73 (limit 0.0010)")
+        val case = bundle.golden.cases[1]
+        val picture = case.picture!!
+        assertEquals(listOf(4, 6), listOf(picture.height, picture.width))
+        val corner = Picture(2, 2, ByteArray(12) { picture.rgb[18 * (it / 6) + it % 6] })
+        val cropped = GoldenCase(case.name, corner, case.inputs, case.expected)
+        val report = bundle.golden.evaluate(case, ToyRunner(model).run(model.inputs(cropped)), "torch-mobile")
+        assertContains(report.reason, "the largest error of the output 'relevance' is 0.73 (limit 0.0010)")
+    }
+
+    @Test
+    fun aRankingThatLosesScoresIsNotTheReferences() {
+        val case = bundle.golden.cases[0]
+        val right = ToyRunner(model).run(model.inputs(case))
+        val lowest = right + ("indices" to LongTensor(intArrayOf(1, 2), longArrayOf(0, 1)))
+        val report = bundle.golden.evaluate(case, lowest, "torch-mobile")
+        assertContains(report.reason, "the lost share of the scores of the output 'indices' is 0.86 (limit 0.020)")
+        val swapped = right + ("indices" to LongTensor(intArrayOf(1, 2), longArrayOf(2, 3)))
+        assertEquals("", bundle.golden.evaluate(case, swapped, "torch-mobile").reason)
     }
 
     @Test
@@ -68,7 +81,7 @@ class ModelBundleTest {
         var now = 0L
         val runner = ToyRunner(model)
         val bench = Bench(clock = { now.also { now += 500_000 } })
-        val timing = bench.time(runner, model.inputs(bundle.golden[0].picture, bundle.golden[0].query))
+        val timing = bench.time(runner, model.inputs(bundle.golden.cases[0]))
         assertTrue(timing.runs >= 100)
         assertEquals(timing.runs + 10, runner.runs)
         assertEquals(0.5, timing.percentile(50.0), 1e-9)
@@ -81,7 +94,7 @@ class ModelBundleTest {
     @Test
     fun writesAResultThatEdgekitReads() {
         val host = mapOf("system" to "JVM ${System.getProperty("java.version")}", "device" to "test")
-        val inputs = model.inputs(bundle.golden[0].picture, bundle.golden[0].query)
+        val inputs = model.inputs(bundle.golden.cases[0])
         val timing = Bench(warmUps = 1, runs = 5, seconds = 0.0).time(ToyRunner(model), inputs)
         val text = resultJson(bundle, ToyRunner(model), ToyRunner(model).selfTest(bundle), timing, "phone", host)
         assertEquals("verified", status(text))
@@ -96,7 +109,7 @@ class ModelBundleTest {
     fun aScoreThatIsNotFiniteIsNullInTheResult() {
         val broken = ToyRunner(model, shift = Float.NaN)
         val text = resultJson(bundle, broken, broken.selfTest(bundle), null, "phone", emptyMap())
-        assertContains(text, """"metric":"max abs","value":null""")
+        assertContains(text, """"value":null""")
     }
 
     @Test

@@ -93,8 +93,8 @@ class MainActivity : AppCompatActivity() {
     private fun check() {
         val runner = runner ?: return
         val cases = runner.selfTest(bundle)
-        val case = bundle.golden.firstOrNull() ?: throw EdgekitException("the bundle has no golden vectors")
-        val timing = Bench().time(runner, runner.model.inputs(case.picture, case.query))
+        val case = bundle.golden.cases.firstOrNull() ?: throw EdgekitException("the bundle has no golden vectors")
+        val timing = Bench().time(runner, runner.model.inputs(case))
         val host = mapOf(
             "device" to "${Build.MANUFACTURER} ${Build.MODEL}",
             "system" to "Android ${Build.VERSION.RELEASE}",

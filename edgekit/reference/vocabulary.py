@@ -1,0 +1,59 @@
+"""The vocabulary of a query encoder, and the words that make a query."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.errors import ExportError
+from edgekit.model.spec import Array
+
+MOST_WORDS = 6  # of a query that is put into words again
+ROUNDING = 1e-4
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a query encoder knows.
+
+    Attributes:
+        words: Lower-case words.
+        table: [words, Q] float32, one row a word; a query is the mean of its words' rows.
+    """
+
+    words: tuple[str, ...]
+    table: Array
+
+    def of(self, query: Array) -> tuple[str, ...]:
+        """The words whose rows' mean is a query [Q], in the vocabulary's order; empty where there are none.
+
+        Matching pursuit (Mallat and Zhang, 1993) with the coefficients that a mean of so many rows must have.
+        """
+        for count in range(1, MOST_WORDS + 1):
+            left, rows = count * query.astype(np.float64), []
+            for _ in range(count):
+                rows.append(int(np.argmax(self.table @ left)))
+                left = left - self.table[rows[-1]]
+            if np.abs(left).max() < ROUNDING * count:
+                return tuple(self.words[row] for row in sorted(rows))
+        return ()
+
+
+def read_vocabulary(folder: Path) -> Vocabulary | None:
+    """The vocabulary of a model folder, or None where it has none.
+
+    Raises:
+        ExportError: Its files do not fit each other.
+    """
+    listed, table = folder / "vocabulary.json", folder / "embeddings.bin"
+    if not listed.is_file() or not table.is_file():
+        return None
+    try:
+        record = json.loads(listed.read_text(encoding="utf-8"))
+        words = tuple(str(word) for word in record["words"])
+        return Vocabulary(words, np.fromfile(table, "<f4").reshape(len(words), int(record["dim"])))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error
