@@ -193,8 +193,6 @@ class ModelSpec:
         evaluation: Makes the evaluation set; None means random inputs only.
         calibration: Makes n calibration samples for quantization, as an `Evaluation` without truth.
         reference: Folder of a recorded reference that ships with the model.
-        results: Results of packs that were answered elsewhere and ship with the model; they are judged where the build
-            has the very artifacts that they are of.
         translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
             the same arguments and stands for it in ONNX; without branches or loops on values.
         decompositions: Likewise the function of PyTorch's own operators that stands for it everywhere else, and in ONNX
@@ -215,7 +213,6 @@ class ModelSpec:
     evaluation: Callable[[], Evaluation] | None = None
     calibration: Callable[[int], Evaluation] | None = None
     reference: Path | None = None
-    results: tuple[Path, ...] = ()
     translations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     decompositions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -223,6 +220,14 @@ class ModelSpec:
     author: str = ""
     description: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> tuple[Path, ...]:
+        """Results of packs that ship with the model, in the folder `results` beside its reference.
+
+        They are judged where the build has the very artifacts that they are of.
+        """
+        return tuple(sorted(self.reference.with_name("results").glob("*.zip"))) if self.reference is not None else ()
 
     @property
     def facts(self) -> dict[str, str]:

@@ -58,8 +58,7 @@ class Card:
     width: int
     height: int
     overlay: str
-    low: str
-    high: str
+    span: tuple[str, str]
     tiles: tuple[Tile, ...]
     metric: str
 
@@ -120,7 +119,7 @@ def _card(
     metric = f"{reference.metric} {formats.share(values[index])}" if index < len(values) else ""
     return Card(
         f"image-{index}", reference.name(index), reference.caption(index), why, output, _jpeg(picture), width, height,
-        _png(_heat(right, low, high)), formats.plain(low), formats.plain(high), tuple(tiles), metric,
+        _png(_heat(right, low, high)), (formats.plain(low), formats.plain(high)), tuple(tiles), metric,
     )  # fmt: skip
 
 
