@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.analysis.cut import cut, layouts_in_float
-from edgekit.analysis.smoothing import smoothed
 from edgekit.model.spec import Array
+from edgekit.onnxgraph.groups import LINEAR
 from edgekit.runtime import ort
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 RENAMED = ("{}", "{}_fp16", "{}_dequantized")
 """What a tensor may be called in the artifact; the first that is there in float counts."""
+STORED = ("{}", "{}_quantized", "{}_int8")
+"""What a weight may be called in the artifact."""
 RANKING = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "NonMaxSuppression": 0, "NonZero": 0}
 """Operators that say which rows are taken, with the place of their indices among what they give."""
 Row = Mapping[str, Array]
@@ -143,3 +145,68 @@ def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]
 
     named = {c.format(name) for name in names for c in RENAMED}
     return {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer if i.name in named}
+
+
+def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
+    """What SmoothQuant divided each normalisation's output, and its reshaped twin, by, [K].
+
+    A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
+    weights are rounded: of the quotients of scales and of shifts, the one is taken that explains the weights better. A
+    scale that differs while the weights do not is an error of the normalisation.
+
+    Args:
+        right: The fp32 graph.
+        other: The artifact's graph.
+    """
+    one, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
+    factors: dict[str, Array] = {}
+    for node in right.graph.node:
+        if node.op_type == "LayerNormalization":
+            constants = [(_values(one, name), _values(two, name)) for name in node.input[1:]]
+            quotients = [a / b for a, b in constants if a is not None and b is not None and a.all() and b.all()]
+            weights = _weights(right, node.output[0], one, two)
+            if not quotients or weights is None:
+                continue
+            before, after = weights
+            distances = [float(((after - before * factor[:, None]) ** 2).sum()) for factor in quotients]
+            if min(distances) < float(((after - before) ** 2).sum()):
+                factors[node.output[0]] = quotients[distances.index(min(distances))]
+        elif node.op_type == "Reshape" and node.input[0] in factors:
+            factors[node.output[0]] = factors[node.input[0]]
+    return factors
+
+
+def _weights(
+    right: onnx.ModelProto, name: str, one: Mapping[str, onnx.TensorProto], two: Mapping[str, onnx.TensorProto]
+) -> tuple[Array, Array] | None:
+    """The weights [K, N] of all linear layers that read a tensor, in the fp32 graph and in the artifact."""
+    tensors, pairs = {name}, []
+    for node in right.graph.node:
+        if node.op_type == "Reshape" and node.input[0] in tensors:
+            tensors.add(node.output[0])
+        elif node.op_type in LINEAR and node.input[0] in tensors:
+            before, after = _values(one, node.input[1]), _values(two, node.input[1])
+            if before is not None and after is not None and before.shape == after.shape and before.ndim == 2:
+                scales = _values(two, f"{node.input[0]}_channel_scales")  # a Mul of its own undoes these
+                pairs.append((before, after if scales is None else after * scales[:, None]))
+    if not pairs:
+        return None
+    before, after = (np.concatenate(each, axis=1) for each in zip(*pairs, strict=True))
+    return before, after
+
+
+def _values(weights: Mapping[str, onnx.TensorProto], name: str) -> Array | None:
+    """A constant in float64, whatever it is stored in; in INT8 it has a scale for each column, or for each row."""
+    from onnx import numpy_helper
+
+    stored = next((weights[c.format(name)] for c in STORED if c.format(name) in weights), None)
+    if stored is None:
+        return None
+    values = numpy_helper.to_array(stored).astype(np.float64)
+    scale = weights.get(f"{name}_scale") if stored.name != name else None
+    if scale is None:
+        return values
+    scales = numpy_helper.to_array(scale).astype(np.float64)
+    if values.ndim == 3 and values.shape[1] == 1:  # as weight_only.py stores those with a scale for each row
+        return values[:, 0, :] * scales[:, None]
+    return values * scales if values.ndim == 2 else None
