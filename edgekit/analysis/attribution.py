@@ -7,7 +7,7 @@ relative to the tensor's own, of the noisiest tensor that a module gives. Each m
 - in its place in the artifact: what is left of its noise out when the powers are subtracted is carried through, since
   roundings are independent of each other (Widrow and Kollar, Quantization Noise, 2008, chapter 4).
 
-What SmoothQuant moved from a normalisation into weights is moved back before tensors are compared (`pair.smoothed`). Two
+What SmoothQuant moved from a normalisation into weights is moved back before tensors are compared. Two
 rankings gather other rows: the artifact gathers by the fp32 graph's ranking, and what follows is compared row by row.
 """
 
