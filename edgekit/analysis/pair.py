@@ -104,20 +104,20 @@ class Pair:
     def __init__(self, right: onnx.ModelProto, other: onnx.ModelProto, names: Sequence[str], row: Row) -> None:
         other = layouts_in_float(other)
         self._constants = (_constants(right, names), _constants(other, names))
-        made, there = ({name for node in graph.graph.node for name in node.output} for graph in (right, other))
-        self.right = ort.tapped(right, [name for name in names if name in made])
+        produced, there = ({name for node in graph.graph.node for name in node.output} for graph in (right, other))
+        self.right = ort.tapped(right, [name for name in names if name in produced])
         named = {c.format(name) for name in names for c in RENAMED}
-        wanted = {**self._constants[0], **self.right.run(row)}
-        found = {**self._constants[1], **ort.tapped(other, sorted(named & there)).run(row)}
+        expected = {**self._constants[0], **self.right.run(row)}
+        actual = {**self._constants[1], **ort.tapped(other, sorted(named & there)).run(row)}
         factors = smoothed(right, other)
         self.tensors: list[_Tensor] = []
         for name in names:
-            called = (c.format(name) for c in RENAMED if c.format(name) in found)
-            alike = (c for c in called if (found[c].dtype.kind == "f") == (wanted[name].dtype.kind == "f"))
+            called = (c.format(name) for c in RENAMED if c.format(name) in actual)
+            alike = (c for c in called if (actual[c].dtype.kind == "f") == (expected[name].dtype.kind == "f"))
             if (first := next(alike, None)) is not None:
                 self.tensors.append(_Tensor(name, first, factors.get(name)))
-        every = {one.called: found[one.called] for one in self.tensors}
-        ranked = {one.called: found[one.called] for one in self.tensors if one.name in rankings(right)}
+        every = {one.called: actual[one.called] for one in self.tensors}
+        ranked = {one.called: actual[one.called] for one in self.tensors if one.name in rankings(right)}
         tapped = [called for called in every if called in there]
         self.whole, self.apart = cut(other, ranked, tapped), cut(other, every, tapped)
 
@@ -125,12 +125,12 @@ class Pair:
         """Noise in the whole artifact, and with every module given the fp32 graph's tensors."""
         whole, apart = Noise(), Noise()
         for row in rows:
-            wanted = {**self._constants[0], **self.right.run(row)}
-            given = {one.called: one.given(wanted[one.name]) for one in self.tensors}
+            expected = {**self._constants[0], **self.right.run(row)}
+            inputs = {one.called: one.given(expected[one.name]) for one in self.tensors}
             for noise, graph in ((whole, self.whole), (apart, self.apart)):
-                got = {**self._constants[1], **graph.run(row, given)}
+                got = {**self._constants[1], **graph.run(row, inputs)}
                 for one in self.tensors:
-                    noise.add(one.name, wanted[one.name], one.read(got[one.called]))
+                    noise.add(one.name, expected[one.name], one.read(got[one.called]))
         return whole, apart
 
 

@@ -232,8 +232,8 @@ class ModelSpec:
     @property
     def facts(self) -> dict[str, str]:
         """What artifacts that have room for it say of the model: its name, licence, author and description, as set."""
-        said = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
-        return {key: value for key, value in said.items() if value}
+        facts = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
+        return {key: value for key, value in facts.items() if value}
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Shape of an input where the named axes have the given sizes, and the others their defaults."""
@@ -244,14 +244,14 @@ class ModelSpec:
     def random(self, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Uniform random inputs from each input's low to its high, the same on every platform for a seed."""
         generator = np.random.Generator(np.random.PCG64(seed))
-        made: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for i in self.inputs:
             unit = generator.random(self.shape(i.name, sizes))
             values = unit >= 0.5 if i.dtype == "bool" else i.low + (i.high - i.low) * unit
             if np.dtype(i.dtype).kind in "iu":  # both ends are drawn
                 values = np.floor(i.low + (i.high - i.low + 1) * unit)
-            made[i.name] = np.asarray(values).astype(i.dtype)
-        return made
+            arrays[i.name] = np.asarray(values).astype(i.dtype)
+        return arrays
 
     def filled(self, share: float) -> dict[str, Array]:
         """Constant inputs at default sizes: each at this share of the way from its low to its high."""
