@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
 from edgekit.model.contract import checked
-from edgekit.model.program import GRAPH, Capture, holds_program, read_captured, write_captured
+from edgekit.model.program import GRAPH, WEIGHTS, Capture, holds_program, read_captured, write_captured
 from edgekit.model.sources import checkpoint, factory, timm, transformers
 from edgekit.model.spec import ModelSpec
 from edgekit.storage import door
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import torch
 
 CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
 
 
 def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
@@ -51,7 +50,7 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         for file, path in spec.files.items():
             shutil.copyfile(path, model / file)
         if not spec.factory:
-            config["captured"] = write_captured(captured or Capture(spec), model)
+            config["captured"] = write_captured(captured or Capture(spec), model, model / WEIGHTS)
         config["files"] = {p.relative_to(model).as_posix(): digest_file(p) for p in _files(model)}
         if _holds(folder, config):
             return

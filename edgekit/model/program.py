@@ -4,12 +4,17 @@ A model without a factory (a module from a notebook or from `__main__`) travels 
 file as it is: no worker could import such a module. So its model folder holds `module/`, the graph captured in the
 process that has the module, and the evaluation and calibration inputs as arrays; a worker opens these instead. The task
 metric is a function and does not travel: it is computed where the module is.
+
+Weights that lie in the model's own file already are stored once: program.pt2 leaves them out, and the program's folder
+has that file under a second name (a hard link, or a copy where the file system has none).
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -25,13 +30,15 @@ from edgekit.model.sources import onnx
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage import door
 from edgekit.storage.door import sealed
-from edgekit.storage.files import digest_file, digest_text, staging, write_text
+from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
 
 if TYPE_CHECKING:
     import torch
 
 PROGRAM = "program.pt2"
 INFO = "program.json"
+WEIGHTS = "model.safetensors"  # of a model's folder, and of the program's
+SMALLEST = 1 << 10  # elements: a smaller tensor stays in the program
 GRAPH = "module"  # folder of the captured program
 SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
 CALIBRATION = 300  # samples that travel: what a full search asks for
@@ -55,21 +62,79 @@ class Capture:
         return self._program
 
 
-def save_program(program: Program, folder: Path, model_sha256: str) -> None:
-    """Write a program's folder: program.pt2, and program.json with its axes, proof and the model it belongs to."""
+def save_program(program: Program, folder: Path, model_sha256: str, weights: Path | None = None) -> None:
+    """Write a program's folder: program.pt2, and program.json with its axes, proof and the model it belongs to.
+
+    Args:
+        program: The captured program.
+        folder: Where to write.
+        model_sha256: Of the model that it belongs to.
+        weights: The model's weights as safetensors, if they are on disk: those of the program are taken from there. A
+            program in a folder of the model's folder needs no second name of that file.
+    """
     import torch
 
     with staging(folder, own_files) as staged:
-        with quiet():
+        names = _in_file(program.exported.state_dict, weights) if weights is not None else {}
+        with quiet(), _left_out(program.exported.state_dict, names):
             torch.export.save(program.exported, staged / PROGRAM)
+        if names and weights is not None and weights.parent != folder.parent:
+            link(weights, staged / WEIGHTS)
         info = {
             "dynamic": list(program.dynamic),
             "proof": [dict(sizes) for sizes in program.proof],
             "model_sha256": model_sha256,
             "torch": torch.__version__,
-            "files": {PROGRAM: digest_file(staged / PROGRAM)},
+            "weights": names,
+            "files": {path.name: digest_file(path) for path in sorted(staged.iterdir())},
         }
         write_text(staged / INFO, sealed(info))
+
+
+def _in_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, str]:
+    """The tensors that a safetensors file holds bit for bit, and their names there; tied ones have one name."""
+    import torch
+    from safetensors import safe_open
+
+    names: dict[str, str] = {}
+    owners: dict[tuple[object, ...], str] = {}
+    with safe_open(path, framework="pt") as file:
+        there = set(file.keys())
+        for name, tensor in tensors.items():
+            tied = (tensor.data_ptr(), tensor.dtype, tensor.shape)
+            if name in there and tensor.is_contiguous() and tensor.numel() >= SMALLEST and tied not in owners:
+                stored = file.get_tensor(name)
+                if stored.dtype == tensor.dtype and torch.equal(stored, tensor.detach()):
+                    owners[tied] = name
+            if tied in owners and tensor.is_contiguous():
+                names[name] = owners[tied]
+    return names
+
+
+@contextlib.contextmanager
+def _left_out(tensors: dict[str, torch.Tensor], names: Collection[str]) -> Iterator[None]:
+    """A program's tensors with one number in place of those that are stored elsewhere."""
+    import torch
+
+    whole = {name: tensors[name] for name in names}
+    tensors.update(
+        {
+            name: _like(tensor, torch.zeros((), dtype=tensor.dtype).expand(tensor.shape))
+            for name, tensor in whole.items()
+        }
+    )
+    try:
+        with warnings.catch_warnings():  # a tensor of one number is no whole one, and is not meant to be
+            warnings.filterwarnings("ignore", message="No complete tensor found in the group")
+            yield
+    finally:
+        tensors.update(whole)
+
+
+def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.nn.Parameter(new, requires_grad=old.requires_grad) if isinstance(old, torch.nn.Parameter) else new
 
 
 def program_matches(folder: Path, model_sha256: str) -> bool:
@@ -82,20 +147,45 @@ def program_matches(folder: Path, model_sha256: str) -> bool:
     return bool(info["model_sha256"] == model_sha256 and info["torch"].partition("+")[0] == here)
 
 
-def load_program(folder: Path) -> Program:
+def load_program(folder: Path, weights: Path | None = None) -> Program:
     """Read a program's folder, as the pipeline wrote it.
+
+    Args:
+        folder: The program's folder.
+        weights: The model's weights, checked already, where the folder lies in the model's folder and has none.
 
     Raises:
         CaptureError: If the model has no program, since it is an ONNX file, or the program is damaged.
     """
     import torch
+    from safetensors import SafetensorError
 
     if not (folder / INFO).is_file():
         raise CaptureError(f"the model is an ONNX file, without PyTorch's code: possible are {onnx.FROM_HERE}")
     info = _read_info(folder)
     with quiet():
         exported = torch.export.load(folder / PROGRAM)
+    if names := info.get("weights", {}):
+        try:
+            _fill(exported.state_dict, names, weights or folder / WEIGHTS)
+        except (OSError, SafetensorError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CaptureError(
+                f"the captured program in '{folder}' lacks its weights ({error}): run `edgekit export` again"
+            ) from error
     return Program(exported, tuple(info["dynamic"]), tuple(info["proof"]))
+
+
+def _fill(tensors: dict[str, torch.Tensor], names: Mapping[str, str], path: Path) -> None:
+    """Put the tensors of a safetensors file into a program."""
+    from safetensors.torch import load_file
+
+    stored = load_file(path)
+    # A copy is aligned in memory as PyTorch's own tensors are: sums depend on that.
+    copies = {name: stored[name].clone() for name in set(names.values())}
+    for name, owner in names.items():
+        if (copies[owner].shape, copies[owner].dtype) != (tensors[name].shape, tensors[name].dtype):
+            raise ValueError(f"'{name}' has another shape or type")
+        tensors[name] = _like(tensors[name], copies[owner])
 
 
 def require_whole(folder: Path) -> None:
@@ -110,7 +200,7 @@ def require_whole(folder: Path) -> None:
 
 def own_files(folder: Path) -> Collection[str]:
     """Which files of a folder edgekit wrote, if a program lies there: also where it is damaged."""
-    return door.named_files(folder, INFO, PROGRAM)
+    return door.named_files(folder, INFO, PROGRAM, WEIGHTS)
 
 
 def _read_info(folder: Path) -> dict[str, Any]:
@@ -121,14 +211,16 @@ def _read_info(folder: Path) -> dict[str, Any]:
     """
     try:
         info = door.read_record(folder, INFO)
-        door.check_file(folder, PROGRAM, None, str(info["files"][PROGRAM]))
-    except (door.RefusedError, KeyError, TypeError) as error:
+        files = {str(name): str(sha256) for name, sha256 in info["files"].items()}
+        for name, sha256 in {PROGRAM: files[PROGRAM], **files}.items():
+            door.check_file(folder, name, None, sha256)
+    except (door.RefusedError, KeyError, TypeError, AttributeError) as error:
         raise CaptureError(f"the captured program in '{folder}' {error}: run `edgekit export` again") from error
     return info
 
 
-def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
-    """Write what stands for the module's code; returns what config.json says of it.
+def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, Any]:
+    """Write what stands for the module's code beside its weights; returns what config.json says of it.
 
     The graph's text identifies it: two captures of one module differ in their bytes.
 
@@ -146,7 +238,7 @@ def write_captured(captured: Capture, folder: Path) -> dict[str, Any]:
         identity = digest_file(file)
     else:
         program = captured.program()
-        save_program(program, folder / GRAPH, "")
+        save_program(program, folder / GRAPH, "", weights)
         identity = digest_text(program.exported.graph_module.print_readable(print_output=False))
     sets = {
         "evaluation": evaluation_of(spec),
@@ -203,7 +295,7 @@ def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
 def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
     if not holds_program(config):
         return onnx.module_of(folder / onnx.FILE)
-    module = load_program(folder / GRAPH).exported.module()
+    module = load_program(folder / GRAPH, folder / WEIGHTS).exported.module()
     for part in module.modules():
         part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`
     return module

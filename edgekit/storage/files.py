@@ -61,6 +61,14 @@ def no_files(folder: Path) -> Collection[str]:
     return ()
 
 
+def link(source: Path, target: Path) -> None:
+    """A second name of a file; a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 @contextlib.contextmanager
 def staging(final: Path, known: Callable[[Path], Collection[str]] = no_files) -> Iterator[Path]:
     """A temporary sibling of `final` that replaces it when the block ends well, and vanishes when it does not.

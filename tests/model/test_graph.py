@@ -1,4 +1,6 @@
+import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +13,9 @@ from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.graph import capture
 from edgekit.model.program import PROGRAM, load_program, program_matches, save_program
 from edgekit.model.shapes import grid
+from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.storage.door import sealed
 from edgekit.testing import small_model
 from tests import models
 
@@ -48,6 +52,68 @@ def test_a_static_capture_has_no_dynamic_axis() -> None:
     captured = capture(small_model(), dynamic=False)
     assert captured.dynamic == ()
     assert captured.proof == ({"batch": 1, "height": 96, "width": 96},)
+
+
+class Tied(torch.nn.Module):
+    """Two layers with one weight, a transposed weight, and a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+        self.turned = torch.nn.Parameter(torch.randn(48, 64).T)
+        self.register_buffer("mask", torch.randn(64, 64), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mixed: torch.Tensor = self.second(torch.relu(self.first(x)) @ self.get_buffer("mask")) @ self.turned
+        return mixed
+
+
+def test_weights_are_stored_once_and_a_copied_program_is_whole(tmp_path: Path) -> None:
+    spec = ModelSpec("tied", Tied().eval(), (Input("x", (2, 64)),), (Output("y"),))
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.parent.mkdir()
+    write_checkpoint(weights, spec.module.state_dict())
+    save_program(capture(spec, dynamic=False), tmp_path / "program", "abc", weights)
+    assert (tmp_path / "program" / "model.safetensors").samefile(weights)
+    stored = json.loads((tmp_path / "program" / "program.json").read_text())["weights"]
+    assert stored == {"first.weight": "first.weight", "second.weight": "first.weight"}  # not what is turned, nor small
+    copy = Path(shutil.copytree(tmp_path / "program", tmp_path / "moved" / "program"))
+    x = torch.randn(2, 64)
+    for folder in (tmp_path / "program", copy):
+        assert program_matches(folder, "abc")
+        again = load_program(folder).exported
+        with torch.no_grad():
+            assert torch.equal(again.module()(x)[0], spec.module(x)[0])
+        assert again.state_dict["first.weight"].data_ptr() == again.state_dict["second.weight"].data_ptr()
+        assert again.state_dict["turned"].stride() == spec.module.get_parameter("turned").stride()
+    data = bytearray((copy / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(data)
+    assert not program_matches(copy, "abc")
+    with pytest.raises(CaptureError, match="is damaged"):
+        load_program(copy)
+
+
+@pytest.mark.parametrize("damage", ["missing", "names", "shape"])
+def test_a_program_without_its_weights_is_a_sentence(tmp_path: Path, damage: str) -> None:
+    spec = small_model()
+    weights = tmp_path / "model.safetensors"
+    write_checkpoint(weights, spec.module.state_dict())
+    save_program(capture(spec, dynamic=False), tmp_path / "folder" / "program", "abc", weights)
+    info = json.loads((tmp_path / "folder" / "program" / "program.json").read_text())
+    name = next(iter(info["weights"]))
+    if damage == "missing":
+        (tmp_path / "folder" / "program" / "model.safetensors").unlink()
+        del info["files"]["model.safetensors"]
+    elif damage == "names":
+        info["weights"][name] = "nothing"
+    else:
+        shapes = {n: tensor.shape for n, tensor in spec.module.state_dict().items()}
+        info["weights"][name] = next(n for n, shape in shapes.items() if shape != shapes[name])
+    (tmp_path / "folder" / "program" / "program.json").write_text(sealed(info))
+    with pytest.raises(CaptureError, match="lacks its weights"):
+        load_program(tmp_path / "folder" / "program")
 
 
 def test_a_damaged_program_is_not_trusted(tmp_path: Path) -> None:
