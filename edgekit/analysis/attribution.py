@@ -7,7 +7,7 @@ relative to the tensor's own, of the noisiest tensor that a module gives. Each m
 - in its place in the artifact: what is left of its noise out when the powers are subtracted is carried through, since
   roundings are independent of each other (Widrow and Kollar, Quantization Noise, 2008, chapter 4).
 
-What SmoothQuant moved from a normalisation into weights is moved back before tensors are compared (smoothing.py). Two
+What SmoothQuant moved from a normalisation into weights is moved back before tensors are compared. Two
 rankings gather other rows: the artifact gathers by the fp32 graph's ranking, and what follows is compared row by row.
 """
 
@@ -91,23 +91,23 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
     """
     if images < 1:
         raise UsageError(f"{images} images cannot be run: give 1 or more")
-    made = read_artifact(folder)
+    manifest = read_artifact(folder)
     source = folder.resolve().parent / SOURCE
-    if made.entry != ENTRY or made.target == SOURCE:
+    if manifest.entry != ENTRY or manifest.target == SOURCE:
         raise UsageError(
-            f"'{folder}' is of the target '{made.target}': fp16 and INT8 ONNX artifacts can be explained, against "
+            f"'{folder}' is of the target '{manifest.target}': fp16 and INT8 ONNX artifacts can be explained, against "
             f"'{SOURCE}' beside them"
         )
-    if made.source.sha256 != read_artifact(source).sha256:
+    if manifest.source.sha256 != read_artifact(source).sha256:
         raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
     import onnx
 
     right, other = onnx.load(source / ENTRY), onnx.load(folder / ENTRY)
     build = folder.resolve().parent
     recorded = reference_of(build / "reference", recorded_weights(build / "model"))
-    batch = applicable_batches(recorded.batches, made)[0]
+    batch = applicable_batches(recorded.batches, manifest)[0]
     rows = [row for row, _ in zip(batch.rows(), range(images), strict=False)]
-    return Attribution(made.target, len(rows), attribute(right, other, rows))
+    return Attribution(manifest.target, len(rows), attribute(right, other, rows))
 
 
 def attribute(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Mapping[str, Array]]) -> tuple[Part, ...]:
@@ -118,12 +118,12 @@ def attribute(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Map
     return tuple(_parts(modules, whole, apart))
 
 
-def write_attribution(found: Attribution, folder: Path) -> tuple[Path, Path]:
+def write_attribution(attribution: Attribution, folder: Path) -> tuple[Path, Path]:
     """Write `explain-<target>.json` and `.svg` into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    data, plot = (folder / f"explain-{found.target}.{suffix}" for suffix in ("json", "svg"))
-    write_text(data, json.dumps(found.as_record(), indent=2) + "\n")
-    write_text(plot, _drawn(found))
+    data, plot = (folder / f"explain-{attribution.target}.{suffix}" for suffix in ("json", "svg"))
+    write_text(data, json.dumps(attribution.as_record(), indent=2) + "\n")
+    write_text(plot, _drawn(attribution))
     return data, plot
 
 
@@ -134,14 +134,14 @@ def _parts(modules: Iterable[Module], whole: Noise, apart: Noise) -> Iterable[Pa
             yield Part(module.path, whole.largest(module.reads) or 0.0, out, introduced)
 
 
-def _drawn(found: Attribution) -> str:
+def _drawn(attribution: Attribution) -> str:
     """One bar per module: its output noise, split into propagated and introduced power."""
     from xml.sax.saxutils import escape
 
     row, left, wide = 16, 300, 420
-    top = max((part.noise_out for part in found.parts), default=0.0) or 1.0
+    top = max((part.noise_out for part in attribution.parts), default=0.0) or 1.0
     lines = []
-    for number, part in enumerate(found.parts):
+    for number, part in enumerate(attribution.parts):
         y, length = 40 + row * number, wide * part.noise_out / top
         own = length * min(part.introduced / part.noise_out, 1.0) ** 2 if part.noise_out > 0 else 0.0
         name = escape(part.module or "(outermost)")
@@ -151,10 +151,10 @@ def _drawn(found: Attribution) -> str:
             f'<rect x="{left + length - own:.1f}" y="{y + 2}" width="{own:.1f}" height="{row - 4}" fill="#b5402a"/>'
         )
         lines.append(f'<text x="{left + length + 6:.1f}" y="{y + 11}">{part.noise_out:.2%}</text>')
-    height = 56 + row * len(found.parts)
-    title = f"{escape(found.target)}: noise after each module; red is introduced there, blue carried through"
+    height = 56 + row * len(attribution.parts)
+    title = f"{escape(attribution.target)}: noise after each module; red is introduced there, blue carried through"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide + 80} {height}" '
     head += 'font-family="system-ui, sans-serif" font-size="11">'
     ground = '<rect width="100%" height="100%" fill="#fff"/>'
-    heading = f'<text x="16" y="24" font-size="14">{title} ({found.images} images)</text>'
+    heading = f'<text x="16" y="24" font-size="14">{title} ({attribution.images} images)</text>'
     return "\n".join((head, ground, heading, *lines, "</svg>")) + "\n"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.analysis.cut import cut, layouts_in_float
-from edgekit.analysis.smoothing import smoothed
 from edgekit.model.spec import Array
+from edgekit.onnxgraph.groups import LINEAR
 from edgekit.runtime import ort
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 RENAMED = ("{}", "{}_fp16", "{}_dequantized")
 """What a tensor may be called in the artifact; the first that is there in float counts."""
+STORED = ("{}", "{}_quantized", "{}_int8")
+"""What a weight may be called in the artifact."""
 RANKING = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "NonMaxSuppression": 0, "NonZero": 0}
 """Operators that say which rows are taken, with the place of their indices among what they give."""
 Row = Mapping[str, Array]
@@ -102,20 +104,20 @@ class Pair:
     def __init__(self, right: onnx.ModelProto, other: onnx.ModelProto, names: Sequence[str], row: Row) -> None:
         other = layouts_in_float(other)
         self._constants = (_constants(right, names), _constants(other, names))
-        made, there = ({name for node in graph.graph.node for name in node.output} for graph in (right, other))
-        self.right = ort.tapped(right, [name for name in names if name in made])
+        produced, there = ({name for node in graph.graph.node for name in node.output} for graph in (right, other))
+        self.right = ort.tapped(right, [name for name in names if name in produced])
         named = {c.format(name) for name in names for c in RENAMED}
-        wanted = {**self._constants[0], **self.right.run(row)}
-        found = {**self._constants[1], **ort.tapped(other, sorted(named & there)).run(row)}
+        expected = {**self._constants[0], **self.right.run(row)}
+        actual = {**self._constants[1], **ort.tapped(other, sorted(named & there)).run(row)}
         factors = smoothed(right, other)
         self.tensors: list[_Tensor] = []
         for name in names:
-            called = (c.format(name) for c in RENAMED if c.format(name) in found)
-            alike = (c for c in called if (found[c].dtype.kind == "f") == (wanted[name].dtype.kind == "f"))
+            called = (c.format(name) for c in RENAMED if c.format(name) in actual)
+            alike = (c for c in called if (actual[c].dtype.kind == "f") == (expected[name].dtype.kind == "f"))
             if (first := next(alike, None)) is not None:
                 self.tensors.append(_Tensor(name, first, factors.get(name)))
-        every = {one.called: found[one.called] for one in self.tensors}
-        ranked = {one.called: found[one.called] for one in self.tensors if one.name in rankings(right)}
+        every = {one.called: actual[one.called] for one in self.tensors}
+        ranked = {one.called: actual[one.called] for one in self.tensors if one.name in rankings(right)}
         tapped = [called for called in every if called in there]
         self.whole, self.apart = cut(other, ranked, tapped), cut(other, every, tapped)
 
@@ -123,12 +125,12 @@ class Pair:
         """Noise in the whole artifact, and with every module given the fp32 graph's tensors."""
         whole, apart = Noise(), Noise()
         for row in rows:
-            wanted = {**self._constants[0], **self.right.run(row)}
-            given = {one.called: one.given(wanted[one.name]) for one in self.tensors}
+            expected = {**self._constants[0], **self.right.run(row)}
+            inputs = {one.called: one.given(expected[one.name]) for one in self.tensors}
             for noise, graph in ((whole, self.whole), (apart, self.apart)):
-                got = {**self._constants[1], **graph.run(row, given)}
+                got = {**self._constants[1], **graph.run(row, inputs)}
                 for one in self.tensors:
-                    noise.add(one.name, wanted[one.name], one.read(got[one.called]))
+                    noise.add(one.name, expected[one.name], one.read(got[one.called]))
         return whole, apart
 
 
@@ -143,3 +145,68 @@ def _constants(graph: onnx.ModelProto, names: Iterable[str]) -> dict[str, Array]
 
     named = {c.format(name) for name in names for c in RENAMED}
     return {i.name: numpy_helper.to_array(i) for i in graph.graph.initializer if i.name in named}
+
+
+def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]:
+    """What SmoothQuant divided each normalisation's output, and its reshaped twin, by, [K].
+
+    A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
+    weights are rounded: of the quotients of scales and of shifts, the one is taken that explains the weights better. A
+    scale that differs while the weights do not is an error of the normalisation.
+
+    Args:
+        right: The fp32 graph.
+        other: The artifact's graph.
+    """
+    one, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
+    factors: dict[str, Array] = {}
+    for node in right.graph.node:
+        if node.op_type == "LayerNormalization":
+            constants = [(_values(one, name), _values(two, name)) for name in node.input[1:]]
+            quotients = [a / b for a, b in constants if a is not None and b is not None and a.all() and b.all()]
+            weights = _weights(right, node.output[0], one, two)
+            if not quotients or weights is None:
+                continue
+            before, after = weights
+            distances = [float(((after - before * factor[:, None]) ** 2).sum()) for factor in quotients]
+            if min(distances) < float(((after - before) ** 2).sum()):
+                factors[node.output[0]] = quotients[distances.index(min(distances))]
+        elif node.op_type == "Reshape" and node.input[0] in factors:
+            factors[node.output[0]] = factors[node.input[0]]
+    return factors
+
+
+def _weights(
+    right: onnx.ModelProto, name: str, one: Mapping[str, onnx.TensorProto], two: Mapping[str, onnx.TensorProto]
+) -> tuple[Array, Array] | None:
+    """The weights [K, N] of all linear layers that read a tensor, in the fp32 graph and in the artifact."""
+    tensors, pairs = {name}, []
+    for node in right.graph.node:
+        if node.op_type == "Reshape" and node.input[0] in tensors:
+            tensors.add(node.output[0])
+        elif node.op_type in LINEAR and node.input[0] in tensors:
+            before, after = _values(one, node.input[1]), _values(two, node.input[1])
+            if before is not None and after is not None and before.shape == after.shape and before.ndim == 2:
+                scales = _values(two, f"{node.input[0]}_channel_scales")  # a Mul of its own undoes these
+                pairs.append((before, after if scales is None else after * scales[:, None]))
+    if not pairs:
+        return None
+    before, after = (np.concatenate(each, axis=1) for each in zip(*pairs, strict=True))
+    return before, after
+
+
+def _values(weights: Mapping[str, onnx.TensorProto], name: str) -> Array | None:
+    """A constant in float64, whatever it is stored in; in INT8 it has a scale for each column, or for each row."""
+    from onnx import numpy_helper
+
+    stored = next((weights[c.format(name)] for c in STORED if c.format(name) in weights), None)
+    if stored is None:
+        return None
+    values = numpy_helper.to_array(stored).astype(np.float64)
+    scale = weights.get(f"{name}_scale") if stored.name != name else None
+    if scale is None:
+        return values
+    scales = numpy_helper.to_array(scale).astype(np.float64)
+    if values.ndim == 3 and values.shape[1] == 1:  # as weight_only.py stores those with a scale for each row
+        return values[:, 0, :] * scales[:, None]
+    return values * scales if values.ndim == 2 else None

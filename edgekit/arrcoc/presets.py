@@ -63,8 +63,7 @@ def arr_coc_tiny() -> ModelSpec:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the embedded weights '{path}' cannot be read ({error}); reinstall edgekit") from error
     recorded = HOME / "reference"
-    results = tuple(sorted((HOME / "results").glob("*.zip")))
-    return replace(from_checkpoint(tensors), reference=recorded if recorded.is_dir() else None, results=results)
+    return replace(from_checkpoint(tensors), reference=recorded if recorded.is_dir() else None)
 
 
 def arr_coc_base() -> ModelSpec:

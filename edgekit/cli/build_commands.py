@@ -153,13 +153,13 @@ def quantize(
         progress=progress_style(as_json or quiet),
     )
     _show_reports(build, verbose)
-    made = build[api.INT8]
-    notes = made.manifest.notes if made.manifest is not None else ()
-    found = trials.read_trials(build.path, api.INT8) if notes else ()
+    artifact = build[api.INT8]
+    notes = artifact.manifest.notes if artifact.manifest is not None else ()
+    rows = trials.read_trials(build.path, api.INT8) if notes else ()
     if not as_json and not quiet:
-        show_trials(found, notes)
-    conclude(build, as_json, quiet, trials=[asdict(trial) for trial in found])
-    if made.slower:
+        show_trials(rows, notes)
+    conclude(build, as_json, quiet, trials=[asdict(trial) for trial in rows])
+    if artifact.slower:
         sys.exit(REJECTED)
 
 
@@ -185,7 +185,7 @@ def verify(
 
     if images is not None and not place:
         raise UsageError("--images is for --place: a target's own places ask everything")
-    found = api.verify(
+    verification = api.verify(
         build,
         places=place or (),
         images=images,
@@ -195,9 +195,14 @@ def verify(
         key=required(key, require_signature),
         progress=progress_style(as_json or quiet),
     )
-    if key is not None and not as_json and not quiet and all(outcome.status != "failed" for outcome in found.outcomes):
+    if (
+        key is not None
+        and not as_json
+        and not quiet
+        and all(outcome.status != "failed" for outcome in verification.outcomes)
+    ):
         print(f"signed by '{key}'")
-    conclude(found, as_json, quiet)
+    conclude(verification, as_json, quiet)
 
 
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
@@ -217,9 +222,9 @@ def reference(
     print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
 
 
-def _options(given: list[str]) -> dict[str, dict[str, str]]:
+def _options(words: list[str]) -> dict[str, dict[str, str]]:
     options: dict[str, dict[str, str]] = {}
-    for text in given:
+    for text in words:
         name, equals, value = text.partition("=")
         target, dot, option = name.rpartition(".")
         if not (equals and dot):

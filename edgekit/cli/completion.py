@@ -40,12 +40,12 @@ def option_values(incomplete: str) -> list[str]:
     from edgekit.artifact.option import as_text
 
     targets, _ = registry.loadable()
-    found = []
+    possible = []
     for name, target in targets.items():
         for option in target.options:
             values = ("yes", "no") if option.kind == "flag" else tuple(as_text(choice) for choice in option.choices)
-            found += [f"{name}.{option.name}={value}" for value in values or (as_text(option.default),)]
-    return [one for one in found if one.startswith(incomplete)]
+            possible += [f"{name}.{option.name}={value}" for value in values or (as_text(option.default),)]
+    return [one for one in possible if one.startswith(incomplete)]
 
 
 def among(*values: str) -> Callable[[str], list[str]]:

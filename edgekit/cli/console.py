@@ -46,8 +46,8 @@ def show_build(build: Build, quiet: bool = False) -> None:
         heads = ("target", "verdict", "size", "p50")
         print_table(heads, [(o.target, _state(o), _size(o), _p50(o)) for o in outcomes])
         for outcome in outcomes:
-            asked = {str(note) for note in outcome.notes if note.fact.code is Code.ASKED}
-            for sentence in (sentence for sentence in outcome.sentences if sentence not in asked):
+            questions = {str(note) for note in outcome.notes if note.fact.code is Code.ASKED}
+            for sentence in (sentence for sentence in outcome.sentences if sentence not in questions):
                 print(f"{outcome.target}: {visible(sentence)}")
         print(f"artifacts: {build.path / '<target>'}")
     else:
@@ -61,10 +61,10 @@ def show_build(build: Build, quiet: bool = False) -> None:
 
 
 def _fields(outcome: TargetOutcome) -> list[tuple[str, ...]]:
-    told = outcome.sentences
+    sentences = outcome.sentences
     first = 0 if outcome.status == "verified" else 1  # beside "verified" stands nothing else
-    row = (outcome.target, _state(outcome), str(outcome.path), *(told[:first] or ("",)))
-    return [row, *(("", "", "", sentence) for sentence in told[first:])]
+    row = (outcome.target, _state(outcome), str(outcome.path), *(sentences[:first] or ("",)))
+    return [row, *(("", "", "", sentence) for sentence in sentences[first:])]
 
 
 def _state(outcome: TargetOutcome) -> str:
@@ -83,12 +83,12 @@ def show_target(name: str, target: Target) -> None:
     """Print one target: what it is made from, where it is judged, what it needs, and its options."""
     facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
     facts += [("places", ", ".join(f"{place.name} ({'; '.join(place.tolerances)})" for place in target.places))]
-    told = (
+    texts = (
         ("choose it for", target.about.choose_for),
         ("proved by", target.about.proved_by),
         ("not proved", target.about.not_proved),
     )
-    facts += [(label, text) for label, text in told if text]
+    facts += [(label, text) for label, text in texts if text]
     facts += [("needs", command) for command in dict.fromkeys(need.install for need in target.needs)]
     print_table((name, ""), facts)
     print()

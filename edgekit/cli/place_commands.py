@@ -100,8 +100,8 @@ def import_(
     if result.suffix != ".json":
         if name is not None:
             raise UsageError("--name is for a phone's result.json: a pack's result has the names of its places")
-        found = api.import_result(build, result, trust_build=trust_build, progress=progress_style(as_json))
-        conclude(found, as_json)
+        outcome = api.import_result(build, result, trust_build=trust_build, progress=progress_style(as_json))
+        conclude(outcome, as_json)
         return
     if name is None:
         raise UsageError("say with --name what the report calls it, for example --name pixel-8-onnx")

@@ -63,5 +63,5 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
         "budget": project.budget,
         "output": project.output,
     }
-    found: dict[str, dict[str, Any]] = {"export": export, "verify": {"budget": project.budget}}
-    return {command: {name: value for name, value in one.items() if value} for command, one in found.items()}
+    values: dict[str, dict[str, Any]] = {"export": export, "verify": {"budget": project.budget}}
+    return {command: {name: value for name, value in one.items() if value} for command, one in values.items()}

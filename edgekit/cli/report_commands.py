@@ -31,8 +31,8 @@ def report(
     from edgekit import report as reports
 
     if history is not None:
-        found, page = reports.write_history(history)
-        print(json.dumps(found.as_record(), indent=2) if as_json else page)
+        trend, page = reports.write_history(history)
+        print(json.dumps(trend.as_record(), indent=2) if as_json else page)
         return
     written = reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
@@ -61,10 +61,10 @@ def diff(
     from edgekit.report.change import Allowed
     from edgekit.report.difference import compare_builds
 
-    found = compare_builds(before, after, Allowed(size / 100, speed / 100, accuracy / 100))
+    difference = compare_builds(before, after, Allowed(size / 100, speed / 100, accuracy / 100))
     if as_json:
-        print(json.dumps(found.as_record(), indent=2))
+        print(json.dumps(difference.as_record(), indent=2))
     else:
-        print(found.as_markdown() if markdown else "\n".join(found.lines))
-    if found.worse:
+        print(difference.as_markdown() if markdown else "\n".join(difference.lines))
+    if difference.worse:
         sys.exit(REJECTED)

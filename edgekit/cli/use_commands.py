@@ -95,16 +95,18 @@ def _reachable(url: str) -> tuple[str, ...]:
     """Where a page is, for this machine and, where the server listens on every address, for other devices."""
     from urllib.parse import urlsplit
 
-    found = urlsplit(url)
-    if found.hostname != EVERY:
+    address = urlsplit(url)
+    if address.hostname != EVERY:
         return (url,)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         try:
-            asked.connect(("192.0.2.1", 9))  # an address of documentation: nothing is sent, the route names our own
-            own = asked.getsockname()[0]
+            connection.connect(
+                ("192.0.2.1", 9)
+            )  # an address of documentation: nothing is sent, the route names our own
+            own = connection.getsockname()[0]
         except OSError:  # no network
             own = LOCAL
-    return tuple(f"http://{name}:{found.port}/" for name in dict.fromkeys((LOCAL, own)))
+    return tuple(f"http://{name}:{address.port}/" for name in dict.fromkeys((LOCAL, own)))
 
 
 @app.command(
@@ -137,12 +139,12 @@ def assets(
     from edgekit import apps
 
     key = required(key, require_signature)
-    asked = (platform, build, into, tuple(target or ()), trust_build, key, deployment_target)
+    request = (platform, build, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:
-        stale = apps.check_assets(*asked)
+        stale = apps.check_assets(*request)
         print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
         sys.exit(REJECTED if stale else CLEAN)
-    done = apps.write_assets(*asked)
+    done = apps.write_assets(*request)
     if as_json:
         print(json.dumps({"written": done.written, "removed": done.removed, "kept": done.kept, "notes": done.notes}))
         return
@@ -161,10 +163,10 @@ def explain(
     """Tell in which modules an artifact's error starts and which pass it on; writes JSON and a plot."""
     from edgekit.analysis import attribution
 
-    found = attribution.explain(artifact, images)
-    data, plot = attribution.write_attribution(found, artifact.resolve().parent / "cache")
+    explanation = attribution.explain(artifact, images)
+    data, plot = attribution.write_attribution(explanation, artifact.resolve().parent / "cache")
     if as_json:
-        print(json.dumps({**found.as_record(), "files": [str(data), str(plot)]}, indent=2))
+        print(json.dumps({**explanation.as_record(), "files": [str(data), str(plot)]}, indent=2))
         return
     from edgekit.cli.console import print_table
 
@@ -176,7 +178,7 @@ def explain(
             f"{p.introduced:.2%}",
             f"{p.carried:.2%}",
         )
-        for p in found.worst(rows)
+        for p in explanation.worst(rows)
     ]
     print_table(("module", "noise in", "noise out", "introduced here", "carried through"), shown)
     print(f"{data}\n{plot}")
@@ -187,13 +189,13 @@ def doctor(as_json: Json = False) -> None:
     """Show versions, devices, and what can be exported and verified on this host."""
     from edgekit.cli.doctor import examine
 
-    found = examine()
+    facts = examine()
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(facts, indent=2))
         return
     from edgekit.cli.console import print_table
 
-    for title, rows in found.items():
+    for title, rows in facts.items():
         print_table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
 
 

@@ -53,9 +53,9 @@ def adapted(spec: ModelSpec) -> ModelSpec:
         return spec
     if _common(answer):
         return spec
-    wanted = tuple(o.name for o in spec.outputs)
-    _chosen(dict(flattened(answer)), wanted, spec.name)  # says what is wrong before anything is exported
-    return replace(spec, module=adapter(module, names, wanted))
+    outputs = tuple(o.name for o in spec.outputs)
+    _chosen(dict(flattened(answer)), outputs, spec.name)  # says what is wrong before anything is exported
+    return replace(spec, module=adapter(module, names, outputs))
 
 
 def in_float32(module: torch.nn.Module) -> torch.nn.Module:
@@ -167,13 +167,13 @@ def _real(tensor: torch.Tensor, name: str) -> torch.Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def _chosen(named: Mapping[str, torch.Tensor], wanted: Sequence[str], model: str) -> tuple[torch.Tensor, ...]:
+def _chosen(named: Mapping[str, torch.Tensor], outputs: Sequence[str], model: str) -> tuple[torch.Tensor, ...]:
     """The declared outputs: by name where the answer names them, else in order."""
-    if set(wanted) <= set(named):
-        return tuple(named[name] for name in wanted)
-    if len(named) == len(wanted) and all(name.startswith(PLAIN) for name in named):
+    if set(outputs) <= set(named):
+        return tuple(named[name] for name in outputs)
+    if len(named) == len(outputs) and all(name.startswith(PLAIN) for name in named):
         return tuple(named.values())
-    missing = next(name for name in wanted if name not in named)
+    missing = next(name for name in outputs if name not in named)
     raise ModelError(f"'{model}' returned no '{missing}': it returned {', '.join(named) or 'nothing'}")
 
 

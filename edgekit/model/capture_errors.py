@@ -82,19 +82,19 @@ def at(guards: list[str]) -> str:
 def sentence(error: Exception) -> str:
     """An exception as its type and the first line of its message, with the next where the first only announces it."""
     lines = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
-    said = " ".join(lines[:2]) if lines and lines[0].endswith(":") else (lines[0] if lines else "no message")
-    return f"{type(error).__name__}: {said}"
+    text = " ".join(lines[:2]) if lines and lines[0].endswith(":") else (lines[0] if lines else "no message")
+    return f"{type(error).__name__}: {text}"
 
 
 @contextlib.contextmanager
 def guards_added() -> Iterator[list[str]]:
     """Collect where torch.export added guards: it logs file and line, and tells them nowhere else."""
-    found: list[str] = []
+    guards: list[str] = []
 
     class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if match := _GUARD.search(record.getMessage()):
-                found.append(match["where"])
+                guards.append(match["where"])
 
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     handler, level, others = Collect(), logger.level, logger.handlers
@@ -102,7 +102,7 @@ def guards_added() -> Iterator[list[str]]:
     propagate, logger.propagate = logger.propagate, False
     logger.setLevel(logging.INFO)
     try:
-        yield found
+        yield guards
     finally:
         logger.handlers, logger.propagate = others, propagate
         logger.setLevel(level)
@@ -146,11 +146,11 @@ def _met(error: BaseException) -> torch.fx.Node | None:
     """The operator that a converter's innermost function was at: its local variables hold it."""
     import torch
 
-    found = None
+    node = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        held = [one for one in frame.f_locals.values() if isinstance(one, torch.fx.Node) and one.op == "call_function"]
-        found = next((one for one in held if one.target is not operator.getitem), found)
-    return found
+        nodes = [one for one in frame.f_locals.values() if isinstance(one, torch.fx.Node) and one.op == "call_function"]
+        node = next((one for one in nodes if one.target is not operator.getitem), node)
+    return node
 
 
 def _first(error: BaseException, text: str) -> str:

@@ -52,71 +52,71 @@ def evaluation_of(spec: ModelSpec) -> Evaluation | None:
     """
     if spec.evaluation is None:
         return None
-    found = _call(f"the evaluation set of '{spec.name}'", spec.evaluation)
-    if not isinstance(found, Evaluation):
+    evaluation = _call(f"the evaluation set of '{spec.name}'", spec.evaluation)
+    if not isinstance(evaluation, Evaluation):
         raise ModelError(
-            f"the evaluation set of '{spec.name}' is a {type(found).__name__}, not an edgekit.model.Evaluation"
+            f"the evaluation set of '{spec.name}' is a {type(evaluation).__name__}, not an edgekit.model.Evaluation"
         )
-    _check_inputs(spec, found)
-    _check_lengths(spec, found)
-    return found
+    _check_inputs(spec, evaluation)
+    _check_lengths(spec, evaluation)
+    return evaluation
 
 
-def metric_values(found: Evaluation, outputs: Mapping[str, Array]) -> Array | None:
+def metric_values(evaluation: Evaluation, outputs: Mapping[str, Array]) -> Array | None:
     """The task metric of each image, float64 [n]; None where the set has no metric or no truth.
 
     Args:
-        found: The set.
+        evaluation: The set.
         outputs: Answers by output name, [n, ...].
 
     Raises:
         ModelError: If the metric raises, or does not return one finite number an image.
     """
-    metric, truth = found.metric, found.truth
+    metric, truth = evaluation.metric, evaluation.truth
     if metric is None or truth is None:
         return None
-    values = np.asarray(_call(f"the metric '{found.metric_name}'", lambda: metric(outputs, truth)))
-    if values.shape != (len(found.names),) or values.dtype.kind not in "fiub":
+    values = np.asarray(_call(f"the metric '{evaluation.metric_name}'", lambda: metric(outputs, truth)))
+    if values.shape != (len(evaluation.names),) or values.dtype.kind not in "fiub":
         raise ModelError(
-            f"the metric '{found.metric_name}' returned {values.dtype} {list(values.shape)}: "
-            f"it must return one number an image, [{len(found.names)}]"
+            f"the metric '{evaluation.metric_name}' returned {values.dtype} {list(values.shape)}: "
+            f"it must return one number an image, [{len(evaluation.names)}]"
         )
     return values.astype(np.float64)
 
 
-def _check_inputs(spec: ModelSpec, found: Evaluation) -> None:
+def _check_inputs(spec: ModelSpec, evaluation: Evaluation) -> None:
     declared = {i.name: i for i in spec.inputs}
-    if wrong := sorted({*declared} ^ {*found.inputs}):
+    if wrong := sorted({*declared} ^ {*evaluation.inputs}):
         word = "lacks the" if wrong[0] in declared else "has an"
         raise ModelError(
             f"the evaluation set of '{spec.name}' {word} input '{wrong[0]}': the model takes {', '.join(declared)}"
         )
     for name, i in declared.items():
-        array = np.asarray(found.inputs[name])
+        array = np.asarray(evaluation.inputs[name])
         row = spec.shape(name, {BATCH: 1})
-        rows = len(found.names) * (row[0] if row else 1)
-        wanted = (rows, *row[1:]) if row else (rows,)
-        if array.dtype != i.dtype or array.shape != wanted:
+        rows = len(evaluation.names) * (row[0] if row else 1)
+        expected = (rows, *row[1:]) if row else (rows,)
+        if array.dtype != i.dtype or array.shape != expected:
             raise ModelError(
                 f"the evaluation set of '{spec.name}' has {array.dtype} {list(array.shape)} for '{name}': "
-                f"{len(found.names)} named images need {i.dtype} {list(wanted)}"
+                f"{len(evaluation.names)} named images need {i.dtype} {list(expected)}"
             )
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise ModelError(f"the evaluation set of '{spec.name}' has a NaN in '{name}': remove or correct that row")
 
 
-def _check_lengths(spec: ModelSpec, found: Evaluation) -> None:
-    count = len(found.names)
+def _check_lengths(spec: ModelSpec, evaluation: Evaluation) -> None:
+    count = len(evaluation.names)
     if not count:
         raise ModelError(f"the evaluation set of '{spec.name}' is empty: give one name and one row an image")
-    if found.captions and len(found.captions) != count:
+    if evaluation.captions and len(evaluation.captions) != count:
         raise ModelError(
-            f"the evaluation set of '{spec.name}' has {len(found.captions)} captions for {count} images: "
+            f"the evaluation set of '{spec.name}' has {len(evaluation.captions)} captions for {count} images: "
             "give one an image, or none"
         )
-    if found.truth is not None and len(found.truth) != count:
+    if evaluation.truth is not None and len(evaluation.truth) != count:
         raise ModelError(
-            f"the evaluation set of '{spec.name}' has {len(found.truth)} rows of truth for {count} images: "
+            f"the evaluation set of '{spec.name}' has {len(evaluation.truth)} rows of truth for {count} images: "
             "give one an image"
         )
 

@@ -41,21 +41,21 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         CaptureError: If the model has no factory and its module cannot be captured.
     """
     with scratch() as place:
-        made, config = place / "model", _config(spec)
-        made.mkdir()  # the temporary folder itself is its owner's alone
+        model, config = place / "model", _config(spec)
+        model.mkdir()  # the temporary folder itself is its owner's alone
         try:
-            checkpoint.write_checkpoint(made / WEIGHTS, spec.module.state_dict(), infinite=_buffers(spec.module))
+            checkpoint.write_checkpoint(model / WEIGHTS, spec.module.state_dict(), infinite=_buffers(spec.module))
         except CheckpointError as error:
             raise ModelError(f"'{spec.name}' {error}") from error
         for file, path in spec.files.items():
-            shutil.copyfile(path, made / file)
+            shutil.copyfile(path, model / file)
         if not spec.factory:
-            config["captured"] = write_captured(captured or Capture(spec), made, made / WEIGHTS)
-        config["files"] = {p.relative_to(made).as_posix(): digest_file(p) for p in _files(made)}
+            config["captured"] = write_captured(captured or Capture(spec), model, model / WEIGHTS)
+        config["files"] = {p.relative_to(model).as_posix(): digest_file(p) for p in _files(model)}
         if _holds(folder, config):
             return
         with staging(folder, own_files) as staged:
-            shutil.copytree(made, staged, dirs_exist_ok=True)
+            shutil.copytree(model, staged, dirs_exist_ok=True)
             write_text(staged / CONFIG, sealed(config))
 
 
@@ -104,8 +104,8 @@ def load_model(folder: Path, trust_build: bool = False) -> ModelSpec:
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}
-    told = {name: config[name] for name in ("name", "licence", "author", "description")}
-    return replace(spec, files=here, **told)
+    facts = {name: config[name] for name in ("name", "licence", "author", "description")}
+    return replace(spec, files=here, **facts)
 
 
 def _buffers(module: torch.nn.Module) -> frozenset[str]:

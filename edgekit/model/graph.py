@@ -136,15 +136,15 @@ def _prove(
         arguments = to_tensors(spec, spec.random(seed, sizes))
         with torch.no_grad():
             try:
-                wanted = named_outputs(spec, spec.module(*arguments))
+                expected = named_outputs(spec, spec.module(*arguments))
             except Exception as error:
                 raise ModelError(f"'{spec.name}' fails at the declared sizes {sizes}: {sentence(error)}") from error
             try:
                 got = named_outputs(spec, graph(*arguments))
             except Exception as error:
                 raise CaptureError(_failing(spec.name, dict(sizes), error, guards)) from error
-        for name in wanted:
-            if not _close(wanted[name], got[name]):
+        for name in expected:
+            if not _close(expected[name], got[name]):
                 raise CaptureError(
                     f"the captured graph of '{spec.name}' answers differently from the module at {sizes} in output "
                     f"'{name}': a branch or a size was baked in"
@@ -152,22 +152,22 @@ def _prove(
 
 
 def _failing(name: str, sizes: dict[str, int], error: Exception, guards: list[str]) -> str:
-    said = f"the captured graph of '{name}' fails at {sizes}: {sentence(error)}{at(guards)}"
+    text = f"the captured graph of '{name}' fails at {sizes}: {sentence(error)}{at(guards)}"
     if "Guard failed" not in str(error):
-        return said
+        return text
     return (
-        f"{said}; its code takes another branch at this size: choose a range of the axis without it, or fix the axis "
+        f"{text}; its code takes another branch at this size: choose a range of the axis without it, or fix the axis "
         "(minimum = maximum)"
     )
 
 
-def _close(wanted: Array, got: Array) -> bool:
-    if wanted.shape != got.shape or wanted.dtype != got.dtype:
+def _close(expected: Array, got: Array) -> bool:
+    if expected.shape != got.shape or expected.dtype != got.dtype:
         return False
-    if wanted.dtype.kind != "f":
+    if expected.dtype.kind != "f":
         return True  # counts and indices follow from scores; ties and rounding are the judge's matter
-    scale = max(1.0, float(np.max(np.abs(wanted[np.isfinite(wanted)]), initial=0.0)))
-    return bool(np.allclose(wanted / scale, got / scale, rtol=0, atol=CAPTURE_TOLERANCE, equal_nan=True))
+    scale = max(1.0, float(np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0)))
+    return bool(np.allclose(expected / scale, got / scale, rtol=0, atol=CAPTURE_TOLERANCE, equal_nan=True))
 
 
 @contextlib.contextmanager
@@ -192,18 +192,18 @@ def _refuse_changes(name: str, module: torch.nn.Module, inputs: Mapping[str, tor
     Raises:
         CaptureError: Naming the input that it changes, the state that it keeps, or the output that varies.
     """
-    held = {key: tensor.clone() for key, tensor in module.state_dict().items()}
-    given = {key: tensor.clone() for key, tensor in inputs.items()}
+    state = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+    copies = {key: tensor.clone() for key, tensor in inputs.items()}
     with _seeded(0):
-        first = ask(list(given.values()))
-    for key, tensor in given.items():
+        first = ask(list(copies.values()))
+    for key, tensor in copies.items():
         if not _equal(tensor, inputs[key]):
             raise CaptureError(
                 f"'{name}' changes its input '{key}' in place, which no artifact does: copy it first "
                 f"({key} = {key}.clone()), or write y = f(x) where forward has f_(x)"
             )
     for key, tensor in module.state_dict().items():
-        if not _equal(tensor, held[key]):
+        if not _equal(tensor, state[key]):
             raise CaptureError(
                 f"'{name}' changes its own '{key}' while it answers: a state must be an input and an output of forward"
             )

@@ -34,8 +34,8 @@ def check_image(i: Input, model: str) -> None:
         raise ModelError(f"'{i.name}' of '{model}' is no picture: mean, std and the like are for kind=\"image\"")
     known = {"channels": ("RGB", "BGR"), "layout": ("NCHW", "NHWC"), "fit": ("stretch", "crop", "letterbox")}
     for field, possible in known.items():
-        if (found := getattr(i, field)) not in possible:
-            raise ModelError(f"the {field} '{found}' of '{i.name}' is not known: possible are {', '.join(possible)}")
+        if (value := getattr(i, field)) not in possible:
+            raise ModelError(f"the {field} '{value}' of '{i.name}' is not known: possible are {', '.join(possible)}")
     for field in ("mean", "std"):
         if len(values := getattr(i, field)) not in (0, COLOURS):
             raise ModelError(f"the {field} of '{i.name}' has {len(values)} numbers: give one a channel, {COLOURS}")

@@ -73,8 +73,8 @@ def check_onnx(path: Path, beside: str = "") -> None:
             not bring.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= LARGEST:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LARGEST:
             _refuse(f"is no plain file of 1 to {LARGEST} bytes")
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             check_bytes(data, beside, _size(path.parent / beside) if beside else 0)
@@ -97,8 +97,8 @@ class _RefusalError(ValueError):
 
 
 def _size(path: Path) -> int:
-    found = path.lstat()
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    status = path.lstat()
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 @dataclass
@@ -159,10 +159,10 @@ class _Walk:
         if not self.beside and (number == _EXTERNAL or any(self.numbers(wire, start, end))):
             _refuse(f"keeps the tensor '{name}' in another file: save it as one, with onnx.save(onnx.load(path))")
         if number == _EXTERNAL:
-            found = {number: bytes(self.data[first:last]) for number, _, first, last in self.split(start, end)}
-            if found.get(1) in (None, *entries) or found.get(1) not in _PLACE:
+            fields = {number: bytes(self.data[first:last]) for number, _, first, last in self.split(start, end)}
+            if fields.get(1) in (None, *entries) or fields.get(1) not in _PLACE:
                 _refuse(f"says twice, or in other words than ONNX's, where the tensor '{name}' lies")
-            entries[found.get(1, b"")] = found.get(2, b"")
+            entries[fields.get(1, b"")] = fields.get(2, b"")
 
     def check_external(self, name: str, needed: int, entries: Mapping[bytes, bytes]) -> None:
         """A tensor that lies in the file beside: in that file, in all its length."""
@@ -176,13 +176,13 @@ class _Walk:
         """Integers of a field: one, or several that are packed."""
         if wire not in (_VARINT, _BYTES):
             _refuse("has a number of the wrong kind")
-        found = []
+        values = []
         while first < last:
             value, first = self.varint(first, last)
-            found.append(value)
-            if len(found) > MOST_FIELDS:
+            values.append(value)
+            if len(values) > MOST_FIELDS:
                 _refuse(f"has more than {MOST_FIELDS} fields")
-        return found or [0]
+        return values or [0]
 
     def split(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """Number, wire type, and where the value lies, of each field of a message."""

@@ -244,12 +244,12 @@ def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, 
         "evaluation": evaluation_of(spec),
         "calibration": spec.calibration(CALIBRATION) if spec.calibration is not None else None,
     }
-    for name, found in sets.items():
-        if found is not None:
-            _write_set(found, folder / SETS[name])
+    for name, samples in sets.items():
+        if samples is not None:
+            _write_set(samples, folder / SETS[name])
     return {
         "graph_sha256": identity,
-        "sets": {name: _described(found) for name, found in sets.items() if found is not None},
+        "sets": {name: _described(samples) for name, samples in sets.items() if samples is not None},
     }
 
 
@@ -301,17 +301,17 @@ def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
     return module
 
 
-def _write_set(found: Evaluation, path: Path) -> None:
+def _write_set(samples: Evaluation, path: Path) -> None:
     from safetensors.numpy import save_file
 
-    arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in found.inputs.items()}
-    if found.truth is not None:
-        arrays["truth"] = np.ascontiguousarray(found.truth)
+    arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in samples.inputs.items()}
+    if samples.truth is not None:
+        arrays["truth"] = np.ascontiguousarray(samples.truth)
     save_file(arrays, path)
 
 
-def _described(found: Evaluation) -> dict[str, Any]:
-    return {"names": list(found.names), "captions": list(found.captions), "metric_name": found.metric_name}
+def _described(samples: Evaluation) -> dict[str, Any]:
+    return {"names": list(samples.names), "captions": list(samples.captions), "metric_name": samples.metric_name}
 
 
 def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation]:
@@ -330,7 +330,7 @@ def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation
     return read
 
 
-def _first(found: Evaluation, count: int) -> Evaluation:
-    runs = len(found.names)
-    inputs = {name: runs_of(array, range(min(count, runs)), runs) for name, array in found.inputs.items()}
-    return Evaluation(inputs, found.names[:count], found.captions[:count])
+def _first(samples: Evaluation, count: int) -> Evaluation:
+    runs = len(samples.names)
+    inputs = {name: runs_of(array, range(min(count, runs)), runs) for name, array in samples.inputs.items()}
+    return Evaluation(inputs, samples.names[:count], samples.captions[:count])

@@ -79,8 +79,8 @@ def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
 
 def _example(axis: Axis, position: int) -> int:
     step = axis.multiple_of
-    wanted = max(axis.default, 2) + position * step
-    return min(wanted, axis.maximum // step * step)
+    target = max(axis.default, 2) + position * step
+    return min(target, axis.maximum // step * step)
 
 
 def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
@@ -93,7 +93,7 @@ def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
     sizes = {name: _all_sizes(axis) for name, axis in axes.items()}
     count = min(max([LEAST_BETWEEN, *map(len, sizes.values())]), MOST_BETWEEN)
     draw = np.random.Generator(np.random.PCG64(SEED))
-    columns = {name: _spread(found, count, draw) for name, found in sizes.items()}
+    columns = {name: _spread(unique, count, draw) for name, unique in sizes.items()}
     others = [name for name in columns if name != "batch"]
     rows = sorted(zip(*(columns[name] for name in others), strict=True), key=math.prod) if others else []
     batches = sorted(columns["batch"], reverse=True) if "batch" in columns else []
@@ -102,8 +102,8 @@ def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
         shape = dict(zip(others, rows[number], strict=True)) if others else {}
         shapes.append(({"batch": batches[number]} if batches else {}) | shape)
     known = [tuple(sorted(shape.items())) for shape in grid(axes)]
-    found = {tuple(sorted(shape.items())): shape for shape in shapes}
-    return tuple({n: shape[n] for n in axes} for key, shape in found.items() if key not in known)
+    unique = {tuple(sorted(shape.items())): shape for shape in shapes}
+    return tuple({n: shape[n] for n in axes} for key, shape in unique.items() if key not in known)
 
 
 def _all_sizes(axis: Axis) -> list[int]:

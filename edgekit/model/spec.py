@@ -193,8 +193,6 @@ class ModelSpec:
         evaluation: Makes the evaluation set; None means random inputs only.
         calibration: Makes n calibration samples for quantization, as an `Evaluation` without truth.
         reference: Folder of a recorded reference that ships with the model.
-        results: Results of packs that were answered elsewhere and ship with the model; they are judged where the build
-            has the very artifacts that they are of.
         translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
             the same arguments and stands for it in ONNX; without branches or loops on values.
         decompositions: Likewise the function of PyTorch's own operators that stands for it everywhere else, and in ONNX
@@ -215,7 +213,6 @@ class ModelSpec:
     evaluation: Callable[[], Evaluation] | None = None
     calibration: Callable[[int], Evaluation] | None = None
     reference: Path | None = None
-    results: tuple[Path, ...] = ()
     translations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     decompositions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -225,10 +222,18 @@ class ModelSpec:
     notes: tuple[str, ...] = ()
 
     @property
+    def results(self) -> tuple[Path, ...]:
+        """Results of packs that ship with the model, in the folder `results` beside its reference.
+
+        They are judged where the build has the very artifacts that they are of.
+        """
+        return tuple(sorted(self.reference.with_name("results").glob("*.zip"))) if self.reference is not None else ()
+
+    @property
     def facts(self) -> dict[str, str]:
         """What artifacts that have room for it say of the model: its name, licence, author and description, as set."""
-        said = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
-        return {key: value for key, value in said.items() if value}
+        facts = {"author": self.author, "description": self.description, "licence": self.licence, "name": self.name}
+        return {key: value for key, value in facts.items() if value}
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """Shape of an input where the named axes have the given sizes, and the others their defaults."""
@@ -239,14 +244,14 @@ class ModelSpec:
     def random(self, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Uniform random inputs from each input's low to its high, the same on every platform for a seed."""
         generator = np.random.Generator(np.random.PCG64(seed))
-        made: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for i in self.inputs:
             unit = generator.random(self.shape(i.name, sizes))
             values = unit >= 0.5 if i.dtype == "bool" else i.low + (i.high - i.low) * unit
             if np.dtype(i.dtype).kind in "iu":  # both ends are drawn
                 values = np.floor(i.low + (i.high - i.low + 1) * unit)
-            made[i.name] = np.asarray(values).astype(i.dtype)
-        return made
+            arrays[i.name] = np.asarray(values).astype(i.dtype)
+        return arrays
 
     def filled(self, share: float) -> dict[str, Array]:
         """Constant inputs at default sizes: each at this share of the way from its low to its high."""

@@ -70,20 +70,20 @@ def chain(graph: onnx.ModelProto, chosen: Collection[str]) -> Chain:
     """What is carried between the chosen convolutions."""
     wiring = _Wiring(graph)
     convs = [node for node in graph.graph.node if node.name in chosen and wiring.able(node)]
-    given = {wiring.end(node) for node in convs}
+    produced = {wiring.end(node) for node in convs}
     candidates: list[onnx.NodeProto] = []
     for node in graph.graph.node:
         if node.op_type in (*PASSING, *CARRIED) and node.name and wiring.end(node) not in wiring.outputs:
             inputs = wiring.data(node)
-            if inputs and all(name in given for name in inputs):
+            if inputs and all(name in produced for name in inputs):
                 candidates.append(node)
-                given.add(wiring.end(node))
+                produced.add(wiring.end(node))
     kept: list[onnx.NodeProto] = []
-    wanted = {node.input[0] for node in convs}
+    needed = {node.input[0] for node in convs}
     for node in reversed(candidates):
-        if wiring.end(node) in wanted:
+        if wiring.end(node) in needed:
             kept.insert(0, node)
-            wanted.update(wiring.data(node))
+            needed.update(wiring.data(node))
     taken = dict.fromkeys(name for node in (*convs, *kept) for name in wiring.data(node))
     return Chain(
         convolutions=frozenset(node.name for node in convs),
@@ -100,7 +100,7 @@ def ends(graph: onnx.ModelProto) -> dict[str, str]:
     return {node.name: wiring.end(node) for node in wiring.nodes if node.op_type == CONV}
 
 
-def _chained(found: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[str]:
+def _chained(links: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[str]:
     """The convolutions that read what another gives, and those others, through what is carried."""
     starts: dict[str, set[str]] = {}  # tensor -> the convolutions that it comes from
     chained: set[str] = set()
@@ -111,7 +111,7 @@ def _chained(found: Chain, wiring: _Wiring, able: list[onnx.NodeProto]) -> set[s
             if sources:
                 chained |= sources | {node.name}
             starts[wiring.end(node)] = {node.name}
-        elif node.name in found.carried:
+        elif node.name in links.carried:
             starts[wiring.end(node)] = set().union(*(starts.get(name, set()) for name in wiring.data(node)))
     return chained
 

@@ -71,8 +71,8 @@ def quantize_dynamic(
                 reduce_range=reduce_range,
                 weight_type=QuantType.QInt8,
             )
-        made = onnx.load(result)
-    return weight_only.quantize_weights(made)
+        quantized = onnx.load(result)
+    return weight_only.quantize_weights(quantized)
 
 
 @contextlib.contextmanager
@@ -93,9 +93,9 @@ def _gemm_as_matmul(
     """A Gemm as MatMul and Add: the dynamic quantizer takes no Gemm, and ONNX Runtime fuses the two again."""
     from onnx import helper, numpy_helper
 
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    unscaled = given.get("alpha", 1.0) == given.get("beta", 1.0) == 1.0
-    if node.op_type != "Gemm" or node.name not in chosen or given.get("transA") or not unscaled:
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    unscaled = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0
+    if node.op_type != "Gemm" or node.name not in chosen or attributes.get("transA") or not unscaled:
         yield node
         return
     weight = node.input[1]

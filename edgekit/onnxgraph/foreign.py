@@ -37,10 +37,10 @@ def adopted(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str
     with exact():
         model = rewriter.rewrite(model)
     passes.RemoveUnusedNodesPass()(model)
-    made: onnx.ModelProto = ir.to_proto(model)
-    _name_nodes(made, made_by)
-    _rename(made, inputs, outputs)
-    return made
+    proto: onnx.ModelProto = ir.to_proto(model)
+    _name_nodes(proto, made_by)
+    _rename(proto, inputs, outputs)
+    return proto
 
 
 def _recent(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -52,13 +52,13 @@ def _recent(graph: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return version_converter.convert_version(graph, OLDEST)
     except Exception as error:
-        said = f"opset {opset} cannot be brought to {OLDEST}: export the model again, with opset 17"
-        raise ExportError(said) from error
+        reason = f"opset {opset} cannot be brought to {OLDEST}: export the model again, with opset 17"
+        raise ExportError(reason) from error
 
 
 def _rename(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    wanted = zip((*graph.graph.input, *graph.graph.output), (*inputs, *outputs), strict=True)
-    names = {value.name: name for value, name in wanted if value.name != name}
+    pairs = zip((*graph.graph.input, *graph.graph.output), (*inputs, *outputs), strict=True)
+    names = {value.name: name for value, name in pairs if value.name != name}
     for value in (*graph.graph.input, *graph.graph.output):
         value.name = names.get(value.name, value.name)
     for node in graph.graph.node:

@@ -130,12 +130,12 @@ def _refuse_control_flow(model: onnx.ModelProto) -> None:
 
 def _clamped(graph: ir.Graph, kept: frozenset[ir.Node]) -> int:
     """How many elements of the weights that become fp16 are finite and beyond its range."""
-    found = 0
+    count = 0
     for value in graph.initializers.values():
         if _is_float(value) and value.const_value is not None and any(use.node not in kept for use in value.uses()):
             magnitudes = np.abs(value.const_value.numpy())
-            found += int(((magnitudes > LARGEST) & np.isfinite(magnitudes)).sum())
-    return found
+            count += int(((magnitudes > LARGEST) & np.isfinite(magnitudes)).sum())
+    return count
 
 
 def _run_converter(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto:
@@ -257,14 +257,14 @@ def _merge_casts(model: ir.Model) -> None:
     for node in model.graph:
         if node.op_type != "Cast":
             continue
-        source, made, to = node.inputs[0], node.outputs[0], node.attributes["to"].as_int()
+        source, output, to = node.inputs[0], node.outputs[0], node.attributes["to"].as_int()
         before = source.producer() if source is not None else None
         if before is not None and before.op_type == "Cast" and to == ir.DataType.FLOAT:
             same = before.inputs[0]
         else:
-            same = first.setdefault((source, to), made)
-        if same is not None and same is not made:
-            _replace(model.graph, made, same)
+            same = first.setdefault((source, to), output)
+        if same is not None and same is not output:
+            _replace(model.graph, output, same)
     passes.RemoveUnusedNodesPass()(model)
 
 
@@ -279,10 +279,14 @@ def _restore_names(model: ir.Model, names: Mapping[str, tuple[str | None, ...]])
                 value.name = name
     for node in model.graph:
         if node.op_type == "Cast" and node.inputs[0] is not None:
-            source, made, half = node.inputs[0], node.outputs[0], node.attributes["to"].as_int() == ir.DataType.FLOAT16
-            if not made.is_graph_output():
-                made.name = f"{source.name}_fp{16 if half else 32}"
-            node.name = f"{made.name}/Cast"
+            source, output, half = (
+                node.inputs[0],
+                node.outputs[0],
+                node.attributes["to"].as_int() == ir.DataType.FLOAT16,
+            )
+            if not output.is_graph_output():
+                output.name = f"{source.name}_fp{16 if half else 32}"
+            node.name = f"{output.name}/Cast"
     passes.NameFixPass()(model)
 
 

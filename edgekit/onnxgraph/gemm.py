@@ -124,9 +124,9 @@ class _Flattening:
     def _node(self, kind: str, inputs: Sequence[ir.Value], before: ir.Node, **attributes: int) -> ir.Value:
         import onnx_ir as ir
 
-        made = ir.node(kind, inputs, attributes, metadata_props=dict(before.metadata_props))
-        self.graph.insert_before(before, made)
-        return made.outputs[0]
+        node = ir.node(kind, inputs, attributes, metadata_props=dict(before.metadata_props))
+        self.graph.insert_before(before, node)
+        return node.outputs[0]
 
     def _constant(self, values: list[int]) -> ir.Value:
         import onnx_ir as ir
@@ -145,10 +145,10 @@ def _linear(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     for product, bias in (tuple(node.inputs), tuple(node.inputs)[::-1]):
         if product is None or bias is None or _rank(bias) != 1 or bias.const_value is None:
             continue
-        made = product.producer()
-        if made is None or made.op_type != "MatMul":
+        producer = product.producer()
+        if producer is None or producer.op_type != "MatMul":
             continue
-        rows, weight = made.inputs
+        rows, weight = producer.inputs
         known = rows is not None and weight is not None and weight.const_value is not None and _rank(weight) == 2
         if known and rows is not None and weight is not None and len(_sizes(rows) or ()) >= 3:
             return rows, weight, bias

@@ -38,11 +38,11 @@ def groups(graph: onnx.ModelProto, dynamic: bool = False) -> dict[str, tuple[str
     """
     others = _recurrent(graph) if dynamic else set(convolutions(graph))
     weights = {i.name for i in graph.graph.initializer if len(i.dims) == 2}
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for node in graph.graph.node:
         if node.name in others or (node.op_type in LINEAR and node.input[1] in weights):
-            found.setdefault(group_of(node.name), []).append(node.name)
-    return {name: tuple(nodes) for name, nodes in found.items()}
+            names.setdefault(group_of(node.name), []).append(node.name)
+    return {name: tuple(nodes) for name, nodes in names.items()}
 
 
 def linear_groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
@@ -57,8 +57,8 @@ def linear_groups(graph: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
         if node.op_type in LINEAR and node.input[1] in weights and node.input[0] not in constants
         if not any(a.name == "transA" and a.i for a in node.attribute)
     }
-    found = {name: tuple(node for node in nodes if node in able) for name, nodes in groups(graph).items()}
-    return {name: nodes for name, nodes in found.items() if nodes}
+    linear = {name: tuple(node for node in nodes if node in able) for name, nodes in groups(graph).items()}
+    return {name: nodes for name, nodes in linear.items() if nodes}
 
 
 def _recurrent(graph: onnx.ModelProto) -> set[str]:
@@ -75,9 +75,9 @@ def group_of(node: str) -> str:
     return ".".join(path[: numbered + 2])
 
 
-def nodes_of(found: Mapping[str, tuple[str, ...]], without: tuple[str, ...]) -> list[str]:
+def nodes_of(parts: Mapping[str, tuple[str, ...]], without: tuple[str, ...]) -> list[str]:
     """All nodes but those of some groups."""
-    return [node for name, nodes in found.items() if name not in without for node in nodes]
+    return [node for name, nodes in parts.items() if name not in without for node in nodes]
 
 
 def multiplications(
@@ -92,15 +92,15 @@ def multiplications(
             sum over [C, kh, kw].
     """
     sizes = {i.name: i.dims for i in graph.graph.initializer}
-    given, found = ends(graph), {}
+    outputs, counts = ends(graph), {}
     for node in graph.graph.node:
         if node.name not in layers:
             continue
         if node.op_type == CONV:
-            found[node.name] = observed[given[node.name]].elements * prod(sizes[node.input[1]][1:])
+            counts[node.name] = observed[outputs[node.name]].elements * prod(sizes[node.input[1]][1:])
         else:
-            found[node.name] = observed[node.input[0]].rows * prod(sizes[node.input[1]])
-    return found
+            counts[node.name] = observed[node.input[0]].rows * prod(sizes[node.input[1]])
+    return counts
 
 
 def groups_after_extremes(graph: onnx.ModelProto) -> tuple[str, ...]:

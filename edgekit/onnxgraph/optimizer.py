@@ -69,9 +69,9 @@ def folded(graph: onnx.ModelProto) -> onnx.ModelProto:
     model = ir.from_proto(graph)
     optimizer.fold_constants(model, input_size_limit=LARGEST_WEIGHT, output_size_limit=LARGEST_WEIGHT)
     passes.RemoveUnusedNodesPass()(model)
-    made = ir.to_proto(model)
-    del made.graph.value_info[:]  # the quantizers take stale shapes for the truth
-    return made
+    proto = ir.to_proto(model)
+    del proto.graph.value_info[:]  # the quantizers take stale shapes for the truth
+    return proto
 
 
 def fixed(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
@@ -95,6 +95,6 @@ def fixed(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx
     model = ir.from_proto(copy)
     with exact():
         optimizer.optimize(model, input_size_limit=LARGEST_SHAPE, output_size_limit=LARGEST_SHAPE)
-    made = ir.to_proto(name_constants(model))
-    del made.graph.value_info[:]
-    return made
+    proto = ir.to_proto(name_constants(model))
+    del proto.graph.value_info[:]
+    return proto

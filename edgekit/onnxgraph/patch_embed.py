@@ -49,10 +49,12 @@ def _over_patches(node: ir.Node, multiples: Mapping[str, tuple[int, ...]]) -> bo
     tiled = len(sizes) == len(kernel) == 2 and not any(size % side for size, side in zip(sizes, kernel, strict=True))
     if not tiled or weight is None or len(list(weight.uses())) != 1:
         return False
-    found = {name: list(a.as_ints()) for name, a in node.attributes.items() if name in ("strides", "pads", "dilations")}
+    attributes = {
+        name: list(a.as_ints()) for name, a in node.attributes.items() if name in ("strides", "pads", "dilations")
+    }
     group = node.attributes.get("group")
-    plain = not any(found.get("pads", ())) and set(found.get("dilations", (1,))) == {1}
-    return plain and (group is None or group.as_int() == 1) and found.get("strides") == list(kernel)
+    plain = not any(attributes.get("pads", ())) and set(attributes.get("dilations", (1,))) == {1}
+    return plain and (group is None or group.as_int() == 1) and attributes.get("strides") == list(kernel)
 
 
 def _laid_out(node: ir.Node) -> ir.Node | None:
@@ -80,9 +82,9 @@ def _rewrite(graph: ir.Graph, node: ir.Node, rows: ir.Node) -> None:
     moved = (bias + shift * weight.reshape(features, -1).sum(1)).astype(np.float32)
 
     def add(kind: str, inputs: Sequence[ir.Value | None], **attributes: int | list[int]) -> ir.Value:
-        made = ir.node(kind, inputs, attributes, metadata_props=dict(node.metadata_props))
-        graph.insert_before(node, made)
-        return made.outputs[0]
+        inner = ir.node(kind, inputs, attributes, metadata_props=dict(node.metadata_props))
+        graph.insert_before(node, inner)
+        return inner.outputs[0]
 
     def constant(text: str, values: Array) -> ir.Value:
         value = ir.Value(name=f"{name}_{text}", const_value=ir.tensor(values, name=f"{name}_{text}"))

@@ -209,22 +209,22 @@ class _Quantizing:
 
 def _layout_nodes(graph: onnx.GraphProto, chosen: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
     """The Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
-    made = {name: node for node in graph.node for name in node.output}
+    producers = {name: node for node in graph.node for name in node.output}
     users: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         for name in node.input:
             users.setdefault(name, []).append(node)
     ends = {value.name for value in graph.output}
-    found: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    layouts: dict[str, tuple[onnx.NodeProto, ...]] = {}
     for node in graph.node:
         if node.name in chosen and all(u.name in chosen and u.input[0] == node.input[0] for u in users[node.input[0]]):
             chain: list[onnx.NodeProto] = []
             name = node.input[0]
-            while name in made and made[name].op_type in ("Reshape", "Transpose") and name not in ends:
+            while name in producers and producers[name].op_type in ("Reshape", "Transpose") and name not in ends:
                 if chain and len(users[name]) > 1:
                     break
-                chain.insert(0, made[name])
-                name = made[name].input[0]
+                chain.insert(0, producers[name])
+                name = producers[name].input[0]
             if chain:
-                found[node.input[0]] = tuple(chain)
-    return found
+                layouts[node.input[0]] = tuple(chain)
+    return layouts

@@ -70,12 +70,12 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
     from onnx import helper, numpy_helper
 
     copy = copied(graph)
-    held = {i.name: numpy_helper.to_array(i) for i in copy.graph.initializer}
-    made = {name: node for node in copy.graph.node for name in node.output}
+    constants = {i.name: numpy_helper.to_array(i) for i in copy.graph.initializer}
+    producers = {name: node for node in copy.graph.node for name in node.output}
     nodes = []
     for node in copy.graph.node:
         nodes.append(node)
-        layer = _layer(node, made, held)
+        layer = _layer(node, producers, constants)
         if layer is None or not _may_saturate(layer.weight):
             continue
         exact = f"{node.output[0]}_exact"
@@ -108,19 +108,21 @@ class _Layer:
     scale: Array | None
 
 
-def _layer(node: onnx.NodeProto, made: dict[str, onnx.NodeProto], held: dict[str, Array]) -> _Layer | None:
-    if node.op_type == "MatMulInteger" and node.input[1] in held and held[node.input[1]].dtype == np.int8:
-        return _Layer(node.input[0], held[node.input[1]].astype(np.float32), None)
-    if node.op_type not in ("Gemm", "MatMul") or any(name not in made for name in node.input[:2]):
+def _layer(node: onnx.NodeProto, producers: dict[str, onnx.NodeProto], constants: dict[str, Array]) -> _Layer | None:
+    if node.op_type == "MatMulInteger" and node.input[1] in constants and constants[node.input[1]].dtype == np.int8:
+        return _Layer(node.input[0], constants[node.input[1]].astype(np.float32), None)
+    if node.op_type not in ("Gemm", "MatMul") or any(name not in producers for name in node.input[:2]):
         return None
-    left, right = (made[name] for name in node.input[:2])
-    if left.op_type != "DequantizeLinear" or right.op_type != "DequantizeLinear" or right.input[0] not in held:
+    left, right = (producers[name] for name in node.input[:2])
+    if left.op_type != "DequantizeLinear" or right.op_type != "DequantizeLinear" or right.input[0] not in constants:
         return None
-    if held[left.input[2]].dtype != np.uint8 or held[right.input[0]].dtype != np.int8:
+    if constants[left.input[2]].dtype != np.uint8 or constants[right.input[0]].dtype != np.int8:
         return None
-    weight = held[right.input[0]].astype(np.float32)
+    weight = constants[right.input[0]].astype(np.float32)
     weight = np.ascontiguousarray(weight.T) if weight_only.transposed(node) else weight
-    return _Layer(left.input[0], weight, np.asarray(held[left.input[1]] * held[right.input[1]], dtype=np.float32))
+    return _Layer(
+        left.input[0], weight, np.asarray(constants[left.input[1]] * constants[right.input[1]], dtype=np.float32)
+    )
 
 
 def _may_saturate(weight: Array) -> bool:

@@ -127,11 +127,11 @@ def scale_channels(
     for node in graph.graph.node:
         if node.name in chosen and node.input[0] in peaks and node.input[0] not in without:
             readers.setdefault(node.input[0], []).append(node)
-    given = _given(graph)
+    inputs = _given(graph)
     once = _read_once(graph)
     divided: dict[str, Array] = {}
     for name, nodes in readers.items():
-        if name in given or not all(node.input[1] in once for node in nodes):
+        if name in inputs or not all(node.input[1] in once for node in nodes):
             continue
         columns = [np.abs(_inputs_first(weights[n.input[1]], n)).max(1) for n in nodes]
         high = np.maximum(peaks[name], FLOOR).astype(np.float64)
@@ -161,11 +161,11 @@ def _inputs_first(weight: onnx.TensorProto, node: onnx.NodeProto) -> Array:
 
 def _given(graph: onnx.ModelProto) -> set[str]:
     """The graph's inputs and what has their values in another layout."""
-    given = {value.name for value in graph.graph.input}
+    inputs = {value.name for value in graph.graph.input}
     for node in graph.graph.node:
-        if node.op_type in LAYOUT and node.input[0] in given:
-            given.update(node.output)
-    return given
+        if node.op_type in LAYOUT and node.input[0] in inputs:
+            inputs.update(node.output)
+    return inputs
 
 
 def _read_once(graph: onnx.ModelProto) -> set[str]:

@@ -41,7 +41,7 @@ def _picked(node: ir.Node) -> list[ir.Value] | None:
     shape = source.shape if source is not None else None
     if shape is None or not all(isinstance(shape[axis], int) for axis in (2, 3, 4)):
         return None
-    found: dict[int, ir.Value] = {}
+    values: dict[int, ir.Value] = {}
     for use in node.outputs[0].uses():
         index = use.node.inputs[1].const_value if use.node.op_type == "Gather" and use.node.inputs[1] else None
         axis = use.node.attributes.get("axis")
@@ -49,8 +49,8 @@ def _picked(node: ir.Node) -> list[ir.Value] | None:
             return None
         if use.node.outputs[0].is_graph_output():
             return None
-        found[int(index.numpy())] = use.node.outputs[0]
-    return [found[i] for i in range(len(found))] if sorted(found) == list(range(int(str(shape[2])))) else None
+        values[int(index.numpy())] = use.node.outputs[0]
+    return [values[i] for i in range(len(values))] if sorted(values) == list(range(int(str(shape[2])))) else None
 
 
 def _rewrite(graph: ir.Graph, node: ir.Node, picked: list[ir.Value]) -> None:

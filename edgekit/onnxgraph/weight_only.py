@@ -55,14 +55,14 @@ def quantize_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
         if values.size < LEAST or name not in users:  # or read in a branch or a loop only
             continue
         if all(_is_weight(node, name) for node in users[name]):
-            held, made = _in_int8(name, values, channel_axis(users[name][0]))
+            arrays, unpacking = _in_int8(name, values, channel_axis(users[name][0]))
         elif _fits_fp16(values):
-            held, made = _in_fp16(name, values)
+            arrays, unpacking = _in_fp16(name, values)
         else:
             continue
         graph.graph.initializer.remove(weight)
-        graph.graph.initializer.extend(numpy_helper.from_array(array, held_name) for held_name, array in held.items())
-        added.extend(made)
+        graph.graph.initializer.extend(numpy_helper.from_array(array, held_name) for held_name, array in arrays.items())
+        added.extend(unpacking)
     nodes = list(graph.graph.node)
     del graph.graph.node[:]
     graph.graph.node.extend([*added, *nodes])
@@ -74,35 +74,35 @@ def _in_int8(name: str, values: Array, outputs: int) -> tuple[dict[str, Array], 
     from onnx import helper
 
     rounded, scale, axis = _rounded(values)
-    held = {f"{name}_int8": rounded, f"{name}_scale": scale.ravel(), f"{name}_zero": np.zeros(scale.size, np.int8)}
+    arrays = {f"{name}_int8": rounded, f"{name}_scale": scale.ravel(), f"{name}_zero": np.zeros(scale.size, np.int8)}
     if values.ndim != 2 or axis == outputs:
-        return held, [helper.make_node("DequantizeLinear", [*held], [name], name=f"{name}{STORED}", axis=axis)]
-    held[f"{name}_int8"] = np.expand_dims(rounded, axis + 1)
+        return arrays, [helper.make_node("DequantizeLinear", [*arrays], [name], name=f"{name}{STORED}", axis=axis)]
+    arrays[f"{name}_int8"] = np.expand_dims(rounded, axis + 1)
     deep, shape = f"{name}_deep", f"{name}_shape"
-    dequantize = helper.make_node("DequantizeLinear", [*held], [deep], name=f"{name}{STORED}", axis=axis)
-    held[shape] = np.array(values.shape, np.int64)
-    return held, [dequantize, helper.make_node("Reshape", [deep, shape], [name], name=f"{name}/Reshape")]
+    dequantize = helper.make_node("DequantizeLinear", [*arrays], [deep], name=f"{name}{STORED}", axis=axis)
+    arrays[shape] = np.array(values.shape, np.int64)
+    return arrays, [dequantize, helper.make_node("Reshape", [deep, shape], [name], name=f"{name}/Reshape")]
 
 
 def _in_fp16(name: str, values: Array) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
     """The same of a table in fp16."""
     from onnx import TensorProto, helper
 
-    held = {f"{name}_fp16": values.astype(np.float16)}
-    return held, [helper.make_node("Cast", [*held], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)]
+    arrays = {f"{name}_fp16": values.astype(np.float16)}
+    return arrays, [helper.make_node("Cast", [*arrays], [name], name=f"{name}/Cast", to=TensorProto.FLOAT)]
 
 
 def _rounded(values: Array) -> tuple[Array, Array, int]:
     """A weight in INT8, its scales, and the axis that these are of: inputs or outputs, whichever loses less."""
-    found = []
+    candidates = []
     for axis in range(min(values.ndim, 2)):
         others = tuple(a for a in range(values.ndim) if a != axis)
         peaks = np.abs(values).max(axis=others, keepdims=True)
         scale = np.where(peaks > 0, peaks / 127.0, 1.0).astype(np.float32)
         rounded = np.clip(np.round(values / scale), -127, 127).astype(np.int8)
         lost = float(((values - rounded * scale).astype(np.float64) ** 2).sum())
-        found.append((lost, axis, rounded, scale))
-    _, axis, rounded, scale = min(found, key=lambda each: each[:2])
+        candidates.append((lost, axis, rounded, scale))
+    _, axis, rounded, scale = min(candidates, key=lambda each: each[:2])
     return rounded, scale, axis
 
 

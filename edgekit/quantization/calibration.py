@@ -71,9 +71,9 @@ class Samples:
 
     def batches(self, size: int) -> list[dict[str, Array]]:
         """Inputs in batches of at most `size`, which is 1 where a batch is not the first axis of an input."""
-        found = [self._rows(start, start + size) for start in range(0, len(self.names), size)]
+        batches = [self._rows(start, start + size) for start in range(0, len(self.names), size)]
         numbers = {name for name, shape in self.shapes.items() if not shape}
-        return [{n: a[0] if n in numbers else a for n, a in batch.items()} for batch in found] if numbers else found
+        return [{n: a[0] if n in numbers else a for n, a in batch.items()} for batch in batches] if numbers else batches
 
     def _rows(self, start: int, stop: int) -> dict[str, Array]:
         """Inputs of some samples; an input whose first size is fixed (a state) has that many rows a sample."""
@@ -87,16 +87,16 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
     Raises:
         CalibrationError: If there are none, fewer than `least`, or one is not what the model takes.
     """
-    found = _own(spec, count) if folder is None else _read(spec, folder)
-    if len(found.names) < least:
+    result = _own(spec, count) if folder is None else _read(spec, folder)
+    if len(result.names) < least:
         where = f"the folder '{folder}' has" if folder is not None else f"'{spec.name}' declares"
-        raise CalibrationError(f"{where} {len(found.names)} calibration samples: at least {least} are needed")
-    for name, array in found.inputs.items():
+        raise CalibrationError(f"{where} {len(result.names)} calibration samples: at least {least} are needed")
+    for name, array in result.inputs.items():
         finite = np.isfinite(array).reshape(len(array), -1).all(1)
         if not finite.all():
-            sample = found.names[int(np.flatnonzero(~finite)[0])]
+            sample = result.names[int(np.flatnonzero(~finite)[0])]
             raise CalibrationError(f"calibration sample '{sample}' has a NaN or Inf in '{name}': remove or correct it")
-    return found
+    return result
 
 
 def check_folder(folder: Path) -> None:
@@ -127,16 +127,19 @@ def _own(spec: ModelSpec, count: int) -> Samples:
         raise CalibrationError(
             f"'{spec.name}' declares no calibration set: give `calibration` in its ModelSpec, or a folder of images"
         )
-    made = _parts(spec, count) if spec.calibration is None else spec.calibration(count)
+    evaluation = _parts(spec, count) if spec.calibration is None else spec.calibration(count)
     for declared in spec.inputs:
-        array = made.inputs.get(declared.name)
-        wanted = (len(made.names) * _rows_of(spec, declared), *spec.shape(declared.name, {BATCH: 1})[1:])
-        if array is None or array.shape != wanted or array.dtype != declared.dtype:
-            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
+        array = evaluation.inputs.get(declared.name)
+        expected = (len(evaluation.names) * _rows_of(spec, declared), *spec.shape(declared.name, {BATCH: 1})[1:])
+        if array is None or array.shape != expected or array.dtype != declared.dtype:
+            actual = "nothing" if array is None else f"{array.dtype} {array.shape}"
             raise CalibrationError(
-                f"the calibration set of '{spec.name}' has {found} for '{declared.name}', not {declared.dtype} {wanted}"
+                f"the calibration set of '{spec.name}' has {actual} for '{declared.name}', not {declared.dtype} "
+                f"{expected}"
             )
-    return Samples({i.name: made.inputs[i.name] for i in spec.inputs}, tuple(made.names), unusual_shapes(spec.inputs))
+    return Samples(
+        {i.name: evaluation.inputs[i.name] for i in spec.inputs}, tuple(evaluation.names), unusual_shapes(spec.inputs)
+    )
 
 
 def _parts(spec: ModelSpec, count: int) -> Evaluation:
@@ -169,8 +172,10 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
     picture, paths = next((i for i in spec.inputs if i.kind == "image"), None), _pictures(folder)
     others = [i.name for i in spec.inputs if i is not picture]
     if picture is None and not any((folder / f"{name}.npy").is_file() for name in others):
-        wanted = ", ".join(f"{name}.npy" for name in others)
-        raise CalibrationError(f"the calibration folder '{folder}' holds none of {wanted}: write them with numpy.save")
+        expected = ", ".join(f"{name}.npy" for name in others)
+        raise CalibrationError(
+            f"the calibration folder '{folder}' holds none of {expected}: write them with numpy.save"
+        )
     inputs: dict[str, Array] = {}
     names = tuple(p.name for p in paths)
     if picture is not None:
@@ -238,6 +243,6 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:
         raise CalibrationError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
     row, rows = spec.shape(declared.name, {BATCH: 1})[1:], count * each
     if not array.ndim or array.shape[1:] != row or (len(array) != rows if rows else len(array) % each):
-        wanted = (rows or ("n" if each == 1 else f"{each} n"), *row)
-        raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {wanted}")
+        expected = (rows or ("n" if each == 1 else f"{each} n"), *row)
+        raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {expected}")
     return np.array(array, dtype=declared.dtype)

@@ -92,14 +92,14 @@ def condition(
     observed = {name: ObservedRange({}, one.low, one.high, one.rows_each) for name, one in seen.items()}
     enough = {name: one for name, one in seen.items() if one.rows >= ROWS * len(one.low)}
     moments = {name: one.moment / one.rows for name, one in enough.items() if one.moment is not None}
-    made, smoothed = smooth(graph, ALPHA, observed)
+    conditioned, smoothed = smooth(graph, ALPHA, observed)
     for name in smoothed.keys() & moments.keys():
         moments[name] = moments[name] / np.outer(smoothed[name], smoothed[name])
     peaks = {name: one.peaks for name, one in observed.items()}
-    made, scaled = scale_channels(made, ALPHA, peaks, floats, frozenset(smoothed))
+    conditioned, scaled = scale_channels(conditioned, ALPHA, peaks, floats, frozenset(smoothed))
     for name in scaled.keys() & moments.keys():
         moments[f"{name}_scaled"] = moments[name] / np.outer(scaled[name], scaled[name])
-    return Conditioned(round_weights(made, moments, qdq.WEIGHT_LEVELS[reduce_range], floats), floats)
+    return Conditioned(round_weights(conditioned, moments, qdq.WEIGHT_LEVELS[reduce_range], floats), floats)
 
 
 def _smallest(graph: onnx.ModelProto, seen: dict[str, _Seen]) -> list[str]:
@@ -135,10 +135,10 @@ def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
     seen: dict[str, _Seen] = {}
     size = observers.samples_a_run(graph)
     for number, batch in enumerate(samples.batches(size)):
-        found = observers.answers(session, batch, names)
+        arrays = observers.answers(session, batch, names)
         count = min(size, len(samples.names) - number * size)
         for name in names:
-            array = found[name]
+            array = arrays[name]
             observers.refuse_not_finite(name, array)
             rows = array.reshape(-1, array.shape[-1])
             low, high = rows.min(0), rows.max(0)

@@ -100,30 +100,30 @@ class Evaluator:
         """Run all samples through a candidate of any format, in its own runtime, and compare; the runtime is closed."""
         answers = self._answers(runtime, self._asked)
         tolerance = score_tolerance(INT8, 0.0)
-        found, *more = (
+        comparison, *more = (
             replace(
                 metrics.compare(
-                    self._spec.outputs, right, got, asked.names, score_tolerance=tolerance, scales=self._scales
+                    self._spec.outputs, right, got, batch.names, score_tolerance=tolerance, scales=self._scales
                 ),
-                real=bool(asked.sizes),
+                real=bool(batch.sizes),
             )
-            for asked, right, got in zip(self._asked, self._truth, answers, strict=True)
+            for batch, right, got in zip(self._asked, self._truth, answers, strict=True)
         )
         others = list(zip(self._asked[1:], more, strict=True))
         passed = verdict.judge(
             self._tolerance,
             {},
-            evaluation=[found],
-            stress=[one for asked, one in others if not asked.sizes],
-            grid=[(asked.sizes, one) for asked, one in others if asked.sizes],
+            evaluation=[comparison],
+            stress=[one for batch, one in others if not batch.sizes],
+            grid=[(batch.sizes, one) for batch, one in others if batch.sizes],
         )
-        held = verdict.judge(without_task(INT8), {}, evaluation=[found])
+        gate = verdict.judge(without_task(INT8), {}, evaluation=[comparison])
         return Quality(
             passed=passed.status != "rejected",
             snr_db=_snr(self._truth[0], answers[0], _first_float(self._spec.outputs)),
-            worst=_worst(found),
+            worst=_worst(comparison),
             reasons=tuple(str(reason) for reason in passed.reasons),
-            broken=tuple(str(reason) for reason in held.reasons if held.status == "rejected"),
+            broken=tuple(str(reason) for reason in gate.reasons if gate.status == "rejected"),
         )
 
     def snr(self, runtime: Runtime) -> float:
@@ -135,11 +135,11 @@ class Evaluator:
         """One sample, for timing."""
         return self._samples.batches(1)[0]
 
-    def _answers(self, runtime: Runtime, asked: tuple[Batch, ...]) -> list[Mapping[str, Array]]:
+    def _answers(self, runtime: Runtime, batches: tuple[Batch, ...]) -> list[Mapping[str, Array]]:
         """The answers, one sample a run, as the reference is asked."""
-        found, _ = answered(runtime, self._spec.outputs, asked)
+        answers, _ = answered(runtime, self._spec.outputs, batches)
         runtime.close()
-        return [batch.outputs for batch in found]
+        return [batch.outputs for batch in answers]
 
 
 def without_task(tolerance: Tolerance) -> Tolerance:
@@ -167,9 +167,9 @@ def _snr(truth: Mapping[str, Array], answers: Mapping[str, Array], output: str) 
     return NOISELESS if noise == 0 else float(10.0 * np.log10(max(float((right**2).sum()), 1e-30) / noise))
 
 
-def _worst(found: metrics.Comparison) -> dict[str, float]:
+def _worst(comparison: metrics.Comparison) -> dict[str, float]:
     worst: dict[str, float] = {}
-    for measure in found.measures:
+    for measure in comparison.measures:
         if measure.metric in ("spearman", "lost mass", "cosine") and len(measure.values):
             value = float(measure.values.max() if measure.metric == "lost mass" else measure.values.min())
             kept = worst.get(measure.metric, value)
@@ -195,19 +195,19 @@ class ProcessorComparison:
         """What to tell, and the advice where it matters."""
         lost = max(self.exact.snr_db - self.saturating.snr_db, 0.0)
         how = f"emulated, but for its {self.convolutions} INT8 convolutions" if self.convolutions else "emulated"
-        said = f"on x86 without VNNI the noise is {lost:.1f} dB higher than with it ({how})"
+        text = f"on x86 without VNNI the noise is {lost:.1f} dB higher than with it ({how})"
         if self.exact.passed and not self.saturating.passed:
-            return f"{said}, beyond the gate: {advice}"
-        return said
+            return f"{text}, beyond the gate: {advice}"
+        return text
 
 
 def compare_processors(
-    spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto, samples: Samples
+    spec: ModelSpec, graph: onnx.ModelProto, quantized: onnx.ModelProto, samples: Samples
 ) -> ProcessorComparison:
     """Judge a quantized graph against its fp32 graph on the last few of some samples, both ways."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         evaluator = Evaluator(
             spec, graph, samples.part(-COMPARED_IMAGES, None), Path(folder), settings=saturation.EXACT
         )
-        saturating = evaluator.judge(saturation.emulated(made))
-        return ProcessorComparison(evaluator.judge(made), saturating, saturation.convolutions(made))
+        saturating = evaluator.judge(saturation.emulated(quantized))
+        return ProcessorComparison(evaluator.judge(quantized), saturating, saturation.convolutions(quantized))

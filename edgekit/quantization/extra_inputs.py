@@ -57,16 +57,16 @@ def at_shapes(
         rows_a_shape: Real inputs at each.
     """
     rows = samples.batches(1)
-    made: list[Batch] = []
+    batches: list[Batch] = []
     if not fits(spec, rows):
         return ()
     for sizes in _open_sizes(spec, dynamic, shapes):
         for _ in range(rows_a_shape):
-            number = len(made)
+            number = len(batches)
             first = len(rows) - 1 - number * REAL_STEP % len(rows)
             names = (samples.names[first],)
-            made.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, first), {}, sizes, names))
-    return tuple(made)
+            batches.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, first), {}, sizes, names))
+    return tuple(batches)
 
 
 def _open_sizes(
@@ -74,9 +74,9 @@ def _open_sizes(
 ) -> list[Mapping[str, int]]:
     """The shapes with other than default sizes, without their batches."""
     default = {name: axis.default for name, axis in spec.axes.items()} | {BATCH: 1}
-    found: list[Mapping[str, int]] = []
+    unique: list[Mapping[str, int]] = []
     for shape in shapes:
         sizes = {name: shape[name] if name in dynamic and name != BATCH else default[name] for name in shape}
-        if sizes not in found and any(sizes[name] != default[name] for name in sizes):
-            found.append(sizes)
-    return found
+        if sizes not in unique and any(sizes[name] != default[name] for name in sizes):
+            unique.append(sizes)
+    return unique

@@ -74,14 +74,14 @@ def fewest_broken(candidates: Iterable[T], questions: Sequence[Callable[[T], int
         candidates: In the order of preference, at least one.
         questions: Each counts the limits that a candidate breaks; one that breaks some is not asked the next.
     """
-    found: list[tuple[tuple[int, int], T]] = []
+    failures: list[tuple[tuple[int, int], T]] = []
     for one in candidates:
         counts = ((number, ask(one)) for number, ask in enumerate(questions))
         failed = next(((-number, count) for number, count in counts if count), None)
         if failed is None:
             return one
-        found.append((failed, one))
-    return min(found, key=lambda each: each[0])[1]
+        failures.append((failed, one))
+    return min(failures, key=lambda each: each[0])[1]
 
 
 def float_fallback(
@@ -99,9 +99,9 @@ def float_fallback(
         progress: Called with the share done and what is tried.
     """
     progress(0.0, "everything in INT8")
-    found: dict[tuple[str, ...], Quality] = {(): judge(())}
+    qualities: dict[tuple[str, ...], Quality] = {(): judge(())}
     order: list[str] = []
-    if not found[()].passed and len(parts) > 1:
+    if not qualities[()].passed and len(parts) > 1:
         alone: dict[str, float] = {}
         for number, part in enumerate(parts):
             progress(0.1 + 0.4 * number / len(parts), f"only {part} in INT8")
@@ -110,9 +110,9 @@ def float_fallback(
 
     def tried(floats: tuple[str, ...]) -> Quality:
         progress(0.5 + 0.5 * len(floats) / len(order), f"in float: {', '.join(sorted(floats))}")
-        found[tuple(sorted(floats))] = quality = judge(tuple(sorted(floats)))
+        qualities[tuple(sorted(floats))] = quality = judge(tuple(sorted(floats)))
         return quality
 
     with_more_floats(order, tried, lambda quality: quality.passed)
-    best = max(found, key=lambda floats: (found[floats].passed, found[floats].snr_db))
-    return FloatFallback(best, found[best], len(found))
+    best = max(qualities, key=lambda floats: (qualities[floats].passed, qualities[floats].snr_db))
+    return FloatFallback(best, qualities[best], len(qualities))

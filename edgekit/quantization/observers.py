@@ -58,17 +58,17 @@ def observe(
     session = ort.tapped(graph, tensors)
     for number, batch in enumerate(batches):
         tell(number / len(batches))
-        found = answers(session, batch, tensors)
+        arrays = answers(session, batch, tensors)
         count = min(batch_size, len(samples.names) - number * batch_size)
         for name in tensors:
-            array = found[name]
+            array = arrays[name]
             refuse_not_finite(name, array)
             others = tuple(range(array.ndim - 1))
             low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
             high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
             rows[name] = array.size // array.shape[-1] // count
             first.setdefault(name, _peak(low[name], high[name]))
-        _collect(histograms, found)
+        _collect(histograms, arrays)
     narrow = [n for n in tensors if _peak(low[n], high[n]) > GROWN * first[n]]
     if histograms and narrow:
         for collector in histograms.values():
@@ -80,7 +80,7 @@ def observe(
     ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
     ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
     return {
-        n: ObservedRange({m: _with_zero(found[n]) for m, found in ranges.items()}, low[n], high[n], rows[n])
+        n: ObservedRange({m: _with_zero(arrays[n]) for m, arrays in ranges.items()}, low[n], high[n], rows[n])
         for n in tensors
     }
 
@@ -97,8 +97,8 @@ def _peak(low: Array, high: Array) -> float:
 
 def answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
     """The named tensors of one run; an input of the graph is what was given."""
-    found = session.run(batch)
-    return {name: np.asarray(found[name] if name in found else batch[name]) for name in names}
+    outputs = session.run(batch)
+    return {name: np.asarray(outputs[name] if name in outputs else batch[name]) for name in names}
 
 
 def samples_a_run(graph: onnx.ModelProto) -> int:
@@ -126,9 +126,9 @@ def _collector(method: Method) -> Any:
 
 def _ranges(method: Method, collector: Any) -> dict[str, tuple[float, float]]:
     with contextlib.redirect_stdout(io.StringIO()):
-        found = collector.compute_collection_result()
-    return {name: (float(data[0]), float(data[1])) for name, data in found.items()}
+        ranges = collector.compute_collection_result()
+    return {name: (float(data[0]), float(data[1])) for name, data in ranges.items()}
 
 
-def _with_zero(found: tuple[float, float]) -> tuple[float, float]:
-    return min(found[0], 0.0), max(found[1], 0.0)
+def _with_zero(span: tuple[float, float]) -> tuple[float, float]:
+    return min(span[0], 0.0), max(span[1], 0.0)

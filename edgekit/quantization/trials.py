@@ -58,9 +58,9 @@ class TrialLog:
                 end.write("\n")
         for line in text.splitlines():
             try:
-                found = json.loads(line)
-                if found["context"] == self.context and found.get(SEAL) == seal_of(found):
-                    row = _row(found)
+                record = json.loads(line)
+                if record["context"] == self.context and record.get(SEAL) == seal_of(record):
+                    row = _row(record)
                     self.rows[row.recipe.key] = row
             except (ValueError, KeyError, TypeError):
                 continue
@@ -68,9 +68,9 @@ class TrialLog:
     def add(self, row: Trial) -> Trial:
         """Keep a row."""
         self.rows[row.recipe.key] = row
-        found = {"context": self.context, **asdict(row)}
+        record = {"context": self.context, **asdict(row)}
         with (self.folder / LOG).open("a") as log:
-            log.write(json.dumps({**found, SEAL: seal_of(found)}) + "\n")
+            log.write(json.dumps({**record, SEAL: seal_of(record)}) + "\n")
         return row
 
 
@@ -135,8 +135,8 @@ def _pareto(rows: list[Trial]) -> set[str]:
     }
 
 
-def _row(found: Mapping[str, Any]) -> Trial:
-    recipe = QuantConfig(**{**found["recipe"], "floats": tuple(found["recipe"]["floats"])})
-    sentences = {name: tuple(found["quality"][name]) for name in ("reasons", "broken")}
-    quality = Quality(**{**found["quality"], **sentences})
-    return Trial(recipe, quality, int(found["size"]), float(found["work"]))
+def _row(record: Mapping[str, Any]) -> Trial:
+    recipe = QuantConfig(**{**record["recipe"], "floats": tuple(record["recipe"]["floats"])})
+    sentences = {name: tuple(record["quality"][name]) for name in ("reasons", "broken")}
+    quality = Quality(**{**record["quality"], **sentences})
+    return Trial(recipe, quality, int(record["size"]), float(record["work"]))

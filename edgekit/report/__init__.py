@@ -43,14 +43,14 @@ def write_report(folder: Path) -> Report:
     Raises:
         UsageError: If there is no artifact in the folder, or it cannot be written to.
     """
-    found = read_study(folder)
+    study = read_study(folder)
     html, json, markdown, sheet = (folder / f"report.{suffix}" for suffix in ("html", "json", "md", "csv"))
-    report = Report(html, json, markdown, sheet, found)
+    report = Report(html, json, markdown, sheet, study)
     texts = {
-        report.html: page.render(found),
-        report.json: text_report.to_json(found),
-        report.markdown: text_report.to_markdown(found),
-        report.csv: text_report.to_csv(found),
+        report.html: page.render(study),
+        report.json: text_report.to_json(study),
+        report.markdown: text_report.to_markdown(study),
+        report.csv: text_report.to_csv(study),
     }
     write_together(texts)
     return report

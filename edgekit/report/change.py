@@ -155,12 +155,12 @@ def _accuracy(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Chan
     for was in old.measures:
         change = _measure(new.label, was, now.get((was.batch, was.output, was.metric)), allowed)
         if (was.output, was.metric) not in measured and was.limit is not None:
-            told = formats.measured(was), NOT_MEASURED, formats.limit(was)
-            gone[was.output, was.metric] = Change(new.label, "accuracy", False, _named(was), *told, batch=was.batch)
+            words = formats.measured(was), NOT_MEASURED, formats.limit(was)
+            gone[was.output, was.metric] = Change(new.label, "accuracy", False, _named(was), *words, batch=was.batch)
         if change is not None:
             kind = was.batch if was.batch in (EVALUATION, "stress") else "shape"
             key = kind, was.output, was.metric, change.better
-            largest[key] = max(largest.get(key, change), change, key=lambda found: found.extent)
+            largest[key] = max(largest.get(key, change), change, key=lambda each: each.extent)
     yield from gone.values()
     yield from largest.values()
 
@@ -173,9 +173,9 @@ def _measure(label: str, was: Measure, now: Measure | None, allowed: Allowed) ->
     if was.passed == now.passed and (not abs(moved) > room or moved == 0):
         return None
     better = now.passed if was.passed != now.passed else moved < 0
-    told = formats.measured(was), formats.measured(now), formats.limit(now) or formats.limit(was)
+    words = formats.measured(was), formats.measured(now), formats.limit(now) or formats.limit(was)
     extent = math.inf if was.passed != now.passed and not moved else _over(abs(moved), room)
-    return Change(label, "accuracy", better, _named(now), *told, now.row, now.batch, extent)
+    return Change(label, "accuracy", better, _named(now), *words, now.row, now.batch, extent)
 
 
 def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
@@ -193,15 +193,15 @@ def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
             moved = badness(metric, now[image]) - badness(metric, was[image])
             if abs(moved) > room:
                 info = metric_info(metric)
-                told = info.format(was[image]), info.format(now[image]), formats.limit(limit)
+                words = info.format(was[image]), info.format(now[image]), formats.limit(limit)
                 named = f"{metric} of '{output}'"
                 over = _over(abs(moved), room)
-                yield Change(after.row.label, "image", moved < 0, named, *told, image, EVALUATION, over)
+                yield Change(after.row.label, "image", moved < 0, named, *words, image, EVALUATION, over)
 
 
 def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[str, float]]:
     """Values by image, by output and metric; nothing where the maps were not kept or cannot be compared."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    values: dict[tuple[str, str], dict[str, float]] = {}
     for output in outputs:
         maps, right = side.row.scores.get(output), side.recorded.get(output)
         if maps is None or right is None or maps.shape != right.shape or maps.ndim != 2:
@@ -214,8 +214,8 @@ def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[
         compared = compare((Output(output, "scores"),), {output: right[finite]}, {output: maps[finite]}, kept)
         for m in compared.measures:
             if not m.names:
-                found[output, m.metric] = dict(zip(kept, m.values.tolist(), strict=True))
-    return found
+                values[output, m.metric] = dict(zip(kept, m.values.tolist(), strict=True))
+    return values
 
 
 def _speed(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
@@ -227,9 +227,9 @@ def _speed(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]
             continue
         moved = now.value / ratio.value - 1
         if abs(moved) > allowed.speed:
-            told = _ratio(ratio), _ratio(now), f"{-allowed.speed:+.0%}"
+            words = _ratio(ratio), _ratio(now), f"{-allowed.speed:+.0%}"
             over = _over(abs(moved), allowed.speed)
-            yield Change(new.label, "speed", moved > 0, f"beside {now.baseline}", *told, extent=over)
+            yield Change(new.label, "speed", moved > 0, f"beside {now.baseline}", *words, extent=over)
 
 
 def _ratio(ratio: Ratio) -> str:

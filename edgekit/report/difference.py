@@ -53,8 +53,8 @@ class Difference:
         """For people: at most MOST of each artifact and direction, then how many more there are."""
         if not self.changes:
             return (*self.notes, "nothing became better or worse")
-        told = [line for better in (False, True) for line in self._told(better)]
-        return (*self.notes, *told, f"{len(self.worse)} worse, {len(self.better)} better")
+        lines = [line for better in (False, True) for line in self._told(better)]
+        return (*self.notes, *lines, f"{len(self.worse)} worse, {len(self.better)} better")
 
     def as_record(self) -> dict[str, Any]:
         """For machines: what `edgekit diff --json` prints."""
@@ -83,20 +83,20 @@ class Difference:
         return "\n".join([*lines, *([f"\nand {hidden} more in `edgekit diff --json`"] if hidden else [])]) + "\n"
 
     def _first(self, better: bool) -> list[Change]:
-        return [change for found in self._by_artifact(better).values() for change in found[:MOST]]
+        return [change for changes in self._by_artifact(better).values() for change in changes[:MOST]]
 
     def _told(self, better: bool) -> Iterator[str]:
-        for artifact, found in self._by_artifact(better).items():
-            yield from (f"{'better' if better else 'WORSE'}\t{change.sentence}" for change in found[:MOST])
-            if len(found) > MOST:
-                yield f"\t{artifact}: and {len(found) - MOST} more, in --json"
+        for artifact, listed in self._by_artifact(better).items():
+            yield from (f"{'better' if better else 'WORSE'}\t{change.sentence}" for change in listed[:MOST])
+            if len(listed) > MOST:
+                yield f"\t{artifact}: and {len(listed) - MOST} more, in --json"
 
     def _by_artifact(self, better: bool) -> dict[str, list[Change]]:
-        found: dict[str, list[Change]] = {}
+        artifacts: dict[str, list[Change]] = {}
         for change in self.changes:
             if change.better == better:
-                found.setdefault(change.artifact, []).append(change)
-        return found
+                artifacts.setdefault(change.artifact, []).append(change)
+        return artifacts
 
 
 def compare_builds(before: Path, after: Path, allowed: Allowed | None = None) -> Difference:
@@ -111,9 +111,9 @@ def compare_builds(before: Path, after: Path, allowed: Allowed | None = None) ->
         UsageError: If one of them is no build.
     """
     old, new = read_study(before), read_study(after)
-    found = list(_changes(old, new, allowed or Allowed()))
-    found.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject), -c.extent, c.image))
-    return Difference(before, after, tuple(found), tuple(_notes(old, new)))
+    ordered = list(_changes(old, new, allowed or Allowed()))
+    ordered.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject), -c.extent, c.image))
+    return Difference(before, after, tuple(ordered), tuple(_notes(old, new)))
 
 
 def _changes(old: Study, new: Study, allowed: Allowed) -> Iterator[Change]:
@@ -146,8 +146,8 @@ def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
         return
     moved = new.metric_mean - old.metric_mean
     if abs(moved) > MODEL_DROP:
-        told = share(old.metric_mean), share(new.metric_mean), f"{-MODEL_DROP:+g}"
-        yield Change("the model itself", "accuracy", moved > 0, old.metric, *told, extent=abs(moved) / MODEL_DROP)
+        words = share(old.metric_mean), share(new.metric_mean), f"{-MODEL_DROP:+g}"
+        yield Change("the model itself", "accuracy", moved > 0, old.metric, *words, extent=abs(moved) / MODEL_DROP)
 
 
 def _sides(study: Study) -> Mapping[str, Side]:

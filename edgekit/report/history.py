@@ -63,10 +63,10 @@ class Line:
 
     def drawn(self, value: Callable[[Point], float | None]) -> str:
         """The points of a drawing of one number, from zero; a build without it is left out."""
-        found = [(i, v) for i, p in enumerate(self.points) if p is not None and (v := value(p)) is not None]
-        highest = max((v for _, v in found), default=0.0) or 1.0
+        values = [(i, v) for i, p in enumerate(self.points) if p is not None and (v := value(p)) is not None]
+        highest = max((v for _, v in values), default=0.0) or 1.0
         step = WIDTH / max(1, len(self.points) - 1)
-        return " ".join(f"{i * step:.1f},{HEIGHT - 2 - (HEIGHT - 4) * v / highest:.1f}" for i, v in found)
+        return " ".join(f"{i * step:.1f},{HEIGHT - 2 - (HEIGHT - 4) * v / highest:.1f}" for i, v in values)
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ def read_history(folder: Path) -> History:
             f"'{folder}/2026-05-01/arr-coc-tiny' and '{folder}/2026-06-01/arr-coc-tiny'"
         )
     # A build without a date comes first: it is older than the record.
-    found = sorted(((read_study(home), home) for home in homes), key=lambda one: (one[0].run.began, str(one[1])))
+    studies = sorted(((read_study(home), home) for home in homes), key=lambda one: (one[0].run.began, str(one[1])))
     builds = tuple(
         BuildAt(home.relative_to(folder).as_posix(), study.name, study.run.began, study.run.command)
-        for study, home in found
+        for study, home in studies
     )
-    return History(builds, _lines([study for study, _ in found]))
+    return History(builds, _lines([study for study, _ in studies]))
 
 
 @as_sentences()
@@ -129,10 +129,10 @@ def write_history(folder: Path) -> tuple[History, Path]:
     """
     from edgekit.report.page import environment
 
-    found = read_history(folder)
+    trend = read_history(folder)
     shape = {"width": WIDTH, "height": HEIGHT, "trends": TRENDS, "folder": folder.resolve().name}
-    write_text(folder / PAGE, environment().get_template(PAGE).render(history=found, **shape))
-    return found, folder / PAGE
+    write_text(folder / PAGE, environment().get_template(PAGE).render(history=trend, **shape))
+    return trend, folder / PAGE
 
 
 def _lines(studies: Sequence[Study]) -> tuple[Line, ...]:

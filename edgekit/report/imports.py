@@ -77,11 +77,11 @@ def read_imported(home: Path) -> Result:
 
 def _content(path: Path) -> bytes:
     try:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             _refuse(path, "is no plain file")
-        if found.st_size > LARGEST:
-            _refuse(path, f"has {found.st_size} bytes, more than {LARGEST}")
+        if status.st_size > LARGEST:
+            _refuse(path, f"has {status.st_size} bytes, more than {LARGEST}")
         with path.open("rb") as stream:
             return stream.read(LARGEST)
     except (OSError, ValueError) as error:
@@ -130,10 +130,10 @@ def _no_number(name: str) -> NoReturn:
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     listed = list(pairs)
-    made = dict(listed)
-    if len(made) != len(listed):
+    record = dict(listed)
+    if len(record) != len(listed):
         raise ValueError("it names one thing twice")
-    return made
+    return record
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

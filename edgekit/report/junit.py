@@ -17,22 +17,22 @@ FAILURES = ("rejected", "over budget", "unreadable", "failed")
 def to_junit(study: Study) -> str:
     """The XML; the same build gives the same bytes."""
     root = ElementTree.Element("testsuites", _counts(study.name, study.rows))
-    for found in study.artifacts:
-        root.append(_suite(study, found))
+    for artifact in study.artifacts:
+        root.append(_suite(study, artifact))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(study: Study, found: ReportedArtifact) -> ElementTree.Element:
-    suite = ElementTree.Element("testsuite", _counts(found.target, found.rows))
-    suite.set("skipped", str(sum(_skipped(row) for row in found.rows)))
+def _suite(study: Study, artifact: ReportedArtifact) -> ElementTree.Element:
+    suite = ElementTree.Element("testsuite", _counts(artifact.target, artifact.rows))
+    suite.set("skipped", str(sum(_skipped(row) for row in artifact.rows)))
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"reference": study.reference.missing or study.reference.device}
-    if found.manifest is not None:
-        facts |= {"precision": found.manifest.precision, "model sha256": found.manifest.model_sha256}
+    if artifact.manifest is not None:
+        facts |= {"precision": artifact.manifest.precision, "model sha256": artifact.manifest.model_sha256}
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=_legal(value))
-    suite.extend(_case(study, row) for row in found.rows)
+    suite.extend(_case(study, row) for row in artifact.rows)
     return suite
 
 
@@ -42,8 +42,8 @@ def _case(study: Study, row: ReportRow) -> ElementTree.Element:
     reasons = [str(reason) for reason in row.reasons] or [row.status]
     if row.status in FAILURES or _skipped(row):
         kind = "skipped" if _skipped(row) else "failure"
-        told = ElementTree.SubElement(case, kind, message=_legal(reasons[0]), type=row.status)
-        told.text = _legal("\n".join(reasons))
+        element = ElementTree.SubElement(case, kind, message=_legal(reasons[0]), type=row.status)
+        element.text = _legal("\n".join(reasons))
     ElementTree.SubElement(case, "system-out").text = _legal("\n".join(_output(row)))
     return case
 

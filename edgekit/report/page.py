@@ -66,7 +66,7 @@ def environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(Path(__file__).parent)
-    made = Environment(
+    jinja = Environment(
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
@@ -74,7 +74,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    made.globals |= {
+    jinja.globals |= {
         "n": formats,
         "glyphs": GLYPHS,
         "strip": plots.STRIP,
@@ -83,15 +83,15 @@ def environment() -> Environment:
         "other_reasons": other_reasons,
         "link": link,
     }
-    made.filters["prose"] = prose
-    made.globals |= {
+    jinja.filters["prose"] = prose
+    jinja.globals |= {
         "heat": pictures.HEAT,
         "lower": pictures.LOWER,
         "higher": pictures.HIGHER,
         "veil": pictures.veil,
     }
-    made.globals |= {"proof": proof, "most": MOST_FAILURES}
-    return made
+    jinja.globals |= {"proof": proof, "most": MOST_FAILURES}
+    return jinja
 
 
 def context(study: Study) -> dict[str, Any]:
@@ -115,7 +115,9 @@ def context(study: Study) -> dict[str, Any]:
         "anchors": {card.name: card.anchor for card in cards},
         "limits": limits(study.rows),
         "hosts": hosts(study.artifacts),
-        "trials": [(found.target, trials.trial_rows(found.trials)) for found in study.artifacts if found.trials],
+        "trials": [
+            (artifact.target, trials.trial_rows(artifact.trials)) for artifact in study.artifacts if artifact.trials
+        ],
     }
 
 
@@ -138,8 +140,8 @@ def limits(rows: Iterable[ReportRow]) -> tuple[Limit, ...]:
     batches: dict[tuple[Limit, tuple[str, ...]], list[str]] = {}
     for (limit, batch), labels in users.items():
         batches.setdefault((limit, tuple(labels)), []).append(batch)
-    found = [replace(limit, batches=tuple(of), rows=labels) for (limit, labels), of in batches.items()]
-    return tuple(sorted(found, key=lambda limit: (limit.output == "", limit.output, limit.metric, limit.used)))
+    used = [replace(limit, batches=tuple(of), rows=labels) for (limit, labels), of in batches.items()]
+    return tuple(sorted(used, key=lambda limit: (limit.output == "", limit.output, limit.metric, limit.used)))
 
 
 def _limit(measure: Measure) -> Limit:
@@ -168,13 +170,13 @@ def displayed(row: ReportRow) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
     for measure in row.measures:
         groups.setdefault(_kind(measure.batch), []).append(measure)
     return tuple(
-        (kind, _nearest(found) if kind == "grid of shapes" else tuple(found)) for kind, found in groups.items()
+        (kind, _nearest(measures) if kind == "grid of shapes" else tuple(measures)) for kind, measures in groups.items()
     )
 
 
-def _nearest(found: Sequence[Measure]) -> tuple[Measure, ...]:
+def _nearest(measures: Sequence[Measure]) -> tuple[Measure, ...]:
     worst: dict[tuple[str, str], Measure] = {}
-    for measure in found:
+    for measure in measures:
         key = measure.output, measure.metric
         if key not in worst or _pressure(measure) > _pressure(worst[key]):
             worst[key] = measure
@@ -198,12 +200,12 @@ def proof(shapes: Sequence[Mapping[str, int]]) -> str:
 
 def hosts(artifacts: Sequence[ReportedArtifact]) -> tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]:
     """Each host once, and which artifacts it judged."""
-    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    labels: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for each in artifacts:
         for result in each.results:
-            label = found.setdefault(tuple(sorted(result.host.items())), [])
+            label = labels.setdefault(tuple(sorted(result.host.items())), [])
             label += [] if _judged(result) in label else [_judged(result)]
-    return tuple((dict(host), tuple(names)) for host, names in found.items() if host)
+    return tuple((dict(host), tuple(names)) for host, names in labels.items() if host)
 
 
 def _judged(result: Result) -> str:

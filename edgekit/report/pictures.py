@@ -58,8 +58,7 @@ class Card:
     width: int
     height: int
     overlay: str
-    low: str
-    high: str
+    span: tuple[str, str]
     tiles: tuple[Tile, ...]
     metric: str
 
@@ -71,10 +70,10 @@ def cards(study: Study, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
     rows = [row for row in study.rows if plots.errors(row.scores, recorded) is not None]
     if not tensor or not rows:
         return ()
-    found = [
+    drawn = [
         card for index, why in _chosen(rows, recorded) if (card := _card(index, why, rows, recorded, reference, tensor))
     ]
-    return tuple(found)
+    return tuple(drawn)
 
 
 def _chosen(rows: Sequence[ReportRow], recorded: Mapping[str, Array]) -> list[tuple[int, tuple[str, ...]]]:
@@ -120,7 +119,7 @@ def _card(
     metric = f"{reference.metric} {formats.share(values[index])}" if index < len(values) else ""
     return Card(
         f"image-{index}", reference.name(index), reference.caption(index), why, output, _jpeg(picture), width, height,
-        _png(_heat(right, low, high)), formats.plain(low), formats.plain(high), tuple(tiles), metric,
+        _png(_heat(right, low, high)), (formats.plain(low), formats.plain(high)), tuple(tiles), metric,
     )  # fmt: skip
 
 
@@ -148,11 +147,11 @@ def _tile(
     peak = 0.0 if lost.all() else float(np.abs(off[~lost]).max())
     height, width = size[0] // right.shape[0], size[1] // right.shape[1]
     box = (patch % right.shape[1] * width, patch // right.shape[1] * height, width, height)
-    said = f"{int(lost.sum())} patches are not finite" if lost.any() else formats.plain(peak)
+    text = f"{int(lost.sum())} patches are not finite" if lost.any() else formats.plain(peak)
     worst = f"worst image of {row.label}" in why
     frame = box if peak or lost.any() else None
     overlay, difference = _png(_heat(mine, *scale)), _png(_signed(off, peak))
-    return Tile(row, overlay, difference, said, bool(lost.any()), frame, patch, worst)
+    return Tile(row, overlay, difference, text, bool(lost.any()), frame, patch, worst)
 
 
 def _heat(values: Array, low: float, high: float) -> Array:
@@ -160,9 +159,9 @@ def _heat(values: Array, low: float, high: float) -> Array:
     share = np.clip((np.where(np.isfinite(values), values, low) - low) / ((high - low) or 1.0), 0, 1)
     stops = np.linspace(0, 1, len(HEAT))
     channels = [np.interp(share, stops, [colour[i] for colour in HEAT]) for i in range(3)]
-    made = np.stack([*channels, 255 * veil(share)], -1)
-    made[~np.isfinite(values)] = LOST
-    return np.asarray((made + 0.5).astype(np.uint8))
+    pixels = np.stack([*channels, 255 * veil(share)], -1)
+    pixels[~np.isfinite(values)] = LOST
+    return np.asarray((pixels + 0.5).astype(np.uint8))
 
 
 def veil(share: Any) -> Any:
@@ -173,10 +172,10 @@ def veil(share: Any) -> Any:
 def _signed(off: Array, peak: float) -> Array:
     """Blue where the artifact is lower, orange where it is higher, clear where both agree. RGBA uint8."""
     share = np.clip(np.where(np.isfinite(off), off, 0.0) / (peak or 1.0), -1, 1)
-    made = np.where((share < 0)[..., None], np.array([*LOWER, 0.0]), np.array([*HIGHER, 0.0]))
-    made[..., 3] = 255 * np.abs(share)
-    made[~np.isfinite(off)] = LOST
-    return np.asarray((made + 0.5).astype(np.uint8))
+    pixels = np.where((share < 0)[..., None], np.array([*LOWER, 0.0]), np.array([*HIGHER, 0.0]))
+    pixels[..., 3] = 255 * np.abs(share)
+    pixels[~np.isfinite(off)] = LOST
+    return np.asarray((pixels + 0.5).astype(np.uint8))
 
 
 def _png(pixels: Array) -> str:

@@ -100,12 +100,12 @@ class Accuracy:
 
 def errors(scores: Mapping[str, Array], recorded: Mapping[str, Array]) -> Array | None:
     """The largest absolute error of all scores in each image, float64 [n]; NaN where a map is not finite."""
-    found = [
+    largest = [
         np.abs(np.asarray(maps, np.float64) - recorded[name]).max(1, initial=0)
         for name, maps in scores.items()
         if name in recorded and recorded[name].shape == maps.shape and maps.ndim == 2
     ]
-    return np.asarray(np.max(found, axis=0)) if found else None
+    return np.asarray(np.max(largest, axis=0)) if largest else None
 
 
 def _largest(row: ReportRow, recorded: Mapping[str, Array]) -> Array | None:
@@ -120,16 +120,16 @@ def _largest(row: ReportRow, recorded: Mapping[str, Array]) -> Array | None:
 def plot_accuracy(study: Study, recorded: Mapping[str, Array]) -> Accuracy:
     """Lay out one strip for each row that has anything to show."""
     rows = [row for row in study.rows if row.scores or row.error]
-    found = {id(row): _largest(row, recorded) for row in rows}
-    low, high = _decades(_marks(rows, found.values(), study.reference.noise))
+    per_row = {id(row): _largest(row, recorded) for row in rows}
+    low, high = _decades(_marks(rows, per_row.values(), study.reference.noise))
     x = Scale(low, high, lambda value: math.log10(max(value, SMALLEST))).x
     step = 1 if high - low < MOST_LABELS else 2
     ticks = (Tick(x(10.0**tick), f"1e{tick}" if tick else "1") for tick in range(low, high + 1, step))
-    return Accuracy(tuple(_strip(row, found[id(row)], x, study.reference) for row in rows), tuple(ticks))
+    return Accuracy(tuple(_strip(row, per_row[id(row)], x, study.reference) for row in rows), tuple(ticks))
 
 
-def _marks(rows: Sequence[ReportRow], found: Iterable[Array | None], noise: Sequence[Noise]) -> list[float]:
-    marks = [value for array in found if array is not None for value in array[np.isfinite(array)].tolist()]
+def _marks(rows: Sequence[ReportRow], per_row: Iterable[Array | None], noise: Sequence[Noise]) -> list[float]:
+    marks = [value for array in per_row if array is not None for value in array[np.isfinite(array)].tolist()]
     for measure in [row.error for row in rows]:
         marks += [value for value in (measure.value, measure.limit) if value] if measure else []
     return [mark for mark in marks + [n.value for n in noise] if mark > SMALLEST]
@@ -145,7 +145,7 @@ def _strip(row: ReportRow, values: Array | None, x: Callable[[float], float], re
     measure = row.error
     limit = x(measure.limit) if measure and measure.limit is not None else None
     outputs = row.scores or ([measure.output] if measure else [])
-    noise = max((found.value for found in reference.noise if found.output in outputs), default=None)
+    noise = max((each.value for each in reference.noise if each.output in outputs), default=None)
     strip = Strip(row, limit=limit, noise=x(noise) if noise else None)
     if values is None:
         value = measure.value if measure else None
@@ -329,9 +329,9 @@ def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Tradeoff:
     """Lay out a lane for each row that has a number, then the reference's device; `best` are marked."""
     rows = [row for row in study.rows if row.measures or row.timing]
     base = base_of([row for row in rows if row.timing])
-    found = {id(row): beside(row, base) if base is not None else None for row in rows}
+    speeds = {id(row): beside(row, base) if base is not None else None for row in rows}
     device = _reference_speeds(study, base)
-    shown = [speed for speed in (*found.values(), *device.values()) if speed]
+    shown = [speed for speed in (*speeds.values(), *device.values()) if speed]
     low, high = _octaves(shown)
     x = Scale(low, high, math.log2).x
     largest = max((size_of(study, row) or 0 for row in rows), default=0) * SIZE_ROOM or 1.0
@@ -342,7 +342,7 @@ def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Tradeoff:
             formats.where(row),
             row.status,
             _size(size_of(study, row), largest),
-            _marked(found[id(row)], x),
+            _marked(speeds[id(row)], x),
             _accuracy(row),
             id(row) in chosen,
         )
@@ -356,13 +356,13 @@ def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Tradeoff:
 
 def _reference_speeds(study: Study, base: ReportRow | None) -> dict[str, RelativeSpeed]:
     """The model itself on the reference's device at batch 1, by mode."""
-    found: dict[str, RelativeSpeed] = {}
+    speeds: dict[str, RelativeSpeed] = {}
     for speed in study.reference.speeds:
         if base is not None and base.timing is not None and speed.batch in SINGLE and speed.p50:
             value = base.timing.p50 / speed.p50
             mode = f"PyTorch, {speed.mode.replace('_', ' ')}"
-            found[mode] = RelativeSpeed(value, value, value, f"p50 {formats.milliseconds(speed.p50)}; another machine")
-    return dict(sorted(found.items(), key=lambda pair: pair[1].value))
+            speeds[mode] = RelativeSpeed(value, value, value, f"p50 {formats.milliseconds(speed.p50)}; another machine")
+    return dict(sorted(speeds.items(), key=lambda pair: pair[1].value))
 
 
 def _octaves(shown: Sequence[RelativeSpeed]) -> tuple[float, float]:

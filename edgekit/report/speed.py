@@ -34,8 +34,8 @@ def beside(row: ReportRow, base: ReportRow) -> Speed | None:
         return Speed(1.0, 1.0, 1.0, f"{p50}; all speeds are ratios to this")
     direct = next((ratio for ratio in row.ratios if ratio.baseline == base.target), None)
     if direct is not None:
-        told = f"{p50}; 95 % interval {formats.interval(direct)}"
-        return None if direct.noisy else Speed(direct.value, direct.low, direct.high, told)
+        text = f"{p50}; 95 % interval {formats.interval(direct)}"
+        return None if direct.noisy else Speed(direct.value, direct.low, direct.high, text)
     for own in row.ratios:
         for other in (ratio for ratio in base.ratios if ratio.baseline == own.baseline):
             return _through(own, other, p50)
@@ -46,5 +46,5 @@ def beside(row: ReportRow, base: ReportRow) -> Speed | None:
 def _through(own: Ratio, other: Ratio, p50: str) -> Speed | None:
     if own.noisy or other.noisy or own.high / other.low > WIDEST * own.low / other.high:
         return None
-    told = f"{p50}; both ran interleaved with {own.baseline}"
-    return Speed(own.value / other.value, own.low / other.high, own.high / other.low, told)
+    text = f"{p50}; both ran interleaved with {own.baseline}"
+    return Speed(own.value / other.value, own.low / other.high, own.high / other.low, text)

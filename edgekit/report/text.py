@@ -53,7 +53,7 @@ def to_json(study: Study) -> str:
         "run": study.run.model_dump(mode="json"),
         "recommendations": [_advice(one) for one in recommend(study)],
         "reference": facts,
-        "artifacts": [_described(study, found) for found in study.artifacts],
+        "artifacts": [_described(study, artifact) for artifact in study.artifacts],
     }
     return dump_json(report)
 
@@ -92,7 +92,9 @@ def to_markdown(study: Study) -> str:
     if sentences:
         lines += ["", "## What to know", ""]
         lines += [f"- {MARKS[row.status]} **{escaped(row.label)}**: {escaped(text)}" for row, text in sentences]
-    exporters = [(found.target, note) for found in study.artifacts if found.manifest for note in found.manifest.notes]
+    exporters = [
+        (artifact.target, note) for artifact in study.artifacts if artifact.manifest for note in artifact.manifest.notes
+    ]
     if exporters:
         lines += ["", "## What the exporters say", ""]
         lines += [f"- **{escaped(target)}**: {escaped(note)}" for target, note in exporters]
@@ -123,13 +125,13 @@ def _advice(one: Recommendation) -> dict[str, Any]:
     }
 
 
-def _described(study: Study, found: ReportedArtifact) -> dict[str, Any]:
+def _described(study: Study, artifact: ReportedArtifact) -> dict[str, Any]:
     return {
-        "target": found.target,
-        "manifest": found.manifest.model_dump(mode="json") if found.manifest else None,
-        "results": [result.model_dump(mode="json") for result in found.results],
-        "trials": [_finite(trial) for trial in found.trials],
-        "rows": [{**_row(row), "beside_reference": study.beside_reference(row)} for row in found.rows],
+        "target": artifact.target,
+        "manifest": artifact.manifest.model_dump(mode="json") if artifact.manifest else None,
+        "results": [result.model_dump(mode="json") for result in artifact.results],
+        "trials": [_finite(trial) for trial in artifact.trials],
+        "rows": [{**_row(row), "beside_reference": study.beside_reference(row)} for row in artifact.rows],
     }
 
 
@@ -190,8 +192,8 @@ def _timing(row: ReportRow) -> list[object]:
 
 def _beside(study: Study, row: ReportRow) -> str:
     """How fast the row is beside the model itself on the reference's device; empty where that is not known."""
-    device, found = _reference(study, row)
-    return f"; beside PyTorch on {device}: {found}" if found else ""
+    device, times = _reference(study, row)
+    return f"; beside PyTorch on {device}: {times}" if times else ""
 
 
 def _reference(study: Study, row: ReportRow) -> list[str]:

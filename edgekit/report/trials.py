@@ -52,34 +52,34 @@ def read_trials(build: Path, target: str) -> tuple[TrialRow, ...]:
     return trial_rows(trials_of(build, target))
 
 
-def trial_rows(found: Sequence[Mapping[str, Any]]) -> tuple[TrialRow, ...]:
+def trial_rows(trials: Sequence[Mapping[str, Any]]) -> tuple[TrialRow, ...]:
     """Trials as the report lists them: the chosen first, then those that passed, fastest first."""
     order = sorted(
-        found, key=lambda r: (not r.get("chosen"), not r.get("passed"), _number(r.get("p50_ms")) or math.inf)
+        trials, key=lambda r: (not r.get("chosen"), not r.get("passed"), _number(r.get("p50_ms")) or math.inf)
     )
-    return tuple(_trial(found) for found in order)
+    return tuple(_trial(trials) for trials in order)
 
 
-def _trial(found: Mapping[str, Any]) -> TrialRow:
-    measures = found.get("measures")
-    size = _number(found.get("size"))
+def _trial(trial: Mapping[str, Any]) -> TrialRow:
+    measures = trial.get("measures")
+    size = _number(trial.get("size"))
     return TrialRow(
-        name=str(found.get("name", "unnamed")),
-        options=", ".join(f"{name} {_shown(value)}" for name, value in found.items() if name not in KNOWN),
-        p50=formats.milliseconds(_number(found.get("p50_ms"))),
+        name=str(trial.get("name", "unnamed")),
+        options=", ".join(f"{name} {_shown(value)}" for name, value in trial.items() if name not in KNOWN),
+        p50=formats.milliseconds(_number(trial.get("p50_ms"))),
         size=formats.size(int(size) if size is not None else None),
         measures=", ".join(_measures(measures)) or formats.NONE,
-        passed=found.get("passed") is True,
-        chosen=found.get("chosen") is True,
-        float_groups=_shown(found.get("float_groups", "")),
+        passed=trial.get("passed") is True,
+        chosen=trial.get("chosen") is True,
+        float_groups=_shown(trial.get("float_groups", "")),
     )
 
 
-def _measures(found: object) -> list[str]:
+def _measures(measures: object) -> list[str]:
     """Numbers by name, or a list of what `result.Measure` holds."""
-    if isinstance(found, dict):
-        return [f"{name} {metric_info(str(name)).format(_number(value))}" for name, value in found.items()]
-    listed = [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    if isinstance(measures, dict):
+        return [f"{name} {metric_info(str(name)).format(_number(value))}" for name, value in measures.items()]
+    listed = [item for item in measures if isinstance(item, dict)] if isinstance(measures, list) else []
     return [
         f"{item.get('metric')} {metric_info(str(item.get('metric'))).format(_number(item.get('value')))}"
         for item in listed

@@ -137,8 +137,8 @@ def named_files(folder: Path, name: str, *always: str) -> frozenset[str]:
     For telling whose a folder's files are, never for reading them. Empty where the folder has no such record.
     """
     try:
-        found = json.loads(read_bytes(folder, name))
-        groups = [found["files"], found.get("results", ())]
+        record = json.loads(read_bytes(folder, name))
+        groups = [record["files"], record.get("results", ())]
         paths = {str(row["path"] if isinstance(row, dict) else row) for group in groups for row in group}
     except MissingError:
         return frozenset()
@@ -181,10 +181,10 @@ def _opened(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
             raise RefusedError(f"cannot be read ({error.strerror})") from error
         raise
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise RefusedError("is missing or no plain file")
-        if alone and found.st_nlink > 1:
+        if alone and status.st_nlink > 1:
             raise RefusedError("has a second name in the file system (hard link): copy the folder")
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
             yield stream

@@ -80,49 +80,51 @@ def install(name: str, progress: Callable[[str], None]) -> Path:
             f"the environment '{name}' is for {' on '.join(LOCKED[name])}, and this is {' on '.join(here)}: its "
             "packages are built for nothing else"
         )
-    with staging(folder(name), functools.partial(_own, name)) as made:
-        venv.create(made, symlinks=True)
+    with staging(folder(name), functools.partial(_own, name)) as home:
+        venv.create(home, symlinks=True)
         progress(f"fetching the packages of '{name}', with fixed hashes")
-        _pip(made, name, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock(name)))
-        wanted = metadata.version("torch").partition("+")[0]
-        progress(f"fetching PyTorch {wanted}: about 200 MB where pip finds its CPU build, several GB where it does not")
-        _pip(made, name, f"torch=={wanted}")
-        packages = {_normal(d.name): d.version for d in metadata.distributions(path=[str(_site(made))])}
+        _pip(home, name, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", str(lock(name)))
+        version = metadata.version("torch").partition("+")[0]
+        progress(
+            f"fetching PyTorch {version}: about 200 MB where pip finds its CPU build, several GB where it does not"
+        )
+        _pip(home, name, f"torch=={version}")
+        packages = {_normal(d.name): d.version for d in metadata.distributions(path=[str(_site(home))])}
         record = {"name": name, "lock": digest_file(lock(name)), "packages": packages}
-        (made / RECORD).write_text(dump_json(record))
+        (home / RECORD).write_text(dump_json(record))
     return folder(name)
 
 
 def _record(name: str) -> dict[str, Any]:
     try:
-        said = json.loads((folder(name) / RECORD).read_text())
+        record = json.loads((folder(name) / RECORD).read_text())
     except (OSError, ValueError):
         return {}
-    whole = isinstance(said, dict) and said.get("name") == name and said.get("lock") == digest_file(lock(name))
-    return said if whole else {}
+    whole = isinstance(record, dict) and record.get("name") == name and record.get("lock") == digest_file(lock(name))
+    return record if whole else {}
 
 
 def _own(name: str, there: Path) -> Collection[str]:
     """All of an environment that edgekit made, whichever its lock was; nothing of any other folder."""
     try:
-        made = json.loads((there / RECORD).read_text())["name"] == name
+        own = json.loads((there / RECORD).read_text())["name"] == name
     except (OSError, ValueError, KeyError, TypeError):
-        made = False
-    return {path.relative_to(there).as_posix() for path in there.rglob("*")} if made else ()
+        own = False
+    return {path.relative_to(there).as_posix() for path in there.rglob("*")} if own else ()
 
 
-def _pip(made: Path, name: str, *asked: str) -> None:
+def _pip(home: Path, name: str, *arguments: str) -> None:
     """Install into an environment with the pip that installed edgekit."""
-    pip = [sys.executable, "-m", "pip", "--python", str(made / PYTHON), "install", "--quiet", "--no-input"]
-    ended = subprocess.run([*pip, *asked], capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "--python", str(home / PYTHON), "install", "--quiet", "--no-input"]
+    ended = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
     if ended.returncode:
         lines = [line for line in ended.stderr.splitlines() if line.strip()] or [f"code {ended.returncode}"]
         first = next((line for line in lines if line.startswith("ERROR")), lines[-1]).strip()
         raise UsageError(f"the environment '{name}' could not be made: {first[:300]}")
 
 
-def _site(made: Path) -> Path:
-    return next(made.glob("lib/python*/site-packages"))
+def _site(home: Path) -> Path:
+    return next(home.glob("lib/python*/site-packages"))
 
 
 def _normal(name: str) -> str:
@@ -132,5 +134,5 @@ def _normal(name: str) -> str:
 
 def version_of(name: str, module: str) -> Mapping[str, str]:
     """The distribution of an environment that has a module's name, with its version."""
-    found = _normal(module)
-    return {found: versions(name)[found]} if found in versions(name) else {}
+    package = _normal(module)
+    return {package: versions(name)[package]} if package in versions(name) else {}

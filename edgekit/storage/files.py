@@ -259,17 +259,17 @@ def _left_behind(path: Path, forgotten: float) -> bool:
 def _age(path: Path) -> float:
     """Seconds since anything in a file or folder changed."""
     stats = [one.lstat() for one in (path, *path.rglob("*"))]
-    return time.time() - max(max(found.st_mtime, found.st_ctime) for found in stats)
+    return time.time() - max(max(status.st_mtime, status.st_ctime) for status in stats)
 
 
 @functools.cache
 def _where() -> str:
     """Which processes this one can see: a hash over the host, its boot and the process namespace."""
-    told = [platform.node()]
+    facts = [platform.node()]
     with contextlib.suppress(OSError):
-        told.append(Path("/proc/sys/kernel/random/boot_id").read_text())
-        told.append(str(Path("/proc/self/ns/pid").readlink()))
-    return digest_text("\n".join(told))[:_DIGITS]
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        facts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return digest_text("\n".join(facts))[:_DIGITS]
 
 
 def _holds(path: Path, text: str) -> bool:

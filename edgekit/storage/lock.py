@@ -25,15 +25,15 @@ def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     locks = Path(tempfile.gettempdir()) / f"edgekit-{os.getuid()}"
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
             locks.mkdir(mode=0o700, exist_ok=True)
             lock = FileLock(locks / f"{digest_text(str(folder.resolve()))}.lock")
             try:
-                held.enter_context(lock.acquire(timeout=0))
+                stack.enter_context(lock.acquire(timeout=0))
             except Timeout:
                 waiting()
-                held.enter_context(lock.acquire())
+                stack.enter_context(lock.acquire())
         except (OSError, NotImplementedError):
             pass  # a file system without locks, or a folder that is not ours
         yield

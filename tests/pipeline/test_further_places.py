@@ -141,8 +141,13 @@ def test_a_result_that_comes_back_is_judged_here(build: Path, result: Path) -> N
     assert kept.places[0].evidence.inputs["evaluation"] > 0
 
 
-def test_a_result_that_ships_with_a_model_is_judged_where_its_artifacts_are(build: Path, result: Path) -> None:
-    spec = replace(resolve_model(SMALL), results=(result,))
+def test_a_result_that_ships_with_a_model_is_judged_where_its_artifacts_are(
+    build: Path, result: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(build / "reference", tmp_path / "shipped" / "reference")
+    (tmp_path / "shipped" / "results").mkdir()
+    shutil.copy(result, tmp_path / "shipped" / "results")
+    spec = replace(resolve_model(SMALL), reference=tmp_path / "shipped" / "reference")
     api.export(spec, targets=["onnx"], output=build.parent, progress="none")
     kept = build / "imported" / "ort-basic-onnx" / "result.json"
     before = kept.stat().st_mtime_ns

@@ -101,8 +101,8 @@ def read_checkpoint(path: Path, ema: bool = False) -> dict[str, torch.Tensor]:
     """
     data = _content(path)
     try:
-        found = _read_torch(data) if data.startswith(b"PK\x03\x04") else _read_safetensors(data)
-        return _plain(_averaged(found) if ema else found, len(data))
+        content = _read_torch(data) if data.startswith(b"PK\x03\x04") else _read_safetensors(data)
+        return _plain(_averaged(content) if ema else content, len(data))
     except CheckpointError as error:
         raise CheckpointError(f"the checkpoint '{path}' {error}") from error.__cause__
     except Exception as error:  # whatever two parsers make of hostile bytes, the user gets one sentence
@@ -293,26 +293,26 @@ def _stranger(data: bytes) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         _refuse("names something twice in its header: get it again")
-    return made
+    return entries
 
 
-def _averaged(found: object) -> object:
+def _averaged(content: object) -> object:
     """What a file holds as its moving average."""
-    held = found if isinstance(found, dict) else {}
-    outers = (held, *(held[name] for name in WRAPPERS if isinstance(held.get(name), dict)))
+    state = content if isinstance(content, dict) else {}
+    outers = (state, *(state[name] for name in WRAPPERS if isinstance(state.get(name), dict)))
     inner = [outer[name] for outer in outers for name in AVERAGED if isinstance(outer.get(name), dict)]
     if inner:
         return inner[0]
-    keys = _few([repr(name) for name in held]) or "nothing"
+    keys = _few([repr(name) for name in state]) or "nothing"
     return _refuse(f"holds no averaged weights ({', '.join(AVERAGED)}) but {keys}: leave out --ema")
 
 
-def _plain(found: object, size: int) -> dict[str, torch.Tensor]:
+def _plain(content: object, size: int) -> dict[str, torch.Tensor]:
     """The one state dict in what a file held, unwrapped, each tensor contiguous, finite and with its own memory."""
-    state = _unwrapped(found)
+    state = _unwrapped(content)
     if sum(tensor.numel() * tensor.element_size() for tensor in state.values()) > MOST_SHARING * size:
         _refuse(f"unpacks to more than {MOST_SHARING} times its size: save a plain state_dict()")
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in state)), ""):
@@ -342,21 +342,21 @@ def _own(tensor: torch.Tensor, taken: set[int]) -> torch.Tensor:
     return tensor
 
 
-def _unwrapped(found: object, depth: int = 0) -> dict[str, torch.Tensor]:
+def _unwrapped(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
     import torch
 
-    if not isinstance(found, dict):
-        _refuse(f"holds no state dict but a {type(found).__name__}: save the module's state_dict()")
-    if any(type(name) not in (str, int) for name in found):
+    if not isinstance(content, dict):
+        _refuse(f"holds no state dict but a {type(content).__name__}: save the module's state_dict()")
+    if any(type(name) not in (str, int) for name in content):
         _refuse(f"has a dictionary key that is neither text nor a number: {_ADVICE}")
-    if set(getattr(found, "__dict__", ())) - {"_metadata"}:  # they could stand in for a dictionary's methods
+    if set(getattr(content, "__dict__", ())) - {"_metadata"}:  # they could stand in for a dictionary's methods
         _refuse(f"sets attributes that plain weights do not have: {_ADVICE}")
-    tensors = {str(name): value for name, value in found.items() if isinstance(value, torch.Tensor)}
+    tensors = {str(name): value for name, value in content.items() if isinstance(value, torch.Tensor)}
     if tensors:
         return tensors
-    inner = next((found[name] for name in WRAPPERS if isinstance(found.get(name), dict)), None)
+    inner = next((content[name] for name in WRAPPERS if isinstance(content.get(name), dict)), None)
     if inner is None or depth == DEEPEST_WRAPPER:
-        keys = _few([repr(name) for name in found]) or "nothing"
+        keys = _few([repr(name) for name in content]) or "nothing"
         _refuse(f"holds no state dict but {keys}: save the module's state_dict() alone")
     return _unwrapped(inner, depth + 1)
 
@@ -398,27 +398,27 @@ def with_weights(spec: ModelSpec, path: Path, ema: bool = False) -> ModelSpec:
         CheckpointError: If the file cannot be used, or is of another model.
     """
     own = getattr(spec.module, "edgekit_buffers", ())  # mean and deviation of pictures: of the model, not of the file
-    wanted = {name: tensor for name, tensor in spec.module.state_dict().items() if name not in own}
-    found = _renamed(read_checkpoint(path, ema), list(wanted))
-    shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
-    fitting = fit_checkpoint(found, shapes, origin=f"the checkpoint '{path}', read as '{spec.name}',")
-    filled = {name: tensor.to(wanted[name].dtype) for name, tensor in fitting.items()}
+    expected = {name: tensor for name, tensor in spec.module.state_dict().items() if name not in own}
+    tensors = _renamed(read_checkpoint(path, ema), list(expected))
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+    fitting = fit_checkpoint(tensors, shapes, origin=f"the checkpoint '{path}', read as '{spec.name}',")
+    filled = {name: tensor.to(expected[name].dtype) for name, tensor in fitting.items()}
     spec.module.load_state_dict({**spec.module.state_dict(), **filled})
     return _named_after(spec, path)
 
 
-def _renamed(found: Mapping[str, torch.Tensor], wanted: Sequence[str]) -> dict[str, torch.Tensor]:
+def _renamed(tensors: Mapping[str, torch.Tensor], names: Sequence[str]) -> dict[str, torch.Tensor]:
     """Tensors by the names that are wanted, where these differ by the prefix of all alone."""
-    if set(found) == set(wanted):
-        return dict(found)
-    parts = wanted[0].split(".") if wanted else []
+    if set(tensors) == set(names):
+        return dict(tensors)
+    parts = names[0].split(".") if names else []
     for start in range(len(parts)):
         rest, ours = ".".join(parts[start:]), "".join(f"{part}." for part in parts[:start])
-        for theirs in (name.removesuffix(rest) for name in found if name.endswith(rest)):
-            renamed = {f"{ours}{name.removeprefix(theirs)}": tensor for name, tensor in found.items()}
-            if set(renamed) == set(wanted):
+        for theirs in (name.removesuffix(rest) for name in tensors if name.endswith(rest)):
+            renamed = {f"{ours}{name.removeprefix(theirs)}": tensor for name, tensor in tensors.items()}
+            if set(renamed) == set(names):
                 return renamed
-    return dict(found)
+    return dict(tensors)
 
 
 def as_their_own(spec: ModelSpec, path: Path, own: ModelSpec) -> ModelSpec:

@@ -66,12 +66,12 @@ def recorded(factory: str, sha256: str, trusted: bool) -> ModelSpec:
         return named(factory)
     if factory.partition(":")[0] == SHIPPED:
         return shipped(factory)
-    found = source_sha256(factory)
-    if not found:
+    actual = source_sha256(factory)
+    if not actual:
         raise ModelError(
             f"the build's factory '{factory}' is not on Python's path: put its folder on PYTHONPATH, or {TRUST}"
         )
-    if found != sha256:
+    if actual != sha256:
         raise ModelError(
             f"the source of the build's factory '{factory}' is not the one that the build was exported with: export "
             f"again, or {TRUST}"
@@ -106,9 +106,9 @@ def source_sha256(factory: str) -> str:
     """
     name = factory.partition(":")[0]
     try:
-        found = list(_specs(name))
-        files = [(spec.name, Path(spec.origin)) for spec in found if spec.has_location and spec.origin]
-        if not found or not found[-1].has_location:
+        specs = list(_specs(name))
+        files = [(spec.name, Path(spec.origin)) for spec in specs if spec.has_location and spec.origin]
+        if not specs or not specs[-1].has_location:
             return ""
         return digest_text("\n".join(f"{one} {digest_file(path)}" for one, path in files))
     except (ImportError, OSError, ValueError):
@@ -133,10 +133,10 @@ def _below(name: str, folders: Iterable[str]) -> ModuleSpec | None:
     portions: list[str] = []
     for folder in folders:
         finder = pkgutil.get_importer(folder)
-        found = finder.find_spec(name) if finder is not None else None
-        if found is not None and found.loader is not None:
-            return found
-        portions += (found.submodule_search_locations or []) if found is not None else []
+        spec = finder.find_spec(name) if finder is not None else None
+        if spec is not None and spec.loader is not None:
+            return spec
+        portions += (spec.submodule_search_locations or []) if spec is not None else []
     if not portions:
         return None
     namespace = ModuleSpec(name, None, is_package=True)
@@ -163,10 +163,10 @@ def imported(factory: str) -> Callable[..., object]:
         raise ModelError(f"cannot import '{module_name}' of '{factory}': {error}; is it on PYTHONPATH?") from error
     except Exception as error:
         raise ModelError(f"importing '{module_name}' of '{factory}' failed: {_where(error)}") from error
-    found = getattr(module, function, None)
-    if not callable(found):
+    value = getattr(module, function, None)
+    if not callable(value):
         raise ModelError(f"'{module_name}' has no function '{function}': name it as package.module:factory")
-    return found  # type: ignore[no-any-return]  # callable() narrows Any to an unknown callable
+    return value  # type: ignore[no-any-return]  # callable() narrows Any to an unknown callable
 
 
 def _where(error: Exception) -> str:

@@ -77,9 +77,9 @@ def _named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Ten
             raise ModelError(f"the example names '{unknown[0]}', which forward() does not take: possible are {known}")
         tensors = {name: example[name] for name in parameters if name in example}
     else:
-        given = tuple(example) if isinstance(example, Sequence) and not isinstance(example, str) else (example,)
-        names = [*parameters, *(f"input_{number}" for number in range(len(parameters), len(given)))]
-        tensors = dict(zip(names, given, strict=False))
+        arguments = tuple(example) if isinstance(example, Sequence) and not isinstance(example, str) else (example,)
+        names = [*parameters, *(f"input_{number}" for number in range(len(parameters), len(arguments)))]
+        tensors = dict(zip(names, arguments, strict=False))
     wrong = [name for name, tensor in tensors.items() if not isinstance(tensor, torch.Tensor)]
     if wrong or not tensors:
         what = f"'{wrong[0]}' is {type(tensors[wrong[0]]).__name__}" if wrong else "it is empty"
@@ -127,16 +127,16 @@ def _axes(
     return declared, shapes
 
 
-def _dimensions(name: str, given: object) -> Iterator[tuple[int, str, Axis | None]]:
+def _dimensions(name: str, axes: object) -> Iterator[tuple[int, str, Axis | None]]:
     """Dimension, axis and its range, as a user wrote them for one input."""
-    entries = given.items() if isinstance(given, Mapping) else [(None, given)]
+    entries = axes.items() if isinstance(axes, Mapping) else [(None, axes)]
     for dimension, entry in entries:
         axis, size = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, None)
         if isinstance(dimension, int) and isinstance(axis, str) and (size is None or isinstance(size, Axis)):
             yield dimension, axis, size
         else:
             raise ModelError(
-                f"axes of '{name}' are {given!r}: write a dimension and its axis, for example "
+                f"axes of '{name}' are {axes!r}: write a dimension and its axis, for example "
                 "{0: 'batch', 2: ('height', Axis(224, 64, 512, 32))}"
             )
 

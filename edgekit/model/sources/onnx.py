@@ -37,10 +37,10 @@ def spec_of_onnx(path: Path, axes: Ranges | None = None) -> ModelSpec:
         ModelError: If it cannot be read, keeps its weights elsewhere, or has an open size without a range.
     """
     graph = read_graph(path)
-    held = {i.name for i in graph.graph.initializer}
-    given = [value for value in graph.graph.input if value.name not in held]
+    constants = {i.name for i in graph.graph.initializer}
+    values = [value for value in graph.graph.input if value.name not in constants]
     ranges: dict[str, Axis] = {}
-    inputs = tuple(_input(value, (axes or {}).get(tensor_name(value.name), {}), ranges) for value in given)
+    inputs = tuple(_input(value, (axes or {}).get(tensor_name(value.name), {}), ranges) for value in values)
     outputs = tuple(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
     name = slug(path.stem) or "model"
     return checked(ModelSpec(name=name, module=module_of(path), inputs=inputs, outputs=outputs, axes=ranges))
@@ -69,8 +69,8 @@ def tensor_name(name: str) -> str:
 
 def file_of(module: torch.nn.Module) -> Path | None:
     """The ONNX file that a module runs; None for a module of PyTorch."""
-    found = getattr(module, "onnx_file", None)
-    return found if isinstance(found, Path) else None
+    file = getattr(module, "onnx_file", None)
+    return file if isinstance(file, Path) else None
 
 
 def refuse(spec: ModelSpec) -> None:
@@ -125,13 +125,13 @@ def _session(path: Path) -> object:
         raise ModelError(f"ONNX Runtime refuses '{path}': {str(error).splitlines()[0]}") from error
 
 
-def _input(value: onnx.ValueInfoProto, given: Mapping[int, str | tuple[str, Axis]], ranges: dict[str, Axis]) -> Input:
+def _input(value: onnx.ValueInfoProto, axes: Mapping[int, str | tuple[str, Axis]], ranges: dict[str, Axis]) -> Input:
     name, shape = tensor_name(value.name), list[int | str]()
     for place, size in enumerate(value.type.tensor_type.shape.dim):
         if size.HasField("dim_value"):
             shape.append(int(size.dim_value))
             continue
-        known = given.get(place, (BATCH, BATCHES) if place == 0 else "")
+        known = axes.get(place, (BATCH, BATCHES) if place == 0 else "")
         axis, span = known if isinstance(known, tuple) else (known, ranges.get(known))
         if span is None:
             raise UsageError(

@@ -39,14 +39,14 @@ def spec_of_timm(model: str) -> ModelSpec:
     from safetensors.torch import load_file
 
     folder = Path(model) if (Path(model) / CONFIG).is_file() else _cached(model)
-    made = _spec(slug(model if folder != Path(model) else folder.resolve().name) or "model", folder / CONFIG)
+    spec = _spec(slug(model if folder != Path(model) else folder.resolve().name) or "model", folder / CONFIG)
     try:
-        made.module.load_state_dict(load_file(folder / WEIGHTS))
+        spec.module.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError) as error:
         raise ModelError(f"'{folder / WEIGHTS}' cannot be read ({error}): save or fetch the model again") from error
     except RuntimeError as error:
         raise ModelError(f"'{folder / WEIGHTS}' holds other weights than '{folder / CONFIG}' describes") from error
-    return made
+    return spec
 
 
 def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
@@ -71,32 +71,32 @@ def _cached(name: str) -> Path:
     repository = timm.get_pretrained_cfg(name if "." in name else repository).hf_hub_id or f"timm/{repository}"
     from huggingface_hub import try_to_load_from_cache
 
-    found = [try_to_load_from_cache(repository, file) for file in (CONFIG, WEIGHTS)]
-    if not all(isinstance(path, str) for path in found):
+    paths = [try_to_load_from_cache(repository, file) for file in (CONFIG, WEIGHTS)]
+    if not all(isinstance(path, str) for path in paths):
         raise ModelError(
             f"the weights of '{name}' are not on this machine, and nothing is downloaded: fetch them with "
             f"`hf download {repository} {CONFIG} {WEIGHTS}`, or give a folder that holds both"
         )
-    return Path(str(found[0])).parent
+    return Path(str(paths[0])).parent
 
 
 def _spec(name: str, config: Path) -> ModelSpec:
-    said = _read(config)
-    told, architecture = said.get("pretrained_cfg") or {}, str(said.get("architecture", ""))
+    content = _read(config)
+    pretrained, architecture = content.get("pretrained_cfg") or {}, str(content.get("architecture", ""))
     if architecture not in _timm().list_models():
         raise ModelError(f"'{config}' names the architecture '{architecture}', which the installed timm lacks")
-    arguments = {"num_classes": said.get("num_classes", 0), **(said.get("model_args") or {})}  # as timm has it
-    colours, *size = told.get("input_size") or (COLOURS, PIXELS, PIXELS)
+    arguments = {"num_classes": content.get("num_classes", 0), **(content.get("model_args") or {})}  # as timm has it
+    colours, *size = pretrained.get("input_size") or (COLOURS, PIXELS, PIXELS)
     if (colours := arguments.get("in_chans", colours)) != COLOURS:
         raise ModelError(f"'{config}' describes a model of pictures with {colours} channels: it must be {COLOURS}, RGB")
     module = _timm().create_model(architecture, pretrained=False, **arguments).eval()
-    given, classes = arguments.get("img_size", size), int(arguments["num_classes"] or 0)
-    high, wide = given if isinstance(given, list) else (given, given)
-    fit: Any = FITS.get(str(told.get("crop_mode")), "crop")
-    mean, std = (tuple(float(value) for value in told.get(key) or ()) for key in ("mean", "std"))
+    requested, classes = arguments.get("img_size", size), int(arguments["num_classes"] or 0)
+    high, wide = requested if isinstance(requested, list) else (requested, requested)
+    fit: Any = FITS.get(str(pretrained.get("crop_mode")), "crop")
+    mean, std = (tuple(float(value) for value in pretrained.get(key) or ()) for key in ("mean", "std"))
     pictures = Input("images", ("batch", COLOURS, int(high), int(wide)), kind="image", fit=fit)
     output = (
-        Output("logits", role="logits", classes=_classes(said, classes))
+        Output("logits", role="logits", classes=_classes(content, classes))
         if classes
         else Output("embedding", "embedding")
     )
@@ -111,9 +111,9 @@ def _spec(name: str, config: Path) -> ModelSpec:
     )
 
 
-def _classes(said: Mapping[str, Any], count: int) -> tuple[str, ...]:
+def _classes(content: Mapping[str, Any], count: int) -> tuple[str, ...]:
     """The names of the classes in their order; none where config.json has none."""
-    names, words = said.get("label_names") or [], said.get("label_descriptions") or {}
+    names, words = content.get("label_names") or [], content.get("label_descriptions") or {}
     if not isinstance(names, list) or len(names) != count:
         return ()
     return tuple(str(words.get(name, name)) for name in names)
@@ -131,9 +131,9 @@ def _timm() -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
-        if not isinstance(found, dict):
+        content = json.loads(path.read_text())
+        if not isinstance(content, dict):
             raise ValueError("no object")
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' cannot be read ({error}): save or fetch the model again") from error
-    return found
+    return content

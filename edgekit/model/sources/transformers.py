@@ -77,9 +77,9 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) 
     axes = {"batch": BATCHES}
     if module.main_input_name == "pixel_values":
         preprocessing = files.get(KEPT[PREPROCESSING])
-        said = _read(preprocessing) if preprocessing is not None else {}
+        preprocessor = _read(preprocessing) if preprocessing is not None else {}
         high, wide = _size(config)
-        module = _pictures(module.eval(), said)
+        module = _pictures(module.eval(), preprocessor)
         inputs: tuple[Input, ...] = (Input("images", ("batch", COLOURS, high, wide), kind="image"),)
     else:
         most = int(getattr(config, "max_position_embeddings", TOKENS[2]))
@@ -99,12 +99,12 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) 
     )
 
 
-def _pictures(inner: torch.nn.Module, said: Mapping[str, Any]) -> torch.nn.Module:
+def _pictures(inner: torch.nn.Module, preprocessor: Mapping[str, Any]) -> torch.nn.Module:
     """The model with pictures of [0, 1] as input: less the mean, divided by the std of each channel."""
     import torch
 
-    normal = said.get("do_normalize", bool(said))
-    mean, std = (said.get(key) if normal else None for key in ("image_mean", "image_std"))
+    normal = preprocessor.get("do_normalize", bool(preprocessor))
+    mean, std = (preprocessor.get(key) if normal else None for key in ("image_mean", "image_std"))
 
     class Pictures(torch.nn.Module):
         def __init__(self) -> None:
@@ -132,14 +132,14 @@ def _size(config: Any) -> tuple[int, int]:
 
 
 def _architecture(config: Mapping[str, Any], folder: Path) -> str:
-    found = (config.get("architectures") or [""])[0]
-    if not any(found.endswith(end) for end in OUTPUTS):
+    architecture = (config.get("architectures") or [""])[0]
+    if not any(architecture.endswith(end) for end in OUTPUTS):
         known = ", ".join(end for end in OUTPUTS)
         raise ModelError(
-            f"the task of '{folder}', '{found}', is not known: possible are {known}; for another one write a function "
-            "that returns its ModelSpec, and name it as package.module:factory"
+            f"the task of '{folder}', '{architecture}', is not known: possible are {known}; for another one write a "
+            "function that returns its ModelSpec, and name it as package.module:factory"
         )
-    return str(found)
+    return str(architecture)
 
 
 def _class(architecture: str) -> Any:
@@ -152,7 +152,7 @@ def _class(architecture: str) -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' cannot be read ({error}): save the model again with save_pretrained") from error
-    return found
+    return content
