@@ -145,8 +145,8 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     for number, sizes in enumerate(grid(spec.axes)):
         named += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
     named += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(between(spec.axes))]
-    made = (source.batch(name, sizes) for name, sizes in named)
-    return tuple(batch for batch in made if batch is not None)
+    batches = (source.batch(name, sizes) for name, sizes in named)
+    return tuple(batch for batch in batches if batch is not None)
 
 
 class BatchSource:
@@ -164,8 +164,8 @@ class BatchSource:
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
         """The batch of a name at some sizes, without outputs; None where the model has none of its kind."""
         kind, _, number = name.partition("-")
-        made = self._shape(name, kind, int(number), sizes) if number else self._rows(name)
-        return replace(made, shapes=unusual_shapes(self._spec.inputs)) if made is not None else None
+        batch = self._shape(name, kind, int(number), sizes) if number else self._rows(name)
+        return replace(batch, shapes=unusual_shapes(self._spec.inputs)) if batch is not None else None
 
     def _rows(self, name: str) -> Batch | None:
         if name == STRESS:
