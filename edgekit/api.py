@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
+from edgekit.artifact.run_record import REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.sources.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.pipeline import bill, given_model, run, signature
 from edgekit.pipeline.asked import command_of
-from edgekit.pipeline.context import REFERENCE
+from edgekit.pipeline.further_places import first_that_holds
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.ranks import first_that_holds
 from edgekit.progress import Style, shown
 from edgekit.quantization.calibration import check_folder
 from edgekit.reference.record import record_reference

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from edgekit.errors import UsageError
-from edgekit.pipeline.durations import remaining, words
-from edgekit.pipeline.listener import Silent
+from edgekit.pipeline.listener import Silent, remaining, words
 from edgekit.pipeline.outcome import TargetOutcome
 
 if TYPE_CHECKING:

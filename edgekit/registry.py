@@ -113,9 +113,9 @@ def description(name: str, target: Target) -> dict[str, Any]:
     return {
         "name": name,
         "summary": target.summary,
-        "choose_for": target.choose_for,
-        "proved_by": target.proved_by,
-        "not_proved": target.not_proved,
+        "choose_for": target.about.choose_for,
+        "proved_by": target.about.proved_by,
+        "not_proved": target.about.not_proved,
         "source": target.source,
         "groups": list(target.groups),
         "places": [place.name for place in target.places],
@@ -222,7 +222,7 @@ def ordered(names: Iterable[str], targets: Mapping[str, Target]) -> tuple[str, .
         source = targets[name].source
         if source not in BASIC_SOURCES:
             visit(source, (*path, name))
-        for other in targets[name].optional_sources:
+        for other in targets[name].bundle.sources:
             if other in chosen:
                 visit(other, (*path, name))
         if name not in order:

@@ -41,6 +41,9 @@ __all__ = [
     "FP32",
     "FP32_DELEGATED",
     "INT8",
+    "About",
+    "Audience",
+    "Bundle",
     "Export",
     "Exported",
     "Job",
@@ -49,6 +52,7 @@ __all__ = [
     "Option",
     "Place",
     "Precision",
+    "Reads",
     "Runtime",
     "SelfTimed",
     "Target",
@@ -59,6 +63,7 @@ __all__ = [
 ]
 
 Precision = Literal["fp32", "fp16", "int8", "mixed"]
+Audience = Literal["server", "browser", "android", "ios"]
 T = TypeVar("T", bound=OptionValue)
 
 
@@ -82,7 +87,7 @@ class Job:
         entry: What the source offers to open: the entry file or folder of the artifact that the target is made from;
             the source folder itself for "model" and "program".
         dynamic: Names of the axes that the source kept dynamic.
-        artifacts: Folders of the artifacts named in `optional_sources` that exist and were not rejected, by target.
+        artifacts: Folders of the artifacts named in `bundle.sources` that exist and were not rejected, by target.
         options: Values by the option's name; `get` returns one with its type.
         cache: A folder of the target's own in the build, for what costs time to find again; it may be deleted.
         progress: Called with the share done in [0, 1] and what is going on.
@@ -211,6 +216,57 @@ class Need:
 
 
 @dataclass(frozen=True, kw_only=True)
+class About:
+    """What people are told of a target, in a few words each.
+
+    Attributes:
+        choose_for: What a user takes it for.
+        proved_by: What runs it where it is judged.
+        not_proved: What no verdict of it speaks of.
+        audience: To whom its artifacts are shipped; the report recommends one artifact for each.
+    """
+
+    choose_for: str = ""
+    proved_by: str = ""
+    not_proved: str = ""
+    audience: Audience = "server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reads:
+    """What an export can be made of, and what it reads beside its source.
+
+    Attributes:
+        fixed: Whether it can be made of an artifact that is fixed at sizes other than the defaults.
+        onnx: Whether it can be made of a model that is an ONNX file, for which there is no program.
+        reference: Whether it reads the recorded answers: another reference then makes it anew.
+        content: sha256 of files that it reads beside its source and its code (a built page): part of the key.
+    """
+
+    fixed: bool = False
+    onnx: bool = False
+    reference: bool = False
+    content: Callable[[], str] = str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """Of a target that holds several models: what it takes, and what is made with it.
+
+    Attributes:
+        sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
+        parts: What is made with it although nobody named it, in view of its options: groups of targets among its
+            sources, of which any can stand in for the others.
+        unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
+            can. Such a target is left out where the user names none.
+    """
+
+    sources: tuple[str, ...] = ()
+    parts: Callable[[Mapping[str, OptionValue]], tuple[tuple[str, ...], ...]] = no_parts
+    unavailable_reason: Callable[[], str] = str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """One kind of artifact: how to make it, how to run it, where it is judged.
 
@@ -222,21 +278,12 @@ class Target:
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
         by_name: Whether it is left out where the user names no target.
-        takes_fixed: Whether it can be made of an artifact that is fixed at sizes other than the defaults.
-        takes_onnx: Whether it can be made of a model that is an ONNX file, for which there is no program.
-        optional_sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
-        parts: Of a bundle: what is made with it although nobody named it, in view of its options: groups of targets
-            among its `optional_sources`, of which any can stand in for the others.
+        reads: What its export can be made of, and what it reads beside its source.
+        bundle: Of a target that holds several models.
         needs: Libraries that must be importable.
-        unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
-            can. Such a target is left out where the user names none.
         groups: Names under which `-t` selects it besides its own and "all".
         options: What the user may set.
-        reads_reference: Whether its export reads the recorded answers: another reference then makes it anew.
-        content: sha256 of files that the export reads beside its source and its code (a built page): part of the key.
-        choose_for: What a user takes it for, in a few words.
-        proved_by: What runs it where it is judged, in a few words.
-        not_proved: What no verdict of it speaks of, in a few words.
+        about: What people are told of it.
     """
 
     summary: str
@@ -245,19 +292,12 @@ class Target:
     places: tuple[Place, ...]
     source: str = "model"
     by_name: bool = False
-    takes_fixed: bool = False
-    takes_onnx: bool = False
-    reads_reference: bool = False
-    optional_sources: tuple[str, ...] = ()
-    parts: Callable[[Mapping[str, OptionValue]], tuple[tuple[str, ...], ...]] = no_parts
+    reads: Reads = Reads()
+    bundle: Bundle = Bundle()
     needs: tuple[Need, ...] = ()
-    unavailable_reason: Callable[[], str] = str
     groups: tuple[str, ...] = ()
     options: tuple[Option[OptionValue], ...] = ()
-    content: Callable[[], str] = str
-    choose_for: str = ""
-    proved_by: str = ""
-    not_proved: str = ""
+    about: About = About()
 
     def places_of(self, made: Manifest) -> tuple[Place, ...]:
         """Where one of its artifacts is judged: of a bundle in the places of those variants that are in it."""

@@ -9,7 +9,7 @@ from edgekit import registry
 from edgekit.errors import DependencyError, UsageError
 from edgekit.judge.limits import FP32
 from edgekit.runtime.protocol import Runtime
-from edgekit.target import Exported, Job, Need, Place, Target
+from edgekit.target import Bundle, Exported, Job, Need, Place, Target
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -128,12 +128,12 @@ def test_groups_select_their_members_once() -> None:
     ("targets", "wanted", "order"),
     [
         (
-            {"web": target("onnx", optional_sources=("int8",)), "int8": target("onnx"), "onnx": target()},
+            {"web": target("onnx", bundle=Bundle(sources=("int8",))), "int8": target("onnx"), "onnx": target()},
             ("web",),
             ("onnx", "web"),
         ),
         (
-            {"web": target("onnx", optional_sources=("int8",)), "int8": target("onnx"), "onnx": target()},
+            {"web": target("onnx", bundle=Bundle(sources=("int8",))), "int8": target("onnx"), "onnx": target()},
             ("web", "int8"),
             ("onnx", "int8", "web"),
         ),
@@ -166,6 +166,6 @@ def test_every_target_of_edgekit_says_what_it_is_for_and_what_proves_it() -> Non
     for name, entry in registry.available().items():
         target = registry.find(name)
         if entry.origin == registry.EDGEKIT:
-            assert target.choose_for, name
-            assert target.proved_by, name
-            assert target.not_proved, name
+            assert target.about.choose_for, name
+            assert target.about.proved_by, name
+            assert target.about.not_proved, name

@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.analysis.modules import Module, modules_of
-from edgekit.analysis.noise import Noise
-from edgekit.analysis.pair import Pair, rankings
-from edgekit.analysis.plot import draw
+from edgekit.analysis.pair import Noise, Pair, rankings
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import recorded_weights
@@ -125,7 +123,7 @@ def write_attribution(found: Attribution, folder: Path) -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     data, plot = (folder / f"explain-{found.target}.{suffix}" for suffix in ("json", "svg"))
     write_text(data, json.dumps(found.as_record(), indent=2) + "\n")
-    write_text(plot, draw(found))
+    write_text(plot, _drawn(found))
     return data, plot
 
 
@@ -134,3 +132,29 @@ def _parts(modules: Iterable[Module], whole: Noise, apart: Noise) -> Iterable[Pa
         introduced, out = apart.largest(module.gives), whole.largest(module.gives)
         if introduced is not None and out is not None:
             yield Part(module.path, whole.largest(module.reads) or 0.0, out, introduced)
+
+
+def _drawn(found: Attribution) -> str:
+    """One bar per module: its output noise, split into propagated and introduced power."""
+    from xml.sax.saxutils import escape
+
+    row, left, wide = 16, 300, 420
+    top = max((part.noise_out for part in found.parts), default=0.0) or 1.0
+    lines = []
+    for number, part in enumerate(found.parts):
+        y, length = 40 + row * number, wide * part.noise_out / top
+        own = length * min(part.introduced / part.noise_out, 1.0) ** 2 if part.noise_out > 0 else 0.0
+        name = escape(part.module or "(outermost)")
+        lines.append(f'<text x="{left - 8}" y="{y + 11}" text-anchor="end">{name}</text>')
+        lines.append(f'<rect x="{left}" y="{y + 2}" width="{length:.1f}" height="{row - 4}" fill="#9db8d9"/>')
+        lines.append(
+            f'<rect x="{left + length - own:.1f}" y="{y + 2}" width="{own:.1f}" height="{row - 4}" fill="#b5402a"/>'
+        )
+        lines.append(f'<text x="{left + length + 6:.1f}" y="{y + 11}">{part.noise_out:.2%}</text>')
+    height = 56 + row * len(found.parts)
+    title = f"{escape(found.target)}: noise after each module; red is introduced there, blue carried through"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide + 80} {height}" '
+    head += 'font-family="system-ui, sans-serif" font-size="11">'
+    ground = '<rect width="100%" height="100%" fill="#fff"/>'
+    heading = f'<text x="16" y="24" font-size="14">{title} ({found.images} images)</text>'
+    return "\n".join((head, ground, heading, *lines, "</svg>")) + "\n"

@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edgekit.apps.identifiers import identifier, sizes
 from edgekit.apps.operators import required_operators
-from edgekit.apps.records import Bundle, Content, Model, Platform
+from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, sizes
 from edgekit.apps.sync import HOME
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError

@@ -14,8 +14,7 @@ import json
 import re
 from pathlib import Path
 
-from edgekit.apps.identifiers import identifier, sizes
-from edgekit.apps.records import Bundle, Content, Model, Platform
+from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, sizes
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError
 

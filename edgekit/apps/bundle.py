@@ -7,11 +7,11 @@ from pathlib import Path, PurePosixPath
 
 from edgekit.apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import load_builds_model, read_config, recorded_weights
 from edgekit.model.shapes import size_text
-from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.pipeline.signature import Signed, require_signed
 from edgekit.reference import golden, golden_outputs
 from edgekit.reference.batches import EVALUATION

@@ -10,7 +10,7 @@ error in each image over the peak of the output's reference.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
@@ -24,6 +24,8 @@ LARGEST = 32 << 20  # bytes; that of a search on a large grid is below 1 MiB
 CANDIDATE = "candidate"  # name of an artifact's own timing
 WIDEST = 2.0
 """Times its lower end, the upper end of a ratio's interval: of a wider one not even the first digit is known."""
+Milliseconds = Annotated[float, Field(ge=0, le=1e9)]  # eleven days
+Times = Annotated[float, Field(gt=0, le=1e6)]
 NO_EVALUATION_SET = "no evaluation set"
 _KINDS = {
     EVALUATION: "evaluation inputs",
@@ -85,13 +87,13 @@ class Timing(_Record):
     """
 
     device: str
-    runs: int
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    mean: float
-    std: float
+    runs: int = Field(ge=1)
+    p50: Milliseconds
+    p90: Milliseconds
+    p95: Milliseconds
+    p99: Milliseconds
+    mean: Milliseconds
+    std: Milliseconds
     warm_ups: int | None = None
     load: float | None = None
 
@@ -100,9 +102,9 @@ class Ratio(_Record):
     """How much faster than a baseline: baseline p50 / candidate p50, with a 95 % bootstrap interval."""
 
     baseline: str
-    value: float
-    low: float
-    high: float
+    value: Times
+    low: float = Field(ge=0, le=1e6)
+    high: Times
 
     @property
     def noisy(self) -> bool:
@@ -236,9 +238,9 @@ class Result(_Record):
     reference_sha256: str
     reference_device: str
     judge_sha256: str = ""
-    size: int
+    size: int = Field(ge=0)
     host: dict[str, str] = {}
-    places: tuple[Verdict, ...]
+    places: tuple[Verdict, ...] = Field(min_length=1)
 
     @property
     def status(self) -> Status:

@@ -18,6 +18,8 @@ from edgekit.storage import door
 from edgekit.storage.files import dump_json, write_text
 
 RUN = "run.json"
+MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
+"""Folders of a build beside those of its targets."""
 State = Literal["verified", "rejected", "not verified here", "failed", "skipped", "not installed", "over budget"]
 
 

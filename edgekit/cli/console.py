@@ -83,7 +83,11 @@ def show_target(name: str, target: Target) -> None:
     """Print one target: what it is made from, where it is judged, what it needs, and its options."""
     facts = [("makes", target.summary), ("from", target.source), ("groups", ", ".join(target.groups) or "none")]
     facts += [("places", ", ".join(f"{place.name} ({'; '.join(place.tolerances)})" for place in target.places))]
-    told = (("choose it for", target.choose_for), ("proved by", target.proved_by), ("not proved", target.not_proved))
+    told = (
+        ("choose it for", target.about.choose_for),
+        ("proved by", target.about.proved_by),
+        ("not proved", target.about.not_proved),
+    )
     facts += [(label, text) for label, text in told if text]
     facts += [("needs", command) for command in dict.fromkeys(need.install for need in target.needs)]
     print_table((name, ""), facts)

@@ -1,8 +1,9 @@
-"""The commands for places elsewhere: which there are, packing for them, and bringing answers back."""
+"""The commands for places elsewhere (which there are, packing for them, importing results) and for environments."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,13 @@ import typer
 
 from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, app
 from edgekit.cli.build_commands import conclude, progress_style
-from edgekit.cli.completion import place_names
+from edgekit.cli.completion import among, place_names
 from edgekit.errors import UsageError
+from edgekit.storage.environment import LITERT
+
+env = typer.Typer(name="env", help="Make and show what some places and targets need.", no_args_is_help=True)
+app.add_typer(env)
+ENVIRONMENTS = (LITERT,)
 
 
 @app.command(epilog="Examples:\n\n`edgekit places`\n\n`edgekit places --json`")
@@ -101,3 +107,36 @@ def import_(
         raise UsageError("say with --name what the report calls it, for example --name pixel-8-onnx")
     folder = imports.add_result(build, result, name)
     print(json.dumps({"imported": str(folder)}) if as_json else folder)
+
+
+@env.command(epilog="Example: `edgekit env add litert`")
+def add(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="litert: for the targets of LiteRT.",
+            autocompletion=among(*ENVIRONMENTS),
+        ),
+    ],
+) -> None:
+    """Fetch an environment, check what was fetched, and put it into the user's cache."""
+    from edgekit.storage import environment
+
+    if name not in ENVIRONMENTS:
+        raise UsageError(f"no environment '{name}': possible are {', '.join(ENVIRONMENTS)}")
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    print(environment.install(name, progress))
+
+
+@env.command("list", epilog="Example: `edgekit env list`")
+def list_() -> None:
+    """Show which environments there are, where they lie, and what is missing."""
+    from edgekit.cli.console import print_table
+    from edgekit.cli.doctor import environments
+    from edgekit.storage import environment
+
+    rows = [(name, str(environment.folder(name)), state) for name, state in environments().items()]
+    print_table(("environment", "folder", "state"), rows)

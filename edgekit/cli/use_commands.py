@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import sys
+from importlib import util
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +25,6 @@ from edgekit.cli.arguments import (
     required,
 )
 from edgekit.cli.completion import among, target_names
-from edgekit.cli.qr_code import qr_code
 
 LOCAL, EVERY = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for it
 OPEN_TO_ALL = (
@@ -194,3 +195,14 @@ def doctor(as_json: Json = False) -> None:
 
     for title, rows in found.items():
         print_table((title, ""), [(str(name), str(value)) for name, value in rows.items()])
+
+
+def qr_code(url: str) -> str:
+    """A QR code of an address, in block characters; empty where segno is not installed."""
+    if util.find_spec("segno") is None:
+        return ""
+    import segno
+
+    drawn = io.StringIO()
+    segno.make(url, error="m", micro=False).terminal(out=drawn, compact=True)
+    return drawn.getvalue()

@@ -76,7 +76,7 @@ def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
     """
     known = read_run(root).targets.get(name)
     bundle = known.part_of if known is not None else ""
-    if bundle not in targets or name not in targets[bundle].optional_sources:
+    if bundle not in targets or name not in targets[bundle].bundle.sources:
         return ""
     try:
         inside = {variant.target for variant in read_artifact(root / bundle).variants}
@@ -90,7 +90,7 @@ def not_installed(targets: Mapping[str, Target]) -> dict[str, str]:
     found = {}
     for name, target in targets.items():
         needs = registry.missing(target)
-        why = "; ".join(f"needs {need.module}: {need.install}" for need in needs) or target.unavailable_reason()
+        why = "; ".join(f"needs {need.module}: {need.install}" for need in needs) or target.bundle.unavailable_reason()
         if why:
             found[name] = why
     return found

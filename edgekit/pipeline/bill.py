@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.errors import DependencyError
 from edgekit.model.folder import read_config
-from edgekit.pipeline.context import MODEL, REFERENCE
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS
 from edgekit.reference.info import BatchInfo, ReferenceInfo, read_info

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from edgekit.artifact.run_record import MODEL
 from edgekit.hosts.process import Limits, limits_for
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import StepListener
+from edgekit.pipeline.signature import Signed
 from edgekit.reference.store import Reference
 from edgekit.target import Target
-
-if TYPE_CHECKING:
-    from edgekit.pipeline.signature import Signed
-
-MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
 
 
 @dataclass(frozen=True)

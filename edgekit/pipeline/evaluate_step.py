@@ -13,6 +13,7 @@ from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
 from edgekit.artifact.manifest import Manifest, VerdictInfo
 from edgekit.artifact.result import RESULT, Result, Verdict, result_text
+from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, amend, result_of
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
 from edgekit.hosts import process
@@ -21,7 +22,7 @@ from edgekit.judge import verdict
 from edgekit.judge.deviation import relative_errors
 from edgekit.model.spec import Array
 from edgekit.pipeline import worker
-from edgekit.pipeline.context import MODEL, REFERENCE, RunContext
+from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.judge_step import judged, sample_of
 from edgekit.pipeline.worker import ANSWERS
 from edgekit.reference.batches import arrays_of

@@ -11,6 +11,7 @@ from typing import Any
 from edgekit import registry
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.option import OptionValue, as_text
+from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.hosts import process
@@ -18,7 +19,7 @@ from edgekit.judge.rows import shape_of
 from edgekit.model.folder import model_digest
 from edgekit.model.shapes import size_text
 from edgekit.pipeline import worker
-from edgekit.pipeline.context import CACHE, MODEL, REFERENCE, RunContext
+from edgekit.pipeline.context import RunContext
 from edgekit.storage.files import digest_file, digest_text, require_own, staging
 from edgekit.target import Exported, Target
 
@@ -34,7 +35,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     """
     target, folder = context.targets[name], context.folder(name)
     _refuse_sizes(context, name, target)
-    artifacts = {n: context.folder(n) for n in target.optional_sources if _good(context, n)}
+    artifacts = {n: context.folder(n) for n in target.bundle.sources if _good(context, n)}
     source = _source(context, target.source)
     code, tools = registry.code_digest(target), registry.versions(target)
     hashes = {n: read_artifact(f).sha256 for n, f in artifacts.items()}
@@ -42,8 +43,8 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
 
     def key(left_out: Collection[str]) -> str:
         taken = {n: h for n, h in hashes.items() if n not in left_out}
-        answers = context.recorded.sha256 if target.reads_reference else ""
-        parts = (name, source.name, source.sha256, code, recorded, tools, taken, answers, target.content())
+        answers = context.recorded.sha256 if target.reads.reference else ""
+        parts = (name, source.name, source.sha256, code, recorded, tools, taken, answers, target.reads.content())
         return digest_text(json.dumps(parts, sort_keys=True))
 
     if not context.fresh and not without:
@@ -61,7 +62,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
             source=context.root / target.source,
             out=staged,
             model=context.root / MODEL,
-            reference=context.root / REFERENCE if target.reads_reference else Path(),
+            reference=context.root / REFERENCE if target.reads.reference else Path(),
             artifacts={n: f for n, f in artifacts.items() if n in hashes},
             options={option: as_text(value) for option, value in options.items()},
             **_opened(context, target.source),
@@ -96,7 +97,7 @@ def _sizes(context: RunContext, source: str) -> tuple[Mapping[str, int], ...]:
 
 def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
     """A target whose source is fixed at another size than the reference's real inputs have says whether it can be."""
-    if target.takes_fixed or not (sizes := _sizes(context, target.source)):
+    if target.reads.fixed or not (sizes := _sizes(context, target.source)):
         return
     raise UsageError(
         f"'{name}' cannot be made of '{target.source}' at {size_text(sizes[0])}: export it in a build where "

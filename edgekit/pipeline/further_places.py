@@ -7,13 +7,14 @@ What comes back are raw answers; they are judged here, as those of the target's 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import Result, read_result
+from edgekit.artifact.run_record import REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, UsageError
 from edgekit.evaluate.engine import AGAIN
@@ -22,7 +23,7 @@ from edgekit.hosts.pack import archive, write_pack
 from edgekit.hosts.run_record import Answered, Measured, read_returned
 from edgekit.hosts.ssh import answered
 from edgekit.model.spec import Array
-from edgekit.pipeline.context import REFERENCE, RunContext
+from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import (
     Finding,
     answers_in,
@@ -34,9 +35,10 @@ from edgekit.pipeline.evaluate_step import (
     record_of,
     run_in_worker,
 )
-from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.worker import RunRequest, timed_seconds
 from edgekit.report.imports import IMPORTED
+from edgekit.report.rows import trials_of
 from edgekit.runtime.processor import processor
 from edgekit.storage.files import scratch, write_bytes
 from edgekit.target import Place
@@ -308,3 +310,29 @@ def _hardware(device: str) -> str:
     """The GPU or the processor among a runner's words for its device: a GPU's driver stands behind it."""
     parts = device.split(", ")
     return next((part for part in parts if part.startswith("NVIDIA")), parts[-1])
+
+
+def first_that_holds(
+    export: Callable[..., Build],
+    target: str,
+    options: Mapping[str, object],
+    places: Sequence[str],
+    fresh: bool,
+) -> Build:
+    """Export with rank 0, 1, ... until the artifact is not rejected in a place, or no recipe is left.
+
+    Args:
+        export: Makes a build with `options` by target and judges it in the places; `fresh` makes it anew.
+        target: The quantizing target.
+        options: Its options, without the rank.
+        places: By name; with none, rank 0 is the answer.
+        fresh: Of the first export.
+    """
+    names = {further_place(place).name for place in places}
+    build, rank = export(options={target: options}, fresh=fresh), 0
+    while names and any(p.place in names and p.status == "rejected" for p in build[target].places):
+        rank += 1
+        if rank >= sum("rank" in trial for trial in trials_of(build.path, target)):
+            break
+        build = export(options={target: {**options, "rank": rank}}, fresh=False)
+    return build

@@ -1,12 +1,16 @@
-"""Who is told what a run does: the pipeline's protocols, and a listener that shows nothing."""
+"""Who is told what a run does: protocols, a listener that shows nothing, and how long targets took in earlier runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.storage import door
+from edgekit.storage.files import dump_json, write_text
 
 
 class StepListener(Protocol):
@@ -49,3 +53,42 @@ class Silent:
 
     def finished(self, outcome: TargetOutcome) -> None:
         """Not shown."""
+
+
+DURATIONS = "durations.json"
+LONGEST = 1e7  # seconds; a worker is stopped long before
+
+
+def read_durations(cache: Path) -> dict[str, float]:
+    """Seconds by target; empty where nothing usable was written. They are estimates: nothing is decided by them."""
+    try:
+        found = json.loads(door.read_bytes(cache, DURATIONS))
+        told = [(target, seconds) for target, seconds in found.items() if isinstance(seconds, int | float)]
+        return {target: float(seconds) for target, seconds in told if 0 <= seconds < LONGEST}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+
+
+def write_duration(cache: Path, target: str, seconds: float) -> None:
+    """Note how long a target took."""
+    cache.mkdir(parents=True, exist_ok=True)
+    write_text(cache / DURATIONS, dump_json({**read_durations(cache), target: round(seconds, 1)}))
+
+
+def remaining(expected: Mapping[str, float], targets: Collection[str], spent: Mapping[str, float]) -> float | None:
+    """Seconds that targets still take; None where the duration of any is unknown.
+
+    Args:
+        expected: Seconds by target, of an earlier run.
+        targets: What has not ended.
+        spent: Seconds by target that they have taken so far.
+    """
+    if any(target not in expected for target in targets):
+        return None
+    return sum(max(expected[target] - spent.get(target, 0.0), 0.0) for target in targets)
+
+
+def words(seconds: float) -> str:
+    """A duration for people: "9 s", "2 min 05 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -7,10 +7,10 @@ come with any version of edgekit; `schema_version` rises where one is renamed, r
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,8 @@ from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, Measure, Result, Timing, Verdict
 from edgekit.errors import VerdictError
+from edgekit.judge.budget import Budget, over_budget, parse_budgets
+from edgekit.target import Precision, Target
 
 OVER = "over budget"
 ENDED = {"rejected": "was rejected", "failed": "failed", "skipped": "was skipped", OVER: "is over budget"}
@@ -304,3 +306,29 @@ class Build(Mapping[str, TargetOutcome]):
             lines.append("".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in cells))
         caption = f"<caption>reference: {html.escape(self.reference)}</caption>"
         return f"<table>{caption}{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def allowed_budgets(budgets: Sequence[str], targets: Mapping[str, Target]) -> tuple[Budget, ...]:
+    """Budgets as a user gave them.
+
+    Raises:
+        UsageError: If one is no budget, or selects what is not known.
+    """
+    groups = {group for target in targets.values() for group in target.groups}
+    return parse_budgets(budgets, {*targets, *groups, *get_args(Precision)})
+
+
+def held_to_budgets(
+    outcomes: Mapping[str, TargetOutcome], targets: Mapping[str, Target], budgets: Sequence[Budget]
+) -> dict[str, TargetOutcome]:
+    """The outcomes with what is over budget; a rejected artifact stays a rejected one."""
+    return {name: _held(outcome, targets[name], budgets) for name, outcome in outcomes.items()}
+
+
+def _held(outcome: TargetOutcome, target: Target, budgets: Sequence[Budget]) -> TargetOutcome:
+    if outcome.result is None:
+        return outcome
+    names = {outcome.target, *target.groups, outcome.result.precision}
+    over = tuple(PlacedFact(place, fact) for place, fact in over_budget(budgets, names, outcome.result))
+    status = OVER if over and not outcome.bad else outcome.status
+    return replace(outcome, over=over, status=status)

@@ -1,14 +1,13 @@
-"""Which targets a run makes, in which order, and with which options."""
+"""Which targets a run makes, in which order, with which options, and what a bundle brings with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from edgekit import registry
 from edgekit.artifact.option import OptionValue
 from edgekit.errors import UsageError
 from edgekit.pipeline import asked
-from edgekit.pipeline.parts import parts_of
 from edgekit.target import Target
 
 Options = Mapping[str, Mapping[str, object]]
@@ -52,7 +51,7 @@ def made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
     """The targets that an ONNX file can become: those that take one, and all that is made from these."""
     found: dict[str, Target] = {}
     for name in registry.ordered(tuple(targets), targets):
-        if targets[name].takes_onnx or targets[name].source in found:
+        if targets[name].reads.onnx or targets[name].source in found:
             found[name] = targets[name]
     return found
 
@@ -60,3 +59,43 @@ def made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
 def _installed(targets: Mapping[str, Target]) -> tuple[str, ...]:
     left_out = asked.not_installed(targets)
     return tuple(name for name in targets if name not in left_out and not targets[name].by_name)
+
+
+def parts_of(
+    selected: Iterable[str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
+) -> dict[str, str]:
+    """The targets that the selected bundles bring, each with the bundle's name; none that is selected itself.
+
+    Of a group of parts that can stand in for each other (static and dynamic INT8) none is brought where the user chose
+    one; what is not installed here is left out, as the bundle leaves it out.
+
+    Raises:
+        UsageError: If an option of a bundle has an impossible value.
+    """
+    chosen = tuple(selected)
+    found: dict[str, str] = {}
+    for bundle, group in _groups(chosen, targets, options):
+        there = [name for name in group if name in targets and not registry.missing(targets[name])]
+        if not set(group) & set(chosen):
+            found |= {name: found.get(name, bundle) for name in there}
+    return found
+
+
+def reserves_of(
+    brought: Mapping[str, str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
+) -> dict[str, str]:
+    """Parts that are made only where another one is wrong, each with that one: a later one of a group."""
+    found: dict[str, str] = {}
+    for _, group in _groups(dict.fromkeys(brought.values()), targets, options):
+        there = [name for name in group if name in brought]
+        found |= dict(zip(there[1:], there, strict=False))
+    return found
+
+
+def _groups(
+    bundles: Iterable[str], targets: Mapping[str, Target], options: Mapping[str, Mapping[str, object]]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each bundle with each group of parts that can stand in for each other."""
+    for bundle in bundles:
+        given = registry.parsed_options(bundle, targets[bundle], options.get(bundle, {}))
+        yield from ((bundle, group) for group in targets[bundle].bundle.parts(given))

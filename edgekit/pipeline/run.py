@@ -16,7 +16,7 @@ from edgekit import registry, report
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
-from edgekit.artifact.run_record import read_run
+from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
@@ -24,14 +24,12 @@ from edgekit.model.folder import load_builds_model, model_digest, recorded_weigh
 from edgekit.model.program import WEIGHTS, Capture, program_matches, require_whole, save_program
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import asked, budgets, further_places
-from edgekit.pipeline.context import CACHE, MODEL, PROGRAM, REFERENCE, RunContext
-from edgekit.pipeline.durations import read_durations, write_duration
+from edgekit.pipeline import asked, further_places
+from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import evaluate
-from edgekit.pipeline.listener import Listener, StepListener
-from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
-from edgekit.pipeline.parts import reserves_of
-from edgekit.pipeline.plan import Options, made_from_onnx, planned
+from edgekit.pipeline.listener import Listener, StepListener, read_durations, write_duration
+from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
+from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
 from edgekit.pipeline.signature import require_signed
 from edgekit.pipeline.variants import Bring, made_and_evaluated
 from edgekit.pipeline.worker import EXPORT_MODULES
@@ -72,7 +70,7 @@ def export(
             concerns one target becomes its outcome.
     """
     targets, _ = registry.loadable()
-    further, allowed = further_places.places_of(places), budgets.parsed(budget, targets)
+    further, allowed = further_places.places_of(places), allowed_budgets(budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = made_from_onnx(targets) if from_onnx and not wanted else targets
     order, chosen, brought = planned(possible, wanted, options)
@@ -110,7 +108,7 @@ def export(
             if target not in reserves or (first is not None and first.bad):
                 make(target)
         further_places.adopted(context, outcomes, spec.results)
-        outcomes = budgets.held(further_places.judged(context, outcomes, further, None), targets, allowed)
+        outcomes = held_to_budgets(further_places.judged(context, outcomes, further, None), targets, allowed)
         asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
         report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
@@ -142,7 +140,7 @@ def verify(
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
-    further, allowed = further_places.places_of(places), budgets.parsed(budget, registry.loadable()[0])
+    further, allowed = further_places.places_of(places), allowed_budgets(budget, registry.loadable()[0])
     with _build(root, listener, only, trust_build, key) as (context, names):
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
@@ -151,7 +149,7 @@ def verify(
             outcomes[name] = replace(judged, part_of=asked.part_of(root, name, context.targets))
             if not places:
                 listener.finished(outcomes[name])
-        outcomes = budgets.held(further_places.judged(context, outcomes, further, images), context.targets, allowed)
+        outcomes = held_to_budgets(further_places.judged(context, outcomes, further, images), context.targets, allowed)
         if not outcomes:
             raise UsageError(f"nothing here runs in '{further[0].name}': it opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():

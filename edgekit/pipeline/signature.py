@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT
+from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import program
 from edgekit.model.folder import CONFIG
 from edgekit.pipeline.bill import BILL
-from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
 from edgekit.storage import door

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from edgekit.artifact.result import RESULT, Result, Timing
+from edgekit.artifact.result import RESULT, Result
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import write_bytes
 from edgekit.storage.visible import visible
@@ -26,8 +26,6 @@ LARGEST_MAPS = 256 << 20  # bytes of score maps that lie beside a result
 MOST_VALUES = 50_000
 LONGEST_TEXT = 2_000  # characters
 LONGEST_NAME = 100  # characters of an imported folder's name
-LONGEST_TIME = 1e9  # milliseconds: eleven days
-LARGEST_RATIO = 1e6
 _CURE = "measure again on that device"
 
 
@@ -92,21 +90,18 @@ def _content(path: Path) -> bytes:
 
 def _checked(data: bytes, path: Path) -> Result:
     try:
-        given = json.loads(data, parse_constant=_no_number, object_pairs_hook=_once)
-        _plain(given)
-        found = Result.model_validate_json(data)
-        _possible(found)
+        _check_plain(json.loads(data, parse_constant=_no_number, object_pairs_hook=_once))
+        return Result.model_validate_json(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         _refuse(path, f"is damaged at '{'.'.join(map(str, first['loc']))}': {first['msg']}")
     except (ValueError, RecursionError) as error:
         _refuse(path, f"is damaged: {error}")
-    return found
 
 
-def _plain(given: object) -> None:
+def _check_plain(record: object) -> None:
     """See that what was read holds few values, short texts and numbers of 64 bits."""
-    waiting, count = [given], 0
+    waiting, count = [record], 0
     while waiting:
         value = waiting.pop()
         count += 1
@@ -127,26 +122,6 @@ def _text(value: str) -> None:
         raise ValueError(f"it holds a text of {len(value)} characters, more than {LONGEST_TEXT}")
     if visible(value) != value:
         raise ValueError(f"it holds a text with a character that cannot be shown: '{visible(value)[:80]}'")
-
-
-def _possible(found: Result) -> None:
-    """See that sizes are sizes, times are times and ratios are ratios, and that there is a verdict at all."""
-    if not found.places:
-        raise ValueError("it names no place")
-    if found.size < 0:
-        raise ValueError(f"its size is '{found.size}'")
-    for place in found.places:
-        for timing in place.timings.values():
-            _times(timing)
-        for ratio in place.ratios:
-            if not all(0 < value <= LARGEST_RATIO for value in (ratio.value, ratio.low, ratio.high)):
-                raise ValueError(f"a ratio is not in 0 to {LARGEST_RATIO:g}")
-
-
-def _times(timing: Timing) -> None:
-    points = (timing.p50, timing.p90, timing.p95, timing.p99, timing.mean)
-    if not all(0 <= value <= LONGEST_TIME for value in (*points, timing.std)) or timing.runs < 1:
-        raise ValueError(f"a latency is not in 0 to {LONGEST_TIME:g} ms, or has no runs")
 
 
 def _no_number(name: str) -> NoReturn:

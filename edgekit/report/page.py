@@ -18,10 +18,9 @@ from urllib.parse import quote
 from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import Measure, Result
-from edgekit.report import accuracy_plot, formats, latency_plot, pictures, trials
+from edgekit.report import formats, pictures, plots, trials
 from edgekit.report.recommendation import recommend
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
-from edgekit.report.tradeoff import plot_tradeoff
 from edgekit.storage.visible import visible
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def environment() -> Environment:
     made.globals |= {
         "n": formats,
         "glyphs": GLYPHS,
-        "strip": accuracy_plot.STRIP,
+        "strip": plots.STRIP,
         "slug": slug,
         "displayed": displayed,
         "other_reasons": other_reasons,
@@ -104,14 +103,14 @@ def context(study: Study) -> dict[str, Any]:
     best = [one.best.row for one in advice if one.best is not None]
     return {
         "advice": advice,
-        "tradeoff": plot_tradeoff(study, best),
+        "tradeoff": plots.plot_tradeoff(study, best),
         "sorter_hash": script_hash(SORTER.read_text().removesuffix("\n")),  # Jinja includes it without
         "study": study,
         "reference": study.reference,
         "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
         "lead": lead(study),
-        "accuracy": accuracy_plot.plot_accuracy(study, recorded),
-        "panels": latency_plot.plot_latency(study),
+        "accuracy": plots.plot_accuracy(study, recorded),
+        "panels": plots.plot_latency(study),
         "cards": cards,
         "anchors": {card.name: card.anchor for card in cards},
         "limits": limits(study.rows),

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
-from edgekit.report import accuracy_plot, formats
+from edgekit.report import formats, plots
 from edgekit.report.study import ReportRow, Study
 
 MOST_WORST = 4  # images
@@ -68,7 +68,7 @@ def cards(study: Study, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
     """Choose the images and draw them; nothing where there are no images, no maps or no grid of patches."""
     reference = study.reference
     tensor = reference.image_input()
-    rows = [row for row in study.rows if accuracy_plot.errors(row.scores, recorded) is not None]
+    rows = [row for row in study.rows if plots.errors(row.scores, recorded) is not None]
     if not tensor or not rows:
         return ()
     found = [
@@ -91,7 +91,7 @@ def _chosen(rows: Sequence[ReportRow], recorded: Mapping[str, Array]) -> list[tu
 
 
 def _errors(row: ReportRow, recorded: Mapping[str, Array]) -> Array:
-    values = accuracy_plot.errors(row.scores, recorded)
+    values = plots.errors(row.scores, recorded)
     return np.asarray(np.nan_to_num(np.asarray(values), nan=np.inf))
 
 

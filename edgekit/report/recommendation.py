@@ -8,29 +8,21 @@ than the original. Of speeds whose intervals overlap neither is faster: then the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit import registry
 from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.result import Measure
+from edgekit.errors import UsageError
 from edgekit.report import formats
 from edgekit.report.change import badness
 from edgekit.report.speed import Speed, beside
 from edgekit.report.study import ReportRow, Study
+from edgekit.target import Audience
 
 SERVER, BROWSER, ANDROID, IOS = "Server", "Browser", "Android", "iOS"
-_BY_NAME = {
-    "web": BROWSER,
-    "executorch": ANDROID,
-    "torch-mobile": ANDROID,
-    "litert": ANDROID,
-    "tflite": ANDROID,
-    "ncnn": ANDROID,
-    "mnn": ANDROID,
-    "coreml": IOS,
-    "coreai": IOS,
-}
-"""Beginning of a target's name -> who ships it; every other target is for servers."""
+_AUDIENCES: Mapping[Audience, str] = {"server": SERVER, "browser": BROWSER, "android": ANDROID, "ios": IOS}
 SLOWER = 1.1
 """Times: an artifact that is slower by less is not left out where the download counts."""
 EQUAL = 0.02
@@ -119,8 +111,11 @@ def recommend(study: Study) -> tuple[Recommendation, ...]:
 
 
 def audience_of(target: str) -> str:
-    """To whom a target's artifacts are shipped."""
-    return next((audience for start, audience in _BY_NAME.items() if target.startswith(start)), SERVER)
+    """To whom a target's artifacts are shipped, as it declares; one that is not installed here counts for servers."""
+    try:
+        return _AUDIENCES[registry.find(target).about.audience]
+    except UsageError:
+        return SERVER
 
 
 def tightest(row: ReportRow) -> tuple[Measure, float] | None:

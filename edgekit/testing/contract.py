@@ -21,13 +21,14 @@ import pytest
 
 from edgekit import registry
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DependencyError, UsageError
 from edgekit.model.folder import model_digest, recorded_weights, save_model
 from edgekit.model.program import WEIGHTS, Capture, save_program
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import plan, run
-from edgekit.pipeline.context import MODEL, PROGRAM, REFERENCE, RunContext
+from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.export_step import make
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.store import reference_of

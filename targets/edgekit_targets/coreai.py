@@ -12,7 +12,7 @@ from pathlib import Path
 from edgekit.model.folder import load_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.runtime.coreai import DEVICE, LINUX, SLOW, CoreaiRuntime
-from edgekit.target import FP16, FP32, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP16, FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets import _coreai
 
 ENTRY = "model.aimodel"
@@ -52,9 +52,12 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="Core AI (.aimodel) for iOS 27 and later, dynamic batch and size",
-    choose_for="iOS 27 and macOS 27",
-    proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
-    not_proved="Apple's hardware; fp16 programs with large matrix products",
+    about=About(
+        choose_for="iOS 27 and macOS 27",
+        proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
+        not_proved="Apple's hardware; fp16 programs with large matrix products",
+        audience="ios",
+    ),
     source="program",
     export=export,
     load=load,

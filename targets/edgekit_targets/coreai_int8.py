@@ -25,7 +25,7 @@ from edgekit.model.shapes import example_sizes
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
 from edgekit.runtime.coreai import DEVICE, LINUX, CoreaiRuntime
-from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets import _coreai, _decompositions, _palette
 
 if TYPE_CHECKING:
@@ -161,9 +161,12 @@ def _looked_up(module: torch.fx.GraphModule, name: str, weight: torch.Tensor, bi
 
 TARGET = Target(
     summary="Core AI (.aimodel) with INT8 weights, dynamic batch and size",
-    choose_for="the same as `coreai`, about a quarter of the size",
-    proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
-    not_proved="Apple's hardware",
+    about=About(
+        choose_for="the same as `coreai`, about a quarter of the size",
+        proved_by="Core AI's CPU runtime for Linux, of Apple's own wheel",
+        not_proved="Apple's hardware",
+        audience="ios",
+    ),
     source="program",
     export=export,
     load=load,

@@ -23,7 +23,7 @@ from edgekit.model.own_operators import decomposed
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
 from edgekit.runtime.coreml import CORE_ML, INTERPRETER, Derived, entries, open_package
-from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert
 from mil_interpreter import write_package
 
@@ -166,9 +166,12 @@ def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
 
 TARGET = Target(
     summary="Core ML ML Program (.mlpackage) for iOS 17 and later",
-    choose_for="iOS 17 and macOS 14",
-    proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
-    not_proved="Apple's hardware, where no Mac runs it",
+    about=About(
+        choose_for="iOS 17 and macOS 14",
+        proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
+        not_proved="Apple's hardware, where no Mac runs it",
+        audience="ios",
+    ),
     export=export,
     load=load,
     needs=(Need("coremltools", "coreml"),),

@@ -15,7 +15,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
 from edgekit.runtime.coreml import CORE_ML, INTERPRETER, find_package, open_package
 from edgekit.runtime.logs import quiet
-from edgekit.target import INT8, Exported, Job, Need, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
 from mil_interpreter import write_package
 
 SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing
@@ -67,9 +67,12 @@ def _quantized(path: Path) -> Any:
 
 TARGET = Target(
     summary="Core ML ML Program with INT8 weights",
-    choose_for="the same as `coreml`, half the size",
-    proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
-    not_proved="Apple's hardware, where no Mac runs it",
+    about=About(
+        choose_for="the same as `coreml`, half the size",
+        proved_by="edgekit's interpreter of the package; Core ML itself on a Mac",
+        not_proved="Apple's hardware, where no Mac runs it",
+        audience="ios",
+    ),
     source="coreml",
     export=export,
     load=load,

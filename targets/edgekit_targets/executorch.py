@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.target import FP32_DELEGATED, Exported, Job, Need, Place, Runtime, Target
+from edgekit.target import FP32_DELEGATED, About, Exported, Job, Need, Place, Runtime, Target
 from edgekit_targets import _executorch
 
 ENTRY = "model.pte"
@@ -39,9 +39,12 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ExecuTorch with XNNPACK, fp32",
-    choose_for="new Android apps",
-    proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
-    not_proved="phones' processors, GPUs and NPUs",
+    about=About(
+        choose_for="new Android apps",
+        proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
+        not_proved="phones' processors, GPUs and NPUs",
+        audience="android",
+    ),
     source="program",
     export=export,
     load=load,

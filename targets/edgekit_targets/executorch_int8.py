@@ -19,7 +19,7 @@ from edgekit.model.program import load_program
 from edgekit.model.spec import ModelSpec
 from edgekit.quantization import calibration
 from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 from edgekit_targets import _executorch
 
 if TYPE_CHECKING:
@@ -187,9 +187,12 @@ def _filter(float_parts: tuple[str, ...], chosen: set[str]) -> Callable[[torch.f
 
 TARGET = Target(
     summary="ExecuTorch with XNNPACK, INT8 weights",
-    choose_for="the same as `executorch`, a third of the size",
-    proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
-    not_proved="phones' processors, GPUs and NPUs",
+    about=About(
+        choose_for="the same as `executorch`, a third of the size",
+        proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
+        not_proved="phones' processors, GPUs and NPUs",
+        audience="android",
+    ),
     source="program",
     export=export,
     load=load,

@@ -12,7 +12,7 @@ from pathlib import Path
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.litert.runtime import CPU, JS, parts
-from edgekit.target import FP32_DELEGATED, Exported, Job, Place, Runtime, Target
+from edgekit.target import FP32_DELEGATED, About, Exported, Job, Place, Reads, Runtime, Target
 from edgekit_targets import _executorch
 from edgekit_targets._litert import called
 
@@ -47,14 +47,17 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, fp32, fixed sizes",
-    choose_for="Android apps that use LiteRT, once TensorFlow Lite",
-    proved_by="LiteRT with XNNPACK on this processor, and LiteRT.js in Chromium where that is installed; default sizes",
-    not_proved="other sizes, phones' processors, GPUs and NPUs",
+    about=About(
+        choose_for="Android apps that use LiteRT, once TensorFlow Lite",
+        proved_by="LiteRT with XNNPACK on this processor, LiteRT.js in Chromium where it is installed; default sizes",
+        not_proved="other sizes, phones' processors, GPUs and NPUs",
+        audience="android",
+    ),
+    reads=Reads(content=called.content),
     source="program",
     export=export,
     load=load,
     places=(Place(name=CPU, tolerance=FP32_DELEGATED), Place(name=JS, tolerance=FP32_DELEGATED, timed=False)),
     needs=called.NEEDS[:2],
     groups=("android",),
-    content=called.content,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.runtime.litert.runtime import CPU, JS
-from edgekit.target import INT8, Exported, Job, Option, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Option, Place, Reads, Runtime, Target
 from edgekit_targets._litert import called
 
 RECIPE = Option(
@@ -50,9 +50,13 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, INT8, fixed sizes",
-    choose_for="the same as `litert`, about a third of the size",
-    proved_by="LiteRT with XNNPACK on this processor, and LiteRT.js in Chromium where that is installed; default sizes",
-    not_proved="other sizes, phones' processors, GPUs and NPUs",
+    about=About(
+        choose_for="the same as `litert`, about a third of the size",
+        proved_by="LiteRT with XNNPACK on this processor, LiteRT.js in Chromium where it is installed; default sizes",
+        not_proved="other sizes, phones' processors, GPUs and NPUs",
+        audience="android",
+    ),
+    reads=Reads(content=called.content),
     source="litert",
     export=export,
     load=load,
@@ -60,5 +64,4 @@ TARGET = Target(
     needs=called.NEEDS,
     groups=("android",),
     options=(RECIPE,),
-    content=called.content,
 )

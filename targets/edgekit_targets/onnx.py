@@ -30,7 +30,7 @@ from edgekit.onnxgraph.constant_names import module_path, name_constants
 from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.optimizer import exact
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -242,11 +242,13 @@ def _describe(graph: onnx.ModelProto, spec: ModelSpec) -> None:
 
 TARGET = Target(
     summary="ONNX, fp32, dynamic batch and size",
-    choose_for="ONNX Runtime on servers, edge boxes and phones; the source of most other targets",
-    proved_by="ONNX Runtime on the CPU",
-    not_proved="GPUs and NPUs, ONNX Runtime's mobile builds, versions other than the installed one",
+    about=About(
+        choose_for="ONNX Runtime on servers, edge boxes and phones; the source of most other targets",
+        proved_by="ONNX Runtime on the CPU",
+        not_proved="GPUs and NPUs, ONNX Runtime's mobile builds, versions other than the installed one",
+    ),
+    reads=Reads(onnx=True),
     source="program",
-    takes_onnx=True,
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),

@@ -29,7 +29,7 @@ from edgekit.onnxgraph.shared_weights import SharedWeights
 from edgekit.runtime.buckets import INDEX, WEIGHTS, Bucket, BucketRuntime, Buckets, Part
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json
-from edgekit.target import FP32, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -182,9 +182,11 @@ def _part(
 
 TARGET = Target(
     summary="ONNX at several fixed sizes with the same weights, fp32",
-    choose_for="NPUs, delegates and compilers that take fixed sizes only",
-    proved_by="ONNX Runtime on the CPU, each file at its own size; with rule=pad also at sizes between",
-    not_proved="NPUs and delegates; pictures of other sizes, which an app resizes before",
+    about=About(
+        choose_for="NPUs, delegates and compilers that take fixed sizes only",
+        proved_by="ONNX Runtime on the CPU, each file at its own size; with rule=pad also at sizes between",
+        not_proved="NPUs and delegates; pictures of other sizes, which an app resizes before",
+    ),
     source="onnx",
     export=export,
     load=load,

@@ -7,7 +7,7 @@ from pathlib import Path
 from edgekit.onnxgraph import fp16
 from edgekit.onnxgraph.graph import save_graph
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import FP16, Exported, Job, Need, Place, Runtime, Target
+from edgekit.target import FP16, About, Exported, Job, Need, Place, Reads, Runtime, Target
 
 ENTRY = "model.onnx"
 
@@ -31,11 +31,13 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, fp16 weights, fp32 inputs and outputs",
-    choose_for="half the size; GPUs and WebGPU",
-    proved_by="ONNX Runtime on the CPU, which computes in fp32 where it has no fp16 kernel",
-    not_proved="fp16 arithmetic of a GPU",
+    about=About(
+        choose_for="half the size; GPUs and WebGPU",
+        proved_by="ONNX Runtime on the CPU, which computes in fp32 where it has no fp16 kernel",
+        not_proved="fp16 arithmetic of a GPU",
+    ),
+    reads=Reads(fixed=True),
     source="onnx",
-    takes_fixed=True,
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP16),),

@@ -24,7 +24,7 @@ from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors
 from edgekit.quantization.extra_inputs import extra_inputs
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -109,9 +109,11 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, dynamic INT8",
-    choose_for="INT8 without calibration data",
-    proved_by="ONNX Runtime on the CPU",
-    not_proved="processors of another kind: ARM, x86 without VNNI",
+    about=About(
+        choose_for="INT8 without calibration data",
+        proved_by="ONNX Runtime on the CPU",
+        not_proved="processors of another kind: ARM, x86 without VNNI",
+    ),
     source="onnx",
     export=export,
     load=load,

@@ -21,7 +21,7 @@ from edgekit.quantization.evaluator import STRICTER, compare_processors
 from edgekit.quantization.search import NEEDED, Depth, SearchOptions, search
 from edgekit.quantization.trials import TABLE
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 
 if TYPE_CHECKING:
     import onnx
@@ -130,9 +130,11 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="ONNX, static INT8 by a searched recipe",
-    choose_for="the smallest latency on a CPU with INT8 instructions",
-    proved_by="ONNX Runtime on the CPU",
-    not_proved="processors of another kind: ARM, x86 without VNNI",
+    about=About(
+        choose_for="the smallest latency on a CPU with INT8 instructions",
+        proved_by="ONNX Runtime on the CPU",
+        not_proved="processors of another kind: ARM, x86 without VNNI",
+    ),
     source="onnx",
     export=export,
     load=load,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.runtime import openvino as runtime
-from edgekit.target import FP16, FP32_DELEGATED, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
 from edgekit_targets._openvino import ENTRY, read_model, save_model
 
 WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")
@@ -38,11 +38,13 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="OpenVINO IR, fp32 or fp16 weights, dynamic batch and size",
-    choose_for="Intel's processors, GPUs and NPUs",
-    proved_by="OpenVINO's CPU plugin with fp32 arithmetic",
-    not_proved="the arithmetic that a plugin chooses by itself (bf16, fp16), GPUs and NPUs",
+    about=About(
+        choose_for="Intel's processors, GPUs and NPUs",
+        proved_by="OpenVINO's CPU plugin with fp32 arithmetic",
+        not_proved="the arithmetic that a plugin chooses by itself (bf16, fp16), GPUs and NPUs",
+    ),
+    reads=Reads(fixed=True),
     source="onnx",
-    takes_fixed=True,
     export=export,
     load=load,
     places=(Place(name=runtime.CPU, tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),

@@ -29,7 +29,7 @@ from edgekit.quantization.extra_inputs import extra_inputs
 from edgekit.quantization.float_fallback import float_fallback
 from edgekit.quantization.search import NEEDED, split
 from edgekit.runtime import openvino as runtime
-from edgekit.target import INT8, Exported, Job, Need, Option, Place, Runtime, Target, Tolerance
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target, Tolerance
 from edgekit_targets._openvino import ENTRY, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
@@ -177,9 +177,11 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 TARGET = Target(
     summary="OpenVINO IR in INT8, by NNCF",
-    choose_for="the same as `openvino`, smaller, with INT8 arithmetic",
-    proved_by="OpenVINO's CPU plugin on this processor",
-    not_proved="processors of another kind (x86 without VNNI), GPUs and NPUs",
+    about=About(
+        choose_for="the same as `openvino`, smaller, with INT8 arithmetic",
+        proved_by="OpenVINO's CPU plugin on this processor",
+        not_proved="processors of another kind (x86 without VNNI), GPUs and NPUs",
+    ),
     source="onnx",
     export=export,
     load=load,

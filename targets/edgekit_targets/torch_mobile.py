@@ -17,7 +17,7 @@ from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.model.spec import ModelSpec
 from edgekit.runtime.torchscript import TorchScriptRuntime
-from edgekit.target import FP32, Exported, Job, Place, Runtime, Target
+from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
 from edgekit_targets._torchscript import archive
 from edgekit_targets._torchscript.compile import Compiled, compiled, quiet
 
@@ -121,9 +121,12 @@ def _operators(path: Path) -> list[str]:
 
 TARGET = Target(
     summary="PyTorch Mobile's lite interpreter, fp32, bytecode 8 and 7",
-    choose_for="apps that ship PyTorch Mobile already",
-    proved_by="PyTorch's lite interpreter on this processor",
-    not_proved="phones' processors, and XNNPACK where this build of PyTorch lacks it",
+    about=About(
+        choose_for="apps that ship PyTorch Mobile already",
+        proved_by="PyTorch's lite interpreter on this processor",
+        not_proved="phones' processors, and XNNPACK where this build of PyTorch lacks it",
+        audience="android",
+    ),
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),

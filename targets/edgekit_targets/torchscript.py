@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.model.folder import load_model
 from edgekit.runtime.torchscript import TorchScriptRuntime
-from edgekit.target import FP32, Exported, Job, Place, Runtime, Target
+from edgekit.target import FP32, About, Exported, Job, Place, Runtime, Target
 from edgekit_targets._torchscript import archive
 from edgekit_targets._torchscript.compile import compiled, quiet
 
@@ -52,9 +52,11 @@ def _freeze(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 TARGET = Target(
     summary="TorchScript for C++ servers, fp32",
-    choose_for="C++ servers with LibTorch",
-    proved_by="PyTorch on the CPU",
-    not_proved="GPUs, versions of LibTorch other than the installed PyTorch's",
+    about=About(
+        choose_for="C++ servers with LibTorch",
+        proved_by="PyTorch on the CPU",
+        not_proved="GPUs, versions of LibTorch other than the installed PyTorch's",
+    ),
     export=export,
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),

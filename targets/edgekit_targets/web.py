@@ -21,7 +21,22 @@ from edgekit.model.folder import load_model
 from edgekit.reference import golden, golden_outputs
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import digest_file, digest_text, dump_json
-from edgekit.target import FP16, FP32, FP32_DELEGATED, INT8, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import (
+    FP16,
+    FP32,
+    FP32_DELEGATED,
+    INT8,
+    About,
+    Bundle,
+    Exported,
+    Job,
+    Need,
+    Option,
+    Place,
+    Reads,
+    Runtime,
+    Target,
+)
 from edgekit_targets import _site
 
 if TYPE_CHECKING:
@@ -255,18 +270,18 @@ def _sizes(out: Path) -> tuple[str, ...]:
 
 TARGET = Target(
     summary="static folder for browsers: page, library, proved variants, golden vectors",
-    choose_for="browsers: page, library, offline",
-    proved_by="Chromium, with WebGPU in software",
-    not_proved="real GPUs, Safari, phones",
+    about=About(
+        choose_for="browsers: page, library, offline",
+        proved_by="Chromium, with WebGPU in software",
+        not_proved="real GPUs, Safari, phones",
+        audience="browser",
+    ),
+    reads=Reads(reference=True, content=_site.fingerprint),
+    bundle=Bundle(sources=("onnx-fp16", *INT8_TARGETS), parts=parts, unavailable_reason=_site.unavailable_reason),
     export=export,
     load=load,
     source="onnx",
-    reads_reference=True,
-    optional_sources=("onnx-fp16", *INT8_TARGETS),
-    parts=parts,
     needs=(Need("playwright", "web"), Need("brotli", "web")),
-    content=_site.fingerprint,
-    unavailable_reason=_site.unavailable_reason,
     groups=("web",),
     places=(
         Place(name="wasm-fp32", tolerance=FP32, variant="fp32", settings={"device": "wasm"}, sample=IMAGES_JUDGED),

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from edgekit.analysis.attribution import Part, attribute
 from edgekit.analysis.cut import cut, layouts_in_float
 from edgekit.analysis.modules import Module, modules_of
-from edgekit.analysis.noise import Noise
+from edgekit.analysis.pair import Noise
 from edgekit.model.spec import Array
 from edgekit.runtime import ort
 from tests.analysis import nets

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.apps.identifiers import identifier, sizes
+from edgekit.apps.records import identifier, sizes
 from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
 
 

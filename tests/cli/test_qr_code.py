@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from edgekit.cli import qr_code
+from edgekit.cli.use_commands import qr_code
 
 URL = "http://192.168.1.20:8000/"
 BLOCKS = {" ": (0, 0), "▀": (1, 0), "▄": (0, 1), "█": (1, 1)}
@@ -14,7 +14,7 @@ BLOCKS = {" ": (0, 0), "▀": (1, 0), "▄": (0, 1), "█": (1, 1)}
 
 def test_the_code_has_the_modules_of_the_address() -> None:
     segno = pytest.importorskip("segno", reason="segno is not installed: pip install segno")
-    plain = re.sub(r"\x1b\[[\d;]*m", "", qr_code.qr_code(URL))
+    plain = re.sub(r"\x1b\[[\d;]*m", "", qr_code(URL))
     rows: list[list[int]] = []
     for line in plain.splitlines():
         cells = [BLOCKS[character] for character in line]
@@ -27,4 +27,4 @@ def test_the_code_has_the_modules_of_the_address() -> None:
 
 def test_without_segno_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert qr_code.qr_code(URL) == ""
+    assert qr_code(URL) == ""

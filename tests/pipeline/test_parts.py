@@ -9,8 +9,7 @@ import pytest
 from edgekit import registry
 from edgekit.errors import UsageError
 from edgekit.pipeline.outcome import Build, TargetOutcome
-from edgekit.pipeline.parts import parts_of, reserves_of
-from edgekit.pipeline.plan import planned
+from edgekit.pipeline.plan import parts_of, planned, reserves_of
 
 FP16, STATIC, DYNAMIC = "onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic"
 

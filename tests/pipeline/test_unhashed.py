@@ -14,10 +14,10 @@ import pytest
 from edgekit import report
 from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.result import Result
-from edgekit.artifact.run_record import RUN
+from edgekit.artifact.run_record import CACHE, RUN
 from edgekit.pipeline import run
-from edgekit.pipeline.context import CACHE, RunContext
-from edgekit.pipeline.durations import DURATIONS, read_durations
+from edgekit.pipeline.context import RunContext
+from edgekit.pipeline.listener import DURATIONS, read_durations
 from edgekit.report.rows import read_study
 from edgekit.testing import QuietListener
 from tests.apps import toy

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.report import accuracy_plot
+from edgekit.report import plots
 from edgekit.report.rows import read_study
 from tests.report.conftest import FP32, ran
 
 
-def plotted(builder: Any) -> accuracy_plot.Accuracy:
-    return accuracy_plot.plot_accuracy(read_study(builder.folder), {"relevance": builder.relevance})
+def plotted(builder: Any) -> plots.Accuracy:
+    return plots.plot_accuracy(read_study(builder.folder), {"relevance": builder.relevance})
 
 
-def one(builder: Any, maps: np.ndarray) -> accuracy_plot.Strip:
+def one(builder: Any, maps: np.ndarray) -> plots.Strip:
     from safetensors.numpy import save
 
     builder.artifact("onnx", "fp32")
@@ -28,14 +28,14 @@ def one(builder: Any, maps: np.ndarray) -> accuracy_plot.Strip:
 def test_an_error_is_the_largest_of_an_image_over_all_scores() -> None:
     recorded = {"a": np.zeros((2, 3), np.float32), "b": np.zeros((2, 2), np.float32)}
     scores = {"a": np.array([[0, -3, 1], [0, 0, 0]], np.float32), "b": np.array([[1, 1], [0.5, 0]], np.float32)}
-    found = accuracy_plot.errors(scores, recorded)
+    found = plots.errors(scores, recorded)
     assert found is not None
     assert found.tolist() == [3.0, 0.5]
 
 
 @pytest.mark.parametrize("scores", [{}, {"other": np.zeros((2, 3))}, {"a": np.zeros((2, 4))}, {"a": np.zeros((3, 3))}])
 def test_what_cannot_be_compared_has_no_error(scores: dict[str, np.ndarray]) -> None:
-    assert accuracy_plot.errors(scores, {"a": np.zeros((2, 3))}) is None
+    assert plots.errors(scores, {"a": np.zeros((2, 3))}) is None
 
 
 def test_a_model_without_scores_has_a_dot_an_image_for_the_largest_error_of_its_outputs(builder: Any) -> None:
@@ -89,12 +89,12 @@ def test_equal_maps_are_drawn_at_the_left_end(builder: Any) -> None:
 
 
 def test_many_images_are_thinned_and_the_worst_stays(builder: Any) -> None:
-    builder.n = 3 * accuracy_plot.MOST_DOTS
+    builder.n = 3 * plots.MOST_DOTS
     builder.reference()
     maps = builder.relevance + np.float32(1e-6)
     maps[77] += np.float32(0.5)
     strip = one(builder, maps)
-    assert len(strip.dots) == accuracy_plot.MOST_DOTS
+    assert len(strip.dots) == plots.MOST_DOTS
     assert strip.worst is not None
     assert builder.names[77] in strip.worst.title
     assert max(dot.x for dot in strip.dots) == strip.worst.x

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from edgekit.report import latency_plot
+from edgekit.report import plots
 from edgekit.report.rows import read_study
 from tests.report.conftest import FP32, ran
 
 CPU, WASM = "cpu · ONNX Runtime 1.31.1", "wasm · Chromium 141"
 
 
-def panels(builder: Any) -> dict[str, latency_plot.Panel]:
-    return {panel.title: panel for panel in latency_plot.plot_latency(read_study(builder.folder))}
+def panels(builder: Any) -> dict[str, plots.Panel]:
+    return {panel.title: panel for panel in plots.plot_latency(read_study(builder.folder))}
 
 
 def test_what_ran_in_one_place_shares_a_panel_and_its_axis(filled: Any) -> None:
@@ -23,7 +23,7 @@ def test_what_ran_in_one_place_shares_a_panel_and_its_axis(filled: Any) -> None:
     assert [lane.variant for lane in found[WASM].lanes] == ["wasm-fp32", "wasm-q8"]
     for panel in found.values():
         bars = [bar for lane in panel.lanes for bar in lane.bars]
-        assert max(max(bar.p50, bar.p95) for bar in bars) == pytest.approx(100 / latency_plot.ROOM, abs=0.01)
+        assert max(max(bar.p50, bar.p95) for bar in bars) == pytest.approx(100 / plots.BAR_ROOM, abs=0.01)
 
 
 def test_lengths_compare_as_times_do(filled: Any) -> None:
@@ -52,11 +52,11 @@ def test_ticks_are_round_and_start_at_zero(p50: float, builder: Any) -> None:
     (panel,) = panels(builder).values()
     values = [float(tick.label) for tick in panel.ticks]
     assert values[0] == 0
-    assert 2 <= len(values) <= latency_plot.MOST_TICKS + 1
+    assert 2 <= len(values) <= plots.MOST_TICKS + 1
     steps = {round(b - a, 9) for a, b in itertools.pairwise(values)}
     assert len(steps) == 1
     assert f"{steps.pop():e}"[0] in "125"
-    longest = 1.16 * p50 * latency_plot.ROOM
+    longest = 1.16 * p50 * plots.BAR_ROOM
     for tick, value in zip(panel.ticks, values, strict=True):
         assert tick.x == pytest.approx(100 * value / longest, abs=0.01)
 
@@ -73,7 +73,7 @@ def test_what_was_not_timed_has_no_panel(builder: Any) -> None:
     builder.artifact("onnx", "fp32")
     maps = builder.scores("onnx", "cpu", 1e-6, 1)
     builder.judge("onnx", [ran(builder, maps, FP32)], 1)
-    assert latency_plot.plot_latency(read_study(builder.folder)) == ()
+    assert plots.plot_latency(read_study(builder.folder)) == ()
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_what_was_not_timed_has_no_panel(builder: Any) -> None:
     ],
 )
 def test_a_long_baseline_has_its_words_inside(p50: float, p95: float, own: bool, inside: bool, edge: bool) -> None:
-    bar = latency_plot.Bar("x", p50, p95, "1 ms", "", own)
+    bar = plots.Bar("x", p50, p95, "1 ms", "", own)
     assert (bar.inside, bar.edge) == (inside, edge)

@@ -12,11 +12,11 @@ from edgekit.apps import android, apple
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.result import Ratio, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
-from edgekit.report import tradeoff
+from edgekit.report import plots
+from edgekit.report.plots import plot_tradeoff
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, audience_of, recommend
 from edgekit.report.rows import read_study
 from edgekit.report.speed import beside
-from edgekit.report.tradeoff import plot_tradeoff
 from tests.report.conftest import FP16, FP32, INT8, ORT, ran, timing
 
 
@@ -169,7 +169,7 @@ def test_what_was_rejected_on_other_inputs_does_not_seem_within_its_limits(fille
     )
     row = next(row for row in study.rows if row.target == "onnx-fp16")
     spoilt = replace(row, status="rejected", reasons=(elsewhere,))
-    mark = tradeoff._accuracy(spoilt)
+    mark = plots._accuracy(spoilt)
     assert mark is not None
     assert mark.x > plot_tradeoff(study, [study.rows[0]]).limit
     assert "(batch 8)" in mark.title

@@ -9,6 +9,7 @@ import pytest
 import edgekit
 from edgekit import registry
 from edgekit.apps import apple, bundle
+from edgekit.artifact.run_record import PROGRAM
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.model.graph import Program, capture
@@ -16,7 +17,6 @@ from edgekit.model.program import load_program
 from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.pipeline.context import PROGRAM
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.coreai import LINUX, CoreaiRuntime
 from edgekit.target import Job
