@@ -3,12 +3,12 @@
 The best reference is a GPU's, recorded with `edgekit reference --device cuda` in fp32 with TF32 off and deterministic
 algorithms, and shipped with the model; without one, the CPU's own answer is recorded. Every report says which it was.
 
-A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors. Arrays are named
-`<batch>/<tensor>`. The batches, one row at a time: `evaluation` (real inputs), `photographs` (for models that take
-pictures), `changed` (both darkened, brightened, greyed ..., one input at its ends), `levelled` (both at many mean
-brightnesses), `stress` (random, constant and extreme inputs); and one shape each, as one batch: `grid-NN` (random
-inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN` (real inputs, or random ones of a model that
-has none, at shapes between those of the grid).
+A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
+inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. The batches, one row at a time: `evaluation`
+(real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed ..., one
+input at its ends), `levelled` (both at many mean brightnesses), `stress` (random, constant and extreme inputs); and one
+shape each, as one batch: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN`
+(real inputs, or random ones of a model that has none, at shapes between those of the grid).
 """
 
 from __future__ import annotations
