@@ -55,8 +55,11 @@ $(JARS): $(CHECK)/requirements.txt $(VENV)/.test
 export: setup
 	$(BIN)/edgekit export
 
+# What tests take is printed; CI keeps it in a file.
+PYTEST_FLAGS ?= --durations=50
+
 test: setup-test lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 lint: setup-test
 	$(BIN)/ruff check .

@@ -120,7 +120,9 @@ class Decoder:
         return Operation(
             kind=message.type,
             name=name if isinstance(name, str) else "",
-            inputs={key: tuple(self._binding(b) for b in given.arguments) for key, given in message.inputs.items()},
+            inputs={
+                key: tuple(self._binding(b) for b in argument.arguments) for key, argument in message.inputs.items()
+            },
             attributes=attributes,
             outputs=tuple(self.result(o) for o in message.outputs),
             blocks=tuple(self.block(b) for b in message.blocks),

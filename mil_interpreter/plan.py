@@ -115,14 +115,14 @@ class _Planner:
             self._check_parameters(operation, wired.keys() | fixed.keys())
         return Step(operation, OPERATORS.get(operation.kind), fixed, wired, self.where)
 
-    def _check_parameters(self, operation: Operation, given: set[str]) -> None:
+    def _check_parameters(self, operation: Operation, names: set[str]) -> None:
         parameters = inspect.signature(OPERATORS[operation.kind]).parameters
-        unknown = sorted(given - parameters.keys())
+        unknown = sorted(names - parameters.keys())
         if unknown:
             raise UnsupportedError(
                 f"{called(operation, self.where)} has {listed(unknown)}, which is not supported here"
             )
-        missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in given]
+        missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in names]
         if missing and self.opset not in _OPSETS:  # iOS 18 has some operators under the same name in another form
             raise UnsupportedError(
                 f"{called(operation, self.where)} lacks {listed(missing)} in the opset {self.opset!r}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests import skips
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 - pytest finds them here
@@ -19,6 +20,10 @@ os.environ.setdefault("EDGEKIT_BROTLI_QUALITY", "5")  # half a second instead of
 # with two, 0.03 s with one.
 os.environ.setdefault("EDGEKIT_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Tests roll no dice: examples are the same in every run, and random ones belong to the nightly mode.
+settings.register_profile("same examples", derandomize=True)
+settings.load_profile("default" if os.environ.get("EDGEKIT_SLOW") else "same examples")
 
 HERE = Path(__file__).parent
 BROWSER = (HERE / "web", HERE / "targets" / "test_web.py")

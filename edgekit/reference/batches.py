@@ -3,12 +3,12 @@
 The best reference is a GPU's, recorded with `edgekit reference --device cuda` in fp32 with TF32 off and deterministic
 algorithms, and shipped with the model; without one, the CPU's own answer is recorded. Every report says which it was.
 
-A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors. Arrays are named
-`<batch>/<tensor>`. The batches, one row at a time: `evaluation` (real inputs), `photographs` (for models that take
-pictures), `changed` (both darkened, brightened, greyed ..., one input at its ends), `levelled` (both at many mean
-brightnesses), `stress` (random, constant and extreme inputs); and one shape each, as one batch: `grid-NN` (random
-inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN` (real inputs, or random ones of a model that
-has none, at shapes between those of the grid).
+A reference folder holds reference.json, outputs.safetensors and, in a build, inputs.safetensors with the evaluation
+inputs (`edgekit.reference.store`). Arrays are named `<batch>/<tensor>`. The batches, one row at a time: `evaluation`
+(real inputs), `photographs` (for models that take pictures), `changed` (both darkened, brightened, greyed ..., one
+input at its ends), `levelled` (both at many mean brightnesses), `stress` (random, constant and extreme inputs); and one
+shape each, as one batch: `grid-NN` (random inputs at a shape of the grid), `real-NN` (real inputs there), `between-NN`
+(real inputs, or random ones of a model that has none, at shapes between those of the grid).
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def batches_for(spec: ModelSpec, evaluation: Evaluation | None) -> tuple[Batch, 
     for number, sizes in enumerate(grid(spec.axes)):
         named += [(f"{GRID}-{number:02d}", sizes), (f"{RESIZED}-{number:02d}", sizes)]
     named += [(f"{BETWEEN}-{number:02d}", sizes) for number, sizes in enumerate(between(spec.axes))]
-    made = (source.batch(name, sizes) for name, sizes in named)
-    return tuple(batch for batch in made if batch is not None)
+    batches = (source.batch(name, sizes) for name, sizes in named)
+    return tuple(batch for batch in batches if batch is not None)
 
 
 class BatchSource:
@@ -164,8 +164,8 @@ class BatchSource:
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
         """The batch of a name at some sizes, without outputs; None where the model has none of its kind."""
         kind, _, number = name.partition("-")
-        made = self._shape(name, kind, int(number), sizes) if number else self._rows(name)
-        return replace(made, shapes=unusual_shapes(self._spec.inputs)) if made is not None else None
+        batch = self._shape(name, kind, int(number), sizes) if number else self._rows(name)
+        return replace(batch, shapes=unusual_shapes(self._spec.inputs)) if batch is not None else None
 
     def _rows(self, name: str) -> Batch | None:
         if name == STRESS:

@@ -162,7 +162,7 @@ def _inputs(info: ReferenceInfo) -> dict[str, Mapping[str, Array]]:
             names = next((b.names for b in info.batches if b.name == EVALUATION), ())
             real = Evaluation(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
             source = BatchSource(_spec(info.raw), real)
-            inputs |= {b.name: _made(source, b) for b in lacking}
+            inputs |= {b.name: _regenerate(source, b) for b in lacking}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RecordError(
             f"the inputs that the reference in '{info.folder}' names cannot be made again ({error}): "
@@ -171,7 +171,7 @@ def _inputs(info: ReferenceInfo) -> dict[str, Mapping[str, Array]]:
     return inputs
 
 
-def _made(source: BatchSource, recorded: BatchInfo) -> Mapping[str, Array]:
+def _regenerate(source: BatchSource, recorded: BatchInfo) -> Mapping[str, Array]:
     batch = source.batch(recorded.name, recorded.sizes)
     if batch is None:
         raise ValueError(f"the model has no inputs '{recorded.name}'")

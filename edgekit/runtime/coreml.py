@@ -216,10 +216,10 @@ class Contract:
         for derived in self.derived:
             output, scores = derived.output, result[derived.output.of]
             if output.role == "counts":
-                found = np.floor(output.low + (output.high - output.low) * scores.astype(np.float64) + 0.5)
+                values = np.floor(output.low + (output.high - output.low) * scores.astype(np.float64) + 0.5)
             else:
-                found = np.argsort(-scores, axis=-1, kind="stable")[..., : derived.count]
-            result[output.name] = found.astype(output.dtype)
+                values = np.argsort(-scores, axis=-1, kind="stable")[..., : derived.count]
+            result[output.name] = values.astype(output.dtype)
         return result
 
 
@@ -228,8 +228,8 @@ def entries(inputs: Iterable[Input], outputs: Iterable[Output], derived: Iterabl
     takes = [{"name": i.name, "dtype": i.dtype, "kind": i.kind, "low": i.low, "high": i.high} for i in inputs]
     gives = [_entry(o) for o in outputs]
     follows = [_entry(d.output) | {"count": d.count} for d in derived]
-    found = {INPUTS_KEY: takes, OUTPUTS_KEY: gives} | ({DERIVED_KEY: follows} if follows else {})
-    return {key: json.dumps(value, sort_keys=True) for key, value in found.items()}
+    rows = {INPUTS_KEY: takes, OUTPUTS_KEY: gives} | ({DERIVED_KEY: follows} if follows else {})
+    return {key: json.dumps(value, sort_keys=True) for key, value in rows.items()}
 
 
 def declared(package: Package) -> Contract:

@@ -74,10 +74,10 @@ def conv_transpose(
     if padding == "same":  # D_out = D_in * stride, the surplus taken away at both ends
         surplus = [max(0, f - d * s) for f, d, s in zip(full, x.shape[2:], steps, strict=True)]
         edges = tuple((v // 2, v - v // 2) for v in surplus)
-    wanted = [f - a - b for f, (a, b) in zip(full, edges, strict=True)]
+    sizes_out = [f - a - b for f, (a, b) in zip(full, edges, strict=True)]
     if output_shape is not None:
-        wanted = list(integers(output_shape))[-len(kernel) :]
-    room = [max(f, a + w) for f, (a, _), w in zip(full, edges, wanted, strict=True)]
+        sizes_out = list(integers(output_shape))[-len(kernel) :]
+    room = [max(f, a + w) for f, (a, _), w in zip(full, edges, sizes_out, strict=True)]
     total = np.zeros(sized((n, g * each, *room)), dtype=np.float32)
     for i, position in enumerate(np.ndindex(*kernel)):
         where = tuple(
@@ -85,7 +85,7 @@ def conv_transpose(
             for p, e, d, s in zip(position, spread, x.shape[2:], steps, strict=True)
         )
         total[(slice(None), slice(None), *where)] += (filters[..., i] @ flat).reshape(n, g * each, *x.shape[2:])
-    kept = tuple(slice(a, a + w) for (a, _), w in zip(edges, wanted, strict=True))
+    kept = tuple(slice(a, a + w) for (a, _), w in zip(edges, sizes_out, strict=True))
     return _biased(total[(slice(None), slice(None), *kept)], bias)
 
 

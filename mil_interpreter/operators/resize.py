@@ -69,8 +69,8 @@ def resize(
         ValueError: For nearest neighbours off the default grid, whose rounding Apple does not define.
     """
     count = integer(resized_dims)
-    wanted = integers(shape)[len(integers(shape)) - count :]
-    sizes = tuple(n or old for n, old in zip(wanted, x.shape[x.ndim - count :], strict=True))
+    target = integers(shape)[len(integers(shape)) - count :]
+    sizes = tuple(n or old for n, old in zip(target, x.shape[x.ndim - count :], strict=True))
     mode = text(sampling_mode, *_MODES)
     if text(interpolation_mode, "LINEAR", "NEAREST_NEIGHBOR") == "LINEAR":
         return _linear(x, sizes, mode)

@@ -28,10 +28,10 @@ def shape(x: Array) -> Array:
 
 def reshape(x: Array, shape: Value) -> Array:
     """Other sizes: -1 takes what is left, 0 keeps the input's size in that place."""
-    wanted = integers(shape)
-    if 0 in wanted and x.size and len(wanted) != x.ndim:
-        raise ValueError(f"the sizes {wanted} keep a size of a tensor of rank {x.ndim}")
-    return x.reshape([x.shape[d] if n == 0 and x.size else n for d, n in enumerate(wanted)])
+    sizes = integers(shape)
+    if 0 in sizes and x.size and len(sizes) != x.ndim:
+        raise ValueError(f"the sizes {sizes} keep a size of a tensor of rank {x.ndim}")
+    return x.reshape([x.shape[d] if n == 0 and x.size else n for d, n in enumerate(sizes)])
 
 
 def reshape_like(
@@ -42,10 +42,10 @@ def reshape_like(
     end_masks: tuple[Array, ...],
 ) -> Array:
     """The sizes `begins[i]:ends[i]` of each reference, one after the other; to its end where masked."""
-    wanted: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
     for reference, begin, end, open_ended in zip(ref_tensors, begins, ends, end_masks, strict=True):
-        wanted += reference.shape[integer(begin) : None if open_ended else integer(end)]
-    return x.reshape(wanted)
+        sizes += reference.shape[integer(begin) : None if open_ended else integer(end)]
+    return x.reshape(sizes)
 
 
 def expand_dims(x: Array, axes: Value) -> Array:
@@ -141,8 +141,8 @@ def tile(x: Array, reps: Value) -> Array:
 def pad(x: Array, pad: Value, mode: Value = "constant", constant_val: Array | float = 0.0) -> Array:
     """Before and after each of the last axes: a constant, the mirror image without the edge, or the edge itself."""
     amounts = [(0, 0)] * x.ndim
-    given = np.asarray(integers(pad)).reshape(-1, 2)
-    amounts[x.ndim - len(given) :] = [(int(a), int(b)) for a, b in given]
+    pairs = np.asarray(integers(pad)).reshape(-1, 2)
+    amounts[x.ndim - len(pairs) :] = [(int(a), int(b)) for a, b in pairs]
     sized(n + a + b for n, (a, b) in zip(x.shape, amounts, strict=True))
     chosen = text(mode, "constant", "reflect", "replicate")
     if chosen == "constant":

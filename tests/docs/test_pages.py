@@ -18,14 +18,7 @@ from edgekit.cli.main import app
 from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
 REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
-EVERY = [(page, block) for page in PAGES for block in blocks(page)]
 RUNNER = "tests.docs.page_runner"
-
-
-def of_blocks(*kinds: str) -> pytest.MarkDecorator:
-    found = [(page, block) for page, block in EVERY if not kinds or block.kind in kinds]
-    names = [f"{page.name}:{block.line}" for page, block in found]
-    return pytest.mark.parametrize(("page", "block"), found, ids=names)
 
 
 def runs(page: Path) -> bool:
@@ -46,35 +39,21 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@of_blocks()
-def test_a_block_that_is_not_run_says_why(page: Path, block: Block) -> None:
-    assert block.kind, "a fence names its language"
-    assert block.skipped is None or REASONS.fullmatch(block.skipped), f"'{block.skipped}' is no reason"
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_note_belongs_to_a_block(page: Path) -> None:
-    notes = re.findall(r"^<!-- (not run|output)", page.read_text(), re.MULTILINE)
-    found = blocks(page)
-    assert notes.count("not run") == sum(block.skipped is not None for block in found)
-    assert notes.count("output") == sum(block.output for block in found)
-
-
-@of_blocks("python")
-def test_python_can_be_compiled(page: Path, block: Block) -> None:
-    compile(block.text, f"{page}:{block.line}", "exec")
-
-
-@of_blocks("bash", "console")
-def test_commands_exist_with_their_options(page: Path, block: Block) -> None:
-    targets = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z-]+:", line)]
-    made = {line.partition(":")[0] for line in targets}
-    for line in commands(block):
-        for words in _split(line):
-            if words[0] == "make":
-                assert words[1] in made, line
-            elif words[0] == "edgekit":
-                _parse(words[1:], line)
+def test_the_blocks_of_a_page_are_right(page: Path) -> None:
+    """Each names its language, and says why it is not run; its Python compiles, its commands and options exist."""
+    text, there = page.read_text(), blocks(page)
+    notes = re.findall(r"^<!-- (not run|output)", text, re.MULTILINE)
+    assert notes.count("not run") == sum(block.skipped is not None for block in there)
+    assert notes.count("output") == sum(block.output for block in there)
+    for block in there:
+        place = f"{page.name}:{block.line}"
+        assert block.kind, f"{place}: a fence names its language"
+        assert block.skipped is None or REASONS.fullmatch(block.skipped), f"{place}: '{block.skipped}' is no reason"
+        if block.kind == "python":
+            compile(block.text, place, "exec")
+        elif block.kind in ("bash", "console"):
+            _check_commands(block, place)
 
 
 def test_the_readme_lists_every_target_with_its_limits() -> None:
@@ -82,6 +61,17 @@ def test_the_readme_lists_every_target_with_its_limits() -> None:
     there = {n: registry.find(n) for n, entry in registry.available().items() if entry.origin == "edgekit"}
     limits = {n: list(dict.fromkeys(t for p in target.places for t in p.tolerances)) for n, target in there.items()}
     assert {name: [w.strip() for w in cell.split(";")] for name, cell in listed.items()} == limits
+
+
+def _check_commands(block: Block, place: str) -> None:
+    targets = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.match(r"[a-z-]+:", line)]
+    made = {line.partition(":")[0] for line in targets}
+    for line in commands(block):
+        for words in _split(line):
+            if words[0] == "make":
+                assert words[1] in made, f"{place}: {line}"
+            elif words[0] == "edgekit":
+                _parse(words[1:], f"{place}: {line}")
 
 
 def _split(line: str) -> list[list[str]]:

@@ -137,7 +137,7 @@ def test_int8_is_judged_by_its_ranks_on_photographs_which_are_named(shell: Shell
     assert clean.status == "verified", clean.sentences
     flatter = shell.judged("looking", lambda g: g.wrap("relevance", lambda x: g.add("Mul", x, x)), "int8")
     assert flatter.status == "rejected"
-    assert any(r["image"].startswith("photograph ") and r["batch"] == "photographs" for r in flatter.reasons)
+    assert any(r["row"].startswith("photograph ") and r["batch"] == "photographs" for r in flatter.reasons)
     between = shell.judged("looking", inverted(size(2, 56)), "int8")
     assert {reason["metric"] for reason in between.reasons} >= {"spearman"}
     assert all("height 56" in reason["batch"] for reason in between.reasons)

@@ -60,7 +60,7 @@ def test_features_of_every_place_of_every_image_are_compared(shell: Shell, value
 
     said = shell.judged("chosen", change)
     assert said.status == "rejected"
-    named = {reason["image"] for reason in said.reasons if reason["batch"] == "evaluation"}
+    named = {reason["row"] for reason in said.reasons if reason["batch"] == "evaluation"}
     assert LATE in named
     assert all(name == LATE or name.startswith("channel ") for name in named), named
 
