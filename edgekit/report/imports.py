@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from edgekit.artifact.result import RESULT, Result
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.storage.door import visible
 from edgekit.storage.files import write_bytes
-from edgekit.storage.visible import visible
 
 IMPORTED = "imported"
 LARGEST = 1 << 20  # bytes; a phone's result is about 2 KiB

@@ -10,8 +10,8 @@ from edgekit.artifact.result import Measure
 from edgekit.report import formats
 from edgekit.report.recommendation import Recommendation, recommend
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json
-from edgekit.storage.visible import visible
 
 SCHEMA_VERSION = 2
 COLUMNS = (

@@ -9,9 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.artifact.external_data import external_files
 from edgekit.artifact.manifest import Manifest, Source
-from edgekit.artifact.store import commit, read_artifact, write_manifest
+from edgekit.artifact.store import commit, external_files, read_artifact, write_manifest
 from edgekit.errors import ArtifactError
 
 

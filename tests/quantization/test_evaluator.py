@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.quantization import calibration
+from edgekit.quantization.calibration import AT_A_SHAPE, extra_inputs
 from edgekit.quantization.evaluator import Evaluator
-from edgekit.quantization.extra_inputs import AT_A_SHAPE, extra_inputs
 from edgekit.reference.batches import stress_batch
 from edgekit.testing import SMALL, QuietListener, small_model
 

@@ -14,7 +14,7 @@ from typing import Any
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
 from edgekit.runtime.litert import answering, frames
-from edgekit.runtime.threads import threads
+from edgekit.runtime.processor import threads
 from edgekit.storage import environment
 
 IDENTIFIER = b"TFL3"
