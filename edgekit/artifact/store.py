@@ -143,7 +143,7 @@ def _read_manifest(folder: Path) -> Manifest:
         return Manifest.model_validate(door.read_record(folder, MANIFEST, alone=True))
     except door.MissingError:
         if path.exists() or path.is_symlink():
-            raise ArtifactError(f"the manifest '{path}' is no plain file: export again") from None
+            raise ArtifactError(f"the manifest '{path}' is not a regular file: export again") from None
         raise ArtifactError(f"no artifact in '{folder}': it has no {MANIFEST}; make it with `edgekit export`") from None
     except door.RefusedError as error:
         raise ArtifactError(f"the manifest '{path}' {error}; export again") from error
@@ -231,7 +231,7 @@ def external_files(path: Path) -> tuple[str, ...]:
         try:
             return tuple(dict.fromkeys(_walk(data, 0, len(data), "model", 0)))
         except _BrokenError as error:
-            raise ArtifactError(f"'{path}' is no ONNX file ({error}); export again") from error
+            raise ArtifactError(f"'{path}' is not an ONNX file ({error}); export again") from error
 
 
 class _BrokenError(Exception):

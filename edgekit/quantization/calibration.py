@@ -217,7 +217,7 @@ def _pixels(path: Path, channels: int) -> Array:
 
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
-            raise ValueError(f"it is no plain file of at most {LARGEST} bytes")
+            raise ValueError(f"it is not a regular file of at most {LARGEST} bytes")
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:  # before any is unpacked: a small file may hold gigabytes
                 raise ValueError(f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS} are the most")

@@ -61,7 +61,7 @@ def test_weights_inside_are_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\x7f", b"\x3b", b"\x80" * 12, b"\x3d\x00"])
 def test_what_is_no_protobuf_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(ArtifactError, match=r"'.*model.onnx' is no ONNX file \(.*\); export again"):
+    with pytest.raises(ArtifactError, match=r"'.*model.onnx' is not an ONNX file \(.*\); export again"):
         external_files(tmp_path / "model.onnx")
 
 
