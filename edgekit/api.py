@@ -283,7 +283,7 @@ def targets() -> dict[str, TargetInfo]:
 def _names(targets: Iterable[str]) -> tuple[str, ...]:
     names = (targets,) if isinstance(targets, str) or not isinstance(targets, Iterable) else tuple(targets)
     if wrong := [name for name in names if not isinstance(name, str)]:
-        raise UsageError(f"{wrong[0]!r} is no target's name: `edgekit targets` lists them")
+        raise UsageError(f"{wrong[0]!r} is not a target's name: `edgekit targets` lists them")
     return names
 
 

@@ -293,7 +293,7 @@ def test_quantizing_for_a_place_ends_with_the_last_recipe(monkeypatch: pytest.Mo
 def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path: Path) -> None:
     asked = edgekit.joined(day=real(), night=real())
     folder = edgekit.record(spec(), evaluation=asked, output=tmp_path / "recorded", progress="none")
-    assert tuple(read_info(folder).names) == asked.names
+    assert tuple(read_info(folder).evaluation.names) == asked.names
     assert {path.name for path in folder.iterdir()} == {"reference.json", "outputs.safetensors"}
     with pytest.raises(UsageError, match="no device 'tpu': possible are cpu, cuda"):
         edgekit.record(spec(), device="tpu", output=tmp_path / "other", progress="none")

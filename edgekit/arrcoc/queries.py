@@ -29,7 +29,7 @@ import torch
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.errors import CheckpointError, UsageError
-from edgekit.storage.visible import visible
+from edgekit.storage.door import visible
 
 ATTRIBUTES = (
     ("small", "medium", "large"),

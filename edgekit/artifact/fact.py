@@ -64,7 +64,7 @@ class Fact(BaseModel):
         batch: Where: "evaluation", "stress" or the sizes of a grid shape; empty where it concerns all.
         output: Name of the output, or empty.
         metric: Name of the metric, or empty.
-        value: What was measured; None where there is no number or it is not finite.
+        value: What was measured; None where there is not a number or it is not finite.
         limit: What it was held against.
         row: The worst row, or empty.
         index: Where in the row, along the output's axes; -1 where that means nothing.

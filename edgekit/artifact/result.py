@@ -144,7 +144,6 @@ class Evidence(_Record):
         settings: Of the place, by name.
         answered_by: Rows of the reference by who answered.
         not_asked: What was left out, a few words each.
-        timed: Answers of timed runs that were compared too.
     """
 
     inputs: dict[str, int] = {}
@@ -155,7 +154,6 @@ class Evidence(_Record):
     settings: dict[str, str] = {}
     answered_by: dict[str, int] = {}
     not_asked: tuple[str, ...] = ()
-    timed: int = 0
 
     @property
     def qualifier(self) -> str:

@@ -14,8 +14,8 @@ import typer
 from edgekit.cli import build_commands, place_commands, project, report_commands, use_commands
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError
+from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences
-from edgekit.storage.visible import visible
 
 __all__ = ["app", "build_commands", "main", "place_commands", "report_commands", "use_commands"]
 

@@ -37,7 +37,7 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
     """Values for the commands' options, by command and option; empty where the project sets none.
 
     Raises:
-        UsageError: If the file is no TOML, or the table has what cannot be set.
+        UsageError: If the file is not TOML, or the table has what cannot be set.
     """
     try:
         text = (folder / FILE).read_text()
@@ -49,7 +49,7 @@ def defaults(folder: Path) -> dict[str, dict[str, Any]]:
         table = tomllib.loads(text).get("tool", {}).get("edgekit", {})
         project = Project.model_validate(table)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"'{FILE}' is no TOML: {error}") from error
+        raise UsageError(f"'{FILE}' is not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))

@@ -208,7 +208,7 @@ def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, ti
         raise ExportError(f"the worker was stopped after {limits.seconds:.0f} s, which {SECONDS_VARIABLE} sets")
     cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     tail = "\n".join(said.strip().splitlines()[-5:])
-    raise ExportError(f"the worker process died ({cause})" + (f"; it said last: {tail}" if tail else ""))
+    raise ExportError(f"the worker process died ({cause})" + (f"; its last output was: {tail}" if tail else ""))
 
 
 def _end(worker: Worker) -> None:

@@ -166,7 +166,7 @@ def _why(error: Exception) -> str:
 def _record(data: bytes) -> _Result:
     raw = json.loads(data)
     if not isinstance(raw, dict):
-        raise ValueError("it is no result")
+        raise ValueError("it is not a result")
     found = _Result.model_validate_json(data)
     sealed = json.dumps({key: value for key, value in raw.items() if key != "sha256"}, sort_keys=True)
     if hashlib.sha256(sealed.encode()).hexdigest() != found.sha256:

@@ -66,7 +66,7 @@ def _folder(place: FurtherPlace) -> Iterator[str]:
     """A new folder there, removed in the end."""
     said = _ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
     if not said.startswith("/") or "\n" in said:
-        raise NotVerifiedHere(f"{place.host} gave no folder to work in: it said '{said[:100]}'")
+        raise NotVerifiedHere(f"{place.host} gave no folder to work in: its answer was '{said[:100]}'")
     folder = shlex.quote(said)
     try:
         yield folder

@@ -57,13 +57,15 @@ def parse_budgets(texts: Sequence[str], known: Collection[str]) -> tuple[Budget,
         known: What can select an artifact: targets, groups and precisions.
 
     Raises:
-        UsageError: If one is no budget, or selects what is not known.
+        UsageError: If one is not a budget, or selects what is not known.
     """
     found = tuple(_parse(text.strip()) for joined in texts for text in joined.split(",") if text.strip())
     for budget in found:
         if budget.selector and budget.selector not in known:
             meant = did_you_mean(budget.selector, known)
-            raise UsageError(f"'{budget.selector}' in a budget is no target, group or precision{meant and '; '}{meant}")
+            raise UsageError(
+                f"'{budget.selector}' in a budget is not a target, group or precision{meant and '; '}{meant}"
+            )
     return found
 
 
@@ -71,14 +73,14 @@ def _parse(text: str) -> Budget:
     found = _FORM.fullmatch(text)
     if found is None or found["name"] not in NAMES:
         raise UsageError(
-            f"'{text}' is no budget: write NAME=VALUE or TARGET.NAME=VALUE, for example p50=20ms or "
+            f"'{text}' is not a budget: write NAME=VALUE or TARGET.NAME=VALUE, for example p50=20ms or "
             f"onnx.size=8MB; names are {', '.join(NAMES)}"
         )
     units = NAMES[found["name"]]
     try:
         value = float(found["value"])
     except ValueError:
-        raise UsageError(f"'{found['value']}' in the budget '{text}' is no number") from None
+        raise UsageError(f"'{found['value']}' in the budget '{text}' is not a number") from None
     if found["unit"] not in units:
         raise UsageError(f"the budget '{text}' needs a unit: {', '.join(unit or 'none' for unit in units)}")
     return Budget(found["name"], value * units[found["unit"]], found["value"] + found["unit"], found["selector"] or "")

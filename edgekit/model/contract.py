@@ -43,14 +43,17 @@ def check_name(name: str) -> None:
         ModelError: Naming it.
     """
     if not NAME.fullmatch(name):
-        raise ModelError(f"'{name}' is no name for a model: letters, digits, dots, dashes and underscores are possible")
+        raise ModelError(
+            f"'{name}' is not a name for a model: letters, digits, dots, dashes and underscores are possible"
+        )
 
 
 def _check_tensors(spec: ModelSpec) -> None:
     names = [i.name for i in spec.inputs] + [o.name for o in spec.outputs]
     if bad := next((name for name in names if not TENSOR.fullmatch(name)), None):
         raise ModelError(
-            f"'{bad}' is no name for an input or output of '{spec.name}': letters, digits and underscores are possible"
+            f"'{bad}' is not a name for an input or output of '{spec.name}': letters, digits and underscores are "
+            "possible"
         )
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
         raise ModelError(f"'{spec.name}' has more than one input or output '{twice}': give each a name of its own")

@@ -31,7 +31,7 @@ def check_image(i: Input, model: str) -> None:
     """
     declared = _declares_preprocessing(i) or i.fit != _PLAIN.fit
     if declared and i.kind != "image":
-        raise ModelError(f"'{i.name}' of '{model}' is no picture: mean, std and the like are for kind=\"image\"")
+        raise ModelError(f"'{i.name}' of '{model}' is not a picture: mean, std and the like are for kind=\"image\"")
     known = {"channels": ("RGB", "BGR"), "layout": ("NCHW", "NHWC"), "fit": ("stretch", "crop", "letterbox")}
     for field, possible in known.items():
         if (value := getattr(i, field)) not in possible:

@@ -69,19 +69,19 @@ def check_onnx(path: Path, beside: str = "") -> None:
         beside: Name of the one file in its folder in which tensors may lie.
 
     Raises:
-        ModelError: If it is no plain file, is damaged, is too large, too deep, or asks for memory or files that it does
-            not bring.
+        ModelError: If it is not a regular file, is damaged, is too large, too deep, or asks for memory or files that it
+            does not bring.
     """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LARGEST:
-            _refuse(f"is no plain file of 1 to {LARGEST} bytes")
+            _refuse(f"is not a regular file of 1 to {LARGEST} bytes")
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             check_bytes(data, beside, _size(path.parent / beside) if beside else 0)
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read ({error.strerror}): check the path and permissions") from error
     except _RefusalError as refused:
-        raise ModelError(f"'{path}' is no ONNX file that can be opened: it {refused}; export it again") from refused
+        raise ModelError(f"'{path}' is not an ONNX file that can be opened: it {refused}; export it again") from refused
 
 
 def check_bytes(data: Data, beside: str = "", room: int = 0) -> None:

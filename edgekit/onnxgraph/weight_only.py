@@ -107,7 +107,7 @@ def _rounded(values: Array) -> tuple[Array, Array, int]:
 
 
 def _fits_fp16(values: Array) -> bool:
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities: the error is no number then
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities: the error is not a number then
         error = np.abs(values - values.astype(np.float16).astype(np.float32)).max()
     return bool(error <= min(LARGEST_ERROR, np.abs(values).max() / 1024))
 

@@ -67,7 +67,7 @@ def _declared(model: Any, example: Any, axes: Axes | None) -> ModelSpec:
             raise UsageError(f"'{model.__name__}' is a class: give an instance of it, in eval mode")
         if not callable(model):
             kinds = "a preset's name, a path, package.module:factory, a factory, a ModelSpec or a torch.nn.Module"
-            raise UsageError(f"a {type(model).__name__} is no model: possible are {kinds}")
+            raise UsageError(f"a {type(model).__name__} is not a model: possible are {kinds}")
         return factory_of(model)
     if example is None:
         raise UsageError(f"'{type(model).__name__}' needs an example of its inputs: export(net, example=(x,))")

@@ -274,7 +274,6 @@ def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measu
         place=measured.device,
         settings=dict(place.settings),
         answered_by=dict(answered),
-        timed=measured.timed_answers,
         not_asked=tuple(_not_asked(recorded, made, asked, images, measured)),
     )
 

@@ -312,7 +312,7 @@ def allowed_budgets(budgets: Sequence[str], targets: Mapping[str, Target]) -> tu
     """Budgets as a user gave them.
 
     Raises:
-        UsageError: If one is no budget, or selects what is not known.
+        UsageError: If one is not a budget, or selects what is not known.
     """
     groups = {group for target in targets.values() for group in target.groups}
     return parse_budgets(budgets, {*targets, *groups, *get_args(Precision)})

@@ -35,9 +35,8 @@ from edgekit.pipeline.variants import Bring, made_and_evaluated
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
-from edgekit.storage.files import sweep
+from edgekit.storage.files import locked, sweep
 from edgekit.storage.host_errors import as_sentences
-from edgekit.storage.lock import locked
 
 
 @as_sentences()

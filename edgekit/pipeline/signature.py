@@ -29,8 +29,7 @@ from edgekit.pipeline.bill import BILL
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
 from edgekit.storage import door
-from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging
-from edgekit.storage.lock import locked
+from edgekit.storage.files import digest_file, digest_text, dump_json, locked, scratch, staging
 
 if TYPE_CHECKING:
     from model_signing.signing import Config as Signer

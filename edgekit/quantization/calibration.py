@@ -9,7 +9,7 @@ photographs that ship with edgekit (`photographs/`); none of them is asked when 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tokenize import TokenError
@@ -18,9 +18,12 @@ import numpy as np
 
 from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
-from edgekit.model.input_rows import BATCH, Shape, runs_of, unusual_shapes
+from edgekit.model.input_rows import BATCH, Shape, runs_of, stacked, unusual_shapes
+from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
+from edgekit.reference.batches import REAL_STEP, RESIZED, Batch, stress_batch
 from edgekit.reference.pictures import fitted, in_size, photographs
+from edgekit.reference.variations import CONDITIONED, batch_of, changed_rows, fits, photograph_rows
 
 LEAST = 64
 """Samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third of so few back."""
@@ -214,7 +217,7 @@ def _pixels(path: Path, channels: int) -> Array:
 
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
-            raise ValueError(f"it is no plain file of at most {LARGEST} bytes")
+            raise ValueError(f"it is not a regular file of at most {LARGEST} bytes")
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:  # before any is unpacked: a small file may hold gigabytes
                 raise ValueError(f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS} are the most")
@@ -246,3 +249,73 @@ def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:
         expected = (rows or ("n" if each == 1 else f"{each} n"), *row)
         raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {expected}")
     return np.array(array, dtype=declared.dtype)
+
+
+AT_A_SHAPE = 4
+"""Real inputs at each shape: a graph that holds at default sizes may lose the order of a small map."""
+
+
+def extra_inputs(
+    spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]] = ()
+) -> tuple[Batch, ...]:
+    """Random, extreme and changed inputs, and real ones at the shapes of the grid.
+
+    Args:
+        spec: The model.
+        samples: The first are changed (dark, bright, grey, flat ...), the last are resized.
+        dynamic: The axes whose sizes the graph leaves open.
+        more: Shapes beside those of the grid.
+    """
+    return (_extremes(spec, samples), *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
+
+
+def _extremes(spec: ModelSpec, samples: Samples) -> Batch:
+    odd = stress_batch(spec)
+    first = samples.part(0, CONDITIONED)
+    own = dict(zip(first.names, first.batches(1), strict=True))
+    changed = changed_rows(spec, own, photograph_rows(spec, list(own.values())))
+    rows = [*odd.rows(), *changed.values()]
+    inputs = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
+    return replace(odd, inputs=inputs, names=(*odd.names, *changed))
+
+
+def at_shapes(
+    spec: ModelSpec,
+    samples: Samples,
+    dynamic: Collection[str],
+    shapes: Sequence[Mapping[str, int]],
+    rows_a_shape: int = AT_A_SHAPE,
+) -> tuple[Batch, ...]:
+    """Real inputs at shapes, each with its own; a batch of one, since batches do not change what a row is answered.
+
+    Args:
+        spec: The model.
+        samples: What is resized, the last first.
+        dynamic: The axes whose sizes the graph leaves open.
+        shapes: Those with default sizes are left out.
+        rows_a_shape: Real inputs at each.
+    """
+    rows = samples.batches(1)
+    batches: list[Batch] = []
+    if not fits(spec, rows):
+        return ()
+    for sizes in _open_sizes(spec, dynamic, shapes):
+        for _ in range(rows_a_shape):
+            number = len(batches)
+            first = len(rows) - 1 - number * REAL_STEP % len(rows)
+            names = (samples.names[first],)
+            batches.append(Batch(f"{RESIZED}-{number:02d}", batch_of(spec, rows, sizes, first), {}, sizes, names))
+    return tuple(batches)
+
+
+def _open_sizes(
+    spec: ModelSpec, dynamic: Collection[str], shapes: Sequence[Mapping[str, int]]
+) -> list[Mapping[str, int]]:
+    """The shapes with other than default sizes, without their batches."""
+    default = {name: axis.default for name, axis in spec.axes.items()} | {BATCH: 1}
+    unique: list[Mapping[str, int]] = []
+    for shape in shapes:
+        sizes = {name: shape[name] if name in dynamic and name != BATCH else default[name] for name in shape}
+        if sizes not in unique and any(sizes[name] != default[name] for name in sizes):
+            unique.append(sizes)
+    return unique

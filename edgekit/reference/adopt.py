@@ -20,9 +20,8 @@ from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference.answers import aligned, answered, kept, without
 from edgekit.reference.batches import Batch, inputs_digest, same_inputs
 from edgekit.reference.info import INFO, ReferenceInfo, read_info
-from edgekit.reference.record import NOISE_ROWS, measured_noise, record
+from edgekit.reference.record import NOISE_ROWS, Subject, measured_noise, record, subject_of
 from edgekit.reference.store import Reference, read_reference, recorded_outputs, write_reference
-from edgekit.reference.subject import Subject, subject_of
 from edgekit.target import silent
 
 

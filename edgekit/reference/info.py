@@ -99,6 +99,40 @@ class StoredForm:
         return wide.transpose(np.argsort(self.order)) if self.order else wide
 
 
+@dataclass(frozen=True)
+class RecordedHost:
+    """What made a reference.
+
+    Attributes:
+        device: In words.
+        kind: "cuda", "cpu" or empty.
+        facts: Driver, versions and flags, by name.
+    """
+
+    device: str = "unknown device"
+    kind: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RecordedEvaluation:
+    """The evaluation set of a reference.
+
+    Attributes:
+        names: Names of its rows.
+        captions: Their queries in words.
+        metric: Name of the task metric.
+        mean: Its mean over the set.
+        values: Its value for each row.
+    """
+
+    names: tuple[str, ...] = ()
+    captions: tuple[str, ...] = ()
+    metric: str = ""
+    mean: float | None = None
+    values: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class ReferenceInfo:
     """What a reference folder says of itself.
@@ -107,20 +141,14 @@ class ReferenceInfo:
         folder: Where it is.
         sha256: Of reference.json; empty where there is none.
         missing: What is missing, as a sentence; empty where reference.json could be read.
-        device: What made it, in words.
-        kind: "cuda", "cpu" or empty.
-        facts: Driver, versions and flags, by name.
+        host: What made it.
         noise: Its own noise.
         speeds: Its latencies.
-        names: Names of the evaluation images.
-        captions: Their queries in words.
-        metric: Name of the task metric.
-        metric_mean: Its mean over the evaluation set.
-        metric_values: Its value for each image.
+        evaluation: Its evaluation set.
         batches: What was asked, in order.
         weights_sha256: Of the model that was recorded.
-        outputs_sha256: Of outputs.safetensors.
-        inputs_sha256: Of inputs.safetensors; empty where a reference was recorded without.
+        files: Hashes of outputs.safetensors and inputs.safetensors, by name; empty for inputs where a reference was
+            recorded without.
         row_axes: The batch axis of each output; None where it is one thing.
         raw: All of reference.json.
     """
@@ -128,22 +156,20 @@ class ReferenceInfo:
     folder: Path
     sha256: str = ""
     missing: str = ""
-    device: str = "unknown device"
-    kind: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)
+    host: RecordedHost = RecordedHost()
     noise: tuple[Noise, ...] = ()
     speeds: tuple[Speed, ...] = ()
-    names: tuple[str, ...] = ()
-    captions: tuple[str, ...] = ()
-    metric: str = ""
-    metric_mean: float | None = None
-    metric_values: tuple[float, ...] = ()
+    evaluation: RecordedEvaluation = RecordedEvaluation()
     batches: tuple[BatchInfo, ...] = ()
     weights_sha256: str = ""
-    outputs_sha256: str = ""
-    inputs_sha256: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     row_axes: Mapping[str, int | None] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """What made it, in words."""
+        return self.host.device
 
     def outputs(self, names: Sequence[str]) -> dict[str, Array]:
         """The recorded evaluation outputs of some names, [n, ...] each; what is not there is left out."""
@@ -179,19 +205,21 @@ class ReferenceInfo:
     @functools.cached_property
     def _whole(self) -> frozenset[str]:
         """Its files that are as reference.json says."""
-        named, whole = {OUTPUTS: self.outputs_sha256, INPUTS: self.inputs_sha256}, set()
-        for file, sha256 in named.items():
+        whole = set()
+        for file, sha256 in self.files.items():
             with contextlib.suppress(door.RefusedError):
                 whole.add(door.check_file(self.folder, file, None, sha256).name)
         return frozenset(whole)
 
     def name(self, index: int) -> str:
-        """Name of an evaluation image."""
-        return self.names[index] if index < len(self.names) else f"image {index}"
+        """Name of a row of the evaluation set."""
+        names = self.evaluation.names
+        return names[index] if index < len(names) else f"row {index}"
 
     def caption(self, index: int) -> str:
         """The query that was asked of an image, in words; empty where it is not recorded."""
-        return self.captions[index] if index < len(self.captions) else ""
+        captions = self.evaluation.captions
+        return captions[index] if index < len(captions) else ""
 
 
 def read_info(folder: Path) -> ReferenceInfo:
@@ -213,18 +241,19 @@ def read_info(folder: Path) -> ReferenceInfo:
     return ReferenceInfo(
         folder,
         sha256=digest_text(sealed(found)),
-        device=str(found.get("device") or "unknown device"),
-        kind=str(found.get("device_kind") or ""),
-        facts=facts,
+        host=RecordedHost(str(found.get("device") or "unknown device"), str(found.get("device_kind") or ""), facts),
         noise=tuple(Noise(*row) for row in _leaves(_table(found, "noise"))),
         speeds=tuple(_speeds(_table(found, "latency"))),
-        names=_texts(found.get("names")) or _names(found.get("batches")),
-        captions=_texts(found.get("captions")),
-        metric=str(metric.get("name") or ""),
-        metric_mean=float(mean) if _is_number(mean) else None,
-        metric_values=tuple(float(value) if _is_number(value) else math.nan for value in values),
+        evaluation=RecordedEvaluation(
+            names=_texts(found.get("names")) or _names(found.get("batches")),
+            captions=_texts(found.get("captions")),
+            metric=str(metric.get("name") or ""),
+            mean=float(mean) if _is_number(mean) else None,
+            values=tuple(float(value) if _is_number(value) else math.nan for value in values),
+        ),
         batches=tuple(_batches(found.get("batches"))),
-        **{name: str(found.get(name) or "") for name in ("weights_sha256", "outputs_sha256", "inputs_sha256")},
+        weights_sha256=str(found.get("weights_sha256") or ""),
+        files={OUTPUTS: str(found.get("outputs_sha256") or ""), INPUTS: str(found.get("inputs_sha256") or "")},
         row_axes={str(n): a if isinstance(a, int) else None for n, a in _table(found, "row_axes").items()},
         raw=found,
     )

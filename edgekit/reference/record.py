@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 import platform
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+import statistics
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes
-from edgekit.model.evaluation_set import metric_values
-from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.adapter import to_tensors
+from edgekit.model.evaluation_set import evaluation_of, metric_values
+from edgekit.model.sources.checkpoint import weights_digest
+from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.reference.answers import aligned, answerable, answered, kept
-from edgekit.reference.batches import EVALUATION, Batch
-from edgekit.reference.store import write_reference
-from edgekit.reference.subject import Subject, subject_of
+from edgekit.reference.batches import EVALUATION, Batch, batches_for
+from edgekit.reference.store import declaration, write_reference
+from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
-from edgekit.runtime.threads import threads
 from edgekit.target import silent
 
 SCHEMA_VERSION = 2
@@ -207,3 +213,164 @@ def _torch_version() -> str:
     import torch
 
     return torch.__version__
+
+
+if TYPE_CHECKING:
+    import torch
+
+WARM_UPS = 10
+RUNS = 200
+
+
+def timings(spec: ModelSpec, inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+    """Percentiles in milliseconds of one batch, by way of running: eager, compiled, cuda graph."""
+    import torch
+
+    module = spec.module.to("cuda")
+    arguments = tuple(t.to("cuda") for t in to_tensors(spec, inputs))
+    found: dict[str, dict[str, object]] = {}
+    with torch.inference_mode(), _any_algorithm():
+        found["eager"] = _timed(lambda: module(*arguments))
+        compiled = torch.compile(module)
+        found["compiled"] = _timed(lambda: compiled(*arguments))
+        found["cuda graph"] = _timed(_replayed(compiled, arguments))
+    return found
+
+
+def _replayed(module: Callable[..., object], arguments: tuple[torch.Tensor, ...]) -> Callable[[], object]:
+    import torch
+
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            module(*arguments)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        module(*arguments)
+    return graph.replay
+
+
+def _timed(once: Callable[[], object]) -> dict[str, object]:
+    import torch
+
+    for _ in range(WARM_UPS):
+        once()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(RUNS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # likewise
+        start.record()
+        once()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    cuts = statistics.quantiles(times, n=100, method="inclusive")
+    return {
+        "device": f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}",
+        "runs": RUNS,
+        "p50": cuts[49],
+        "p90": cuts[89],
+        "p95": cuts[94],
+        "p99": cuts[98],
+        "mean": statistics.fmean(times),
+        "std": statistics.pstdev(times),
+    }
+
+
+@contextlib.contextmanager
+def _any_algorithm() -> Iterator[None]:
+    """Latency is timed as a user would run it; only the recorded answers ask for deterministic algorithms."""
+    import torch
+
+    torch.use_deterministic_algorithms(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the compiler recommends TF32, which the reference leaves off
+            yield
+    finally:
+        torch.use_deterministic_algorithms(True)
+
+
+LATENCY_BATCHES = (1, 32)
+
+
+class Opened(Protocol):
+    """Opens a copy of the model."""
+
+    def __call__(self, device: str = "cpu", double: bool = False) -> Runtime:
+        """Open it on "cpu" or "cuda", in fp32 or in fp64."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What recording and checking a reference needs of a model.
+
+    Attributes:
+        name: Of the model.
+        weights_sha256: What a recorded reference belongs to.
+        shipped: Folder of the reference that ships with the model, or None.
+        evaluation: Its evaluation set, or None.
+        asked: The batches of inputs, without outputs.
+        declared: Its inputs and axes, as `edgekit.reference.store.declaration` gives them.
+        outputs: What it answers with.
+        timed: One batch of inputs for each batch size that is timed, by "batch 1" and "batch 32".
+        opened: Opens a copy of the model.
+        timed_on_cuda: Times a batch on a GPU, by way of running.
+    """
+
+    name: str
+    weights_sha256: str
+    shipped: Path | None
+    evaluation: Evaluation | None
+    asked: tuple[Batch, ...]
+    declared: Mapping[str, object]
+    outputs: tuple[Output, ...]
+    timed: Mapping[str, Mapping[str, Array]]
+    opened: Opened
+    timed_on_cuda: Callable[[Mapping[str, Array]], dict[str, dict[str, object]]]
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Outputs of which a reference that ships keeps sketches."""
+        return frozenset(o.name for o in self.outputs if o.role == "features")
+
+
+def subject_of(spec: ModelSpec) -> Subject:
+    """Take from a model what its reference needs."""
+    from edgekit.reference.record import timings
+    from edgekit.runtime.eager import EagerRuntime
+
+    def copied() -> ModelSpec:
+        return replace(spec, module=copy.deepcopy(spec.module))
+
+    def opened(device: str = "cpu", double: bool = False) -> Runtime:
+        return EagerRuntime(copied(), device, double)
+
+    def timed_on_cuda(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
+        return timings(copied(), inputs)
+
+    evaluation = _dense(evaluation_of(spec))
+    sizes = LATENCY_BATCHES if "batch" in spec.axes else LATENCY_BATCHES[:1]
+    asked = batches_for(spec, evaluation)
+    timed = {f"batch {size}": spec.random(7, {"batch": size}) for size in sizes}
+    return Subject(
+        name=spec.name,
+        weights_sha256=weights_digest(spec),
+        shipped=spec.reference,
+        evaluation=evaluation,
+        asked=asked,
+        declared=declaration(spec),
+        outputs=spec.outputs,
+        timed=timed,
+        opened=opened,
+        timed_on_cuda=timed_on_cuda,
+    )
+
+
+def _dense(evaluation: Evaluation | None) -> Evaluation | None:
+    """The set with arrays without gaps in memory, their axes in the same order: a reader of a build has the same."""
+    if evaluation is None:
+        return None
+    return replace(evaluation, inputs={name: np.copy(array, order="K") for name, array in evaluation.inputs.items()})

@@ -143,7 +143,7 @@ def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Ar
     Raises:
         RecordError: If the outputs are damaged, or are not those that reference.json names.
     """
-    outputs = _arrays(info.folder, OUTPUTS, info.outputs_sha256)
+    outputs = _arrays(info.folder, OUTPUTS, info.files[OUTPUTS])
     return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
 
 
@@ -153,7 +153,7 @@ def _inputs(info: ReferenceInfo) -> dict[str, Mapping[str, Array]]:
     Raises:
         RecordError: If they are missing or damaged.
     """
-    stored = _arrays(info.folder, INPUTS, info.inputs_sha256) if info.inputs_sha256 or not _declared(info.raw) else {}
+    stored = _arrays(info.folder, INPUTS, info.files[INPUTS]) if info.files[INPUTS] or not _declared(info.raw) else {}
     try:
         stored = {name: info.form(name).restored(array) for name, array in stored.items()}
         inputs: dict[str, Mapping[str, Array]] = {b.name: arrays_of(b.name, stored) for b in info.batches}

@@ -142,12 +142,13 @@ def _counterparts(side: Side, others: Mapping[str, Side]) -> list[Side]:
 
 def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
     """Whether the model itself does its task worse: artifacts are only ever compared with their own model."""
-    if old.metric != new.metric or old.metric_mean is None or new.metric_mean is None:
+    before, after = old.evaluation, new.evaluation
+    if before.metric != after.metric or before.mean is None or after.mean is None:
         return
-    moved = new.metric_mean - old.metric_mean
+    moved = after.mean - before.mean
     if abs(moved) > MODEL_DROP:
-        words = share(old.metric_mean), share(new.metric_mean), f"{-MODEL_DROP:+g}"
-        yield Change("the model itself", "accuracy", moved > 0, old.metric, *words, extent=abs(moved) / MODEL_DROP)
+        words = share(before.mean), share(after.mean), f"{-MODEL_DROP:+g}"
+        yield Change("the model itself", "accuracy", moved > 0, before.metric, *words, extent=abs(moved) / MODEL_DROP)
 
 
 def _sides(study: Study) -> Mapping[str, Side]:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: a few significant digits, a unit, and a word where there is no number."""
+"""Numbers as people read them: a few significant digits, a unit, and a word where there is not a number."""
 
 from __future__ import annotations
 

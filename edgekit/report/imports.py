@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from edgekit.artifact.result import RESULT, Result
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.storage.door import visible
 from edgekit.storage.files import write_bytes
-from edgekit.storage.visible import visible
 
 IMPORTED = "imported"
 LARGEST = 1 << 20  # bytes; a phone's result is about 2 KiB
@@ -71,7 +71,7 @@ def read_imported(home: Path) -> Result:
     """
     for maps in home.glob("scores-*.safetensors"):
         if maps.is_symlink() or not maps.is_file() or maps.stat().st_size > LARGEST_MAPS:
-            _refuse(maps, f"is no plain file of at most {LARGEST_MAPS} bytes")
+            _refuse(maps, f"is not a regular file of at most {LARGEST_MAPS} bytes")
     return _checked(_content(home / RESULT), home / RESULT)
 
 
@@ -79,7 +79,7 @@ def _content(path: Path) -> bytes:
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
-            _refuse(path, "is no plain file")
+            _refuse(path, "is not a regular file")
         if status.st_size > LARGEST:
             _refuse(path, f"has {status.st_size} bytes, more than {LARGEST}")
         with path.open("rb") as stream:
@@ -125,7 +125,7 @@ def _text(value: str) -> None:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"it holds '{name}', which is no number")
+    raise ValueError(f"it holds '{name}', which is not a number")
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

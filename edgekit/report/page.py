@@ -21,7 +21,7 @@ from edgekit.artifact.result import Measure, Result
 from edgekit.report import formats, pictures, plots, trials
 from edgekit.report.recommendation import recommend
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
-from edgekit.storage.visible import visible
+from edgekit.storage.door import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -115,8 +115,8 @@ def _card(
     shown = [row for row in rows if output in row.scores and row.scores[output].shape == recorded[output].shape]
     shown.sort(key=lambda row: row.status != "rejected")
     tiles = [_tile(row, index, right, output, (low, high), (height, width), why) for row in shown[:MOST_ROWS]]
-    values = reference.metric_values
-    metric = f"{reference.metric} {formats.share(values[index])}" if index < len(values) else ""
+    values = reference.evaluation.values
+    metric = f"{reference.evaluation.metric} {formats.share(values[index])}" if index < len(values) else ""
     return Card(
         f"image-{index}", reference.name(index), reference.caption(index), why, output, _jpeg(picture), width, height,
         _png(_heat(right, low, high)), (formats.plain(low), formats.plain(high)), tuple(tiles), metric,

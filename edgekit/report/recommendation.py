@@ -161,7 +161,7 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendati
     near = tightest(best.row)
     limit = f"{near[0].metric} {formats.measured(near[0])}, {formats.limit(near[0])}" if near else ""
     against = _name(base) if base is not None and base is not best.row else ""
-    task = formats.task(study.reference.metric, study.reference.metric_mean, best.row.drop)
+    task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
     return Recommendation(audience, best, against, task, limit, tuple(others))
 
 

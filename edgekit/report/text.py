@@ -10,8 +10,8 @@ from edgekit.artifact.result import Measure
 from edgekit.report import formats
 from edgekit.report.recommendation import Recommendation, recommend
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json
-from edgekit.storage.visible import visible
 
 SCHEMA_VERSION = 2
 COLUMNS = (
@@ -39,11 +39,11 @@ def to_json(study: Study) -> str:
     facts = {
         "missing": reference.missing,
         "device": reference.device,
-        "device_kind": reference.kind,
-        "facts": dict(reference.facts),
+        "device_kind": reference.host.kind,
+        "facts": dict(reference.host.facts),
         "noise": [{"output": n.output, "between": n.between, "value": n.value} for n in reference.noise],
         "latency_ms": [{"batch": s.batch, "mode": s.mode, "p50": s.p50, "p95": s.p95} for s in reference.speeds],
-        "metric": {"name": reference.metric, "mean": reference.metric_mean},
+        "metric": {"name": reference.evaluation.metric, "mean": reference.evaluation.mean},
         "sha256": reference.sha256,
     }
     report = {
@@ -73,7 +73,7 @@ def to_markdown(study: Study) -> str:
     reference = study.reference
     judge = reference.missing or f"{reference.device}, fp32"
     lines = [f"# {escaped(study.name)}: edgekit report", "", f"Reference: **{escaped(judge)}**.", ""]
-    if reference.kind == "cpu":
+    if reference.host.kind == "cpu":
         lines += ["> The reference was made on a **CPU**: no GPU has confirmed these verdicts.", ""]
     advice = recommend(study)
     if advice:

@@ -137,7 +137,7 @@ def read_index(folder: Path) -> Buckets:
             require_plain(name)
     except (OSError, ValueError, ValidationError) as error:
         first = str(error).splitlines()[0]
-        raise ArtifactError(f"'{folder / INDEX}' is no index of buckets ({first}); export again") from error
+        raise ArtifactError(f"'{folder / INDEX}' is not an index of buckets ({first}); export again") from error
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.runtime.threads import threads
+from edgekit.runtime.processor import threads
 
 
 class EagerRuntime:

@@ -14,7 +14,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
 from edgekit.runtime import input_shapes, logs
-from edgekit.runtime.threads import threads
+from edgekit.runtime.processor import threads
 
 METHOD = "forward"
 IDENTIFIER = slice(4, 8)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere
-from edgekit.runtime.processor import processor
-from edgekit.runtime.threads import threads
+from edgekit.runtime.processor import processor, threads
 
 if TYPE_CHECKING:
     from edgekit.model.spec import Array

@@ -12,7 +12,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
 from edgekit.runtime import input_shapes
-from edgekit.runtime.threads import threads
+from edgekit.runtime.processor import threads
 
 
 class TorchScriptRuntime:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import stat
+import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -190,3 +191,24 @@ def _opened(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
             yield stream
     finally:
         os.close(descriptor)
+
+
+_UNSHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Categories of Unicode: controls (ESC starts a terminal's commands), formats (they can turn the direction of writing
+around), halves of surrogate pairs (no file can hold them), separators of lines."""
+
+
+def visible(text: str, kept: str = "") -> str:
+    r"""Escape non-printable characters as `\x1b` or `\u202e`, but for those in `kept`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if letter in kept or _shown(letter) else _escaped(letter) for letter in text)
+
+
+def _shown(letter: str) -> bool:
+    return unicodedata.category(letter) not in _UNSHOWN
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

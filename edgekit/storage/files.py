@@ -21,6 +21,7 @@ import platform
 import secrets
 import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -305,3 +306,31 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold a folder's lock: a file beside the host's temporary files, so that none is left in the folder itself.
+
+    A process that dies gives its lock back, since the operating system holds it. Correctness does not depend on the
+    lock: every write is a rename.
+
+    Args:
+        folder: It need not be there yet.
+        waiting: Called once if another process holds the lock, before waiting for it.
+    """
+    from filelock import FileLock, Timeout
+
+    locks = Path(tempfile.gettempdir()) / f"edgekit-{os.getuid()}"
+    with contextlib.ExitStack() as stack:
+        try:
+            locks.mkdir(mode=0o700, exist_ok=True)
+            lock = FileLock(locks / f"{digest_text(str(folder.resolve()))}.lock")
+            try:
+                stack.enter_context(lock.acquire(timeout=0))
+            except Timeout:
+                waiting()
+                stack.enter_context(lock.acquire())
+        except (OSError, NotImplementedError):
+            pass  # a file system without locks, or a folder that is not ours
+        yield

@@ -73,7 +73,7 @@ def write_out_attention(module: torch.fx.GraphModule) -> None:
 
 
 def write_out_prelu(module: torch.fx.GraphModule) -> None:
-    """Of what is no picture: XNNPACK takes it and then cannot lay it out."""
+    """Of what is not a picture: XNNPACK takes it and then cannot lay it out."""
     import torch
 
     for node in module.graph.nodes:

@@ -20,9 +20,8 @@ from edgekit.onnxgraph import dynamic, optimizer, weight_only
 from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import calibration, conditioning
-from edgekit.quantization.calibration import Samples
+from edgekit.quantization.calibration import Samples, extra_inputs
 from edgekit.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors
-from edgekit.quantization.extra_inputs import extra_inputs
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 

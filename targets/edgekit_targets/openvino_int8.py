@@ -23,11 +23,9 @@ from edgekit.onnxgraph import optimizer
 from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import group_of
 from edgekit.quantization import calibration, conditioning
-from edgekit.quantization.calibration import Samples
+from edgekit.quantization.calibration import Samples, extra_inputs
 from edgekit.quantization.evaluator import STRICTER, Evaluator, Quality, stricter
-from edgekit.quantization.extra_inputs import extra_inputs
-from edgekit.quantization.float_fallback import float_fallback
-from edgekit.quantization.search import NEEDED, split
+from edgekit.quantization.search import NEEDED, float_fallback, split
 from edgekit.runtime import openvino as runtime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target, Tolerance
 from edgekit_targets._openvino import ENTRY, read_model, save_model

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.apps.operators import HEAD, required_operators
+from edgekit.apps.android import HEAD, required_operators
 
 INFO = helper.make_tensor_value_info
 

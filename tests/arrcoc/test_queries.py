@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgekit.arrcoc import presets, queries
 from edgekit.errors import CheckpointError, UsageError
-from edgekit.storage.visible import visible
+from edgekit.storage.door import visible
 
 VOCABULARY = queries.vocabulary()
 

@@ -9,9 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.artifact.external_data import external_files
 from edgekit.artifact.manifest import Manifest, Source
-from edgekit.artifact.store import commit, read_artifact, write_manifest
+from edgekit.artifact.store import commit, external_files, read_artifact, write_manifest
 from edgekit.errors import ArtifactError
 
 
@@ -62,7 +61,7 @@ def test_weights_inside_are_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"not a model", b"\x3a\xff\xff\x7f", b"\x3b", b"\x80" * 12, b"\x3d\x00"])
 def test_what_is_no_protobuf_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(ArtifactError, match=r"'.*model.onnx' is no ONNX file \(.*\); export again"):
+    with pytest.raises(ArtifactError, match=r"'.*model.onnx' is not an ONNX file \(.*\); export again"):
         external_files(tmp_path / "model.onnx")
 
 

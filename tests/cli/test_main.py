@@ -78,7 +78,7 @@ def test_weights_name_author_and_licence_are_given(capsys: pytest.CaptureFixture
     facts = {entry.key: entry.value for entry in graph.metadata_props}
     assert (facts["name"], facts["author"], facts["licence"]) == ("mine", "Me", "MIT")
     assert exit_code("export", SMALL, "--name", "a/b", "-t", "onnx", "-o", str(tmp_path)) == 2
-    assert "'a/b' is no name for a model" in capsys.readouterr().err
+    assert "'a/b' is not a name for a model" in capsys.readouterr().err
 
 
 def test_the_demo_can_be_opened_from_the_network_and_says_what_that_means(

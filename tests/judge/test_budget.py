@@ -68,14 +68,14 @@ def test_what_was_not_measured_meets_no_budget(budget: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("p50", "is no budget"),
+        ("p50", "is not a budget"),
         ("speed=3", "names are p50"),
         ("p50=20", "needs a unit: us, ms, s"),
         ("size=20ms", "needs a unit: B"),
-        ("task_drop=1%", "is no budget"),
-        ("p50=1.2.3ms", "is no number"),
+        ("task_drop=1%", "is not a budget"),
+        ("p50=1.2.3ms", "is not a number"),
         ("onx.size=8MB", "did you mean 'onnx'"),
-        ("p50=-1ms", "is no budget"),
+        ("p50=-1ms", "is not a budget"),
     ],
 )
 def test_what_is_no_budget_is_refused(text: str, said: str) -> None:

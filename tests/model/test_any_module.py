@@ -57,8 +57,8 @@ REFUSED = {
     "other_outputs": (ModelError, "returned no 'scores': it returned logits, pooled"),
     "vocabulary": (CaptureError, "looks up a row beyond its table"),
     "odd_minimum": (ModelError, "the minimum 3 is not a multiple of 2: the next is 4"),
-    "no_name": (ModelError, "'a b/c' is no name for a model"),
-    "no_tensor_name": (ModelError, "'the answer' is no name for an input or output"),
+    "no_name": (ModelError, "'a b/c' is not a name for a model"),
+    "no_tensor_name": (ModelError, "'the answer' is not a name for an input or output"),
     "same_name_twice": (ModelError, "more than one input or output 'x'"),
 }
 

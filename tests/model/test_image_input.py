@@ -84,7 +84,7 @@ def test_the_averaged_weights_of_a_file_are_chosen_by_option(tmp_path: Path) -> 
         ({"mean": (0.5,)}, "the mean of 'images' has 1 numbers: give one a channel, 3"),
         ({"std": (1.0, 0.0, 1.0)}, "cannot be divided by 0"),
         ({"layout": "NCHW"}, "a picture in NCHW has 3 channels at place 1"),
-        ({"kind": "tensor"}, "'images' of 'backwards' is no picture"),
+        ({"kind": "tensor"}, "'images' of 'backwards' is not a picture"),
     ],
 )
 def test_what_means_nothing_is_refused(change: dict[str, object], sentence: str) -> None:

@@ -10,8 +10,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgekit.quantization import calibration
+from edgekit.quantization.calibration import AT_A_SHAPE, extra_inputs
 from edgekit.quantization.evaluator import Evaluator
-from edgekit.quantization.extra_inputs import AT_A_SHAPE, extra_inputs
 from edgekit.reference.batches import stress_batch
 from edgekit.testing import small_model
 

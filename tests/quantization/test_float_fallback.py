@@ -1,7 +1,7 @@
 from collections.abc import Callable, Mapping
 
 from edgekit.quantization.evaluator import Quality
-from edgekit.quantization.float_fallback import FloatFallback, fewest_broken, float_fallback
+from edgekit.quantization.search import FloatFallback, fewest_broken, float_fallback
 
 NOISE = {"first": 3.0, "middle": 1.0, "last": 8.0}
 """What each group adds in INT8, in units of the gate's room."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgekit.reference import cuda_timing
+from edgekit.reference import record
 from edgekit.testing import small_model
 
 pytestmark = pytest.mark.gpu
@@ -13,14 +13,14 @@ def test_each_way_of_running_has_percentiles_in_order() -> None:
     spec = small_model()
     before = torch.are_deterministic_algorithms_enabled()
     try:
-        found = cuda_timing.timings(spec, spec.random(0))
+        found = record.timings(spec, spec.random(0))
         assert torch.are_deterministic_algorithms_enabled()  # recording goes on with them
     finally:
         torch.use_deterministic_algorithms(before)
     assert list(found) == ["eager", "compiled", "cuda graph"]
     for one in found.values():
         assert torch.cuda.get_device_name() in str(one["device"])
-        assert one["runs"] == cuda_timing.RUNS
+        assert one["runs"] == record.RUNS
         p50, p90, p95, p99 = (float(str(one[name])) for name in ("p50", "p90", "p95", "p99"))
         assert 0 < p50 <= p90 <= p95 <= p99
 
@@ -36,7 +36,7 @@ def test_a_graph_that_is_replayed_computes_what_the_module_does() -> None:
         return answer
 
     with torch.inference_mode():
-        replay = cuda_timing._replayed(once, (x,))
+        replay = record._replayed(once, (x,))
         x.mul_(2)  # a graph reads its inputs where they lie
         replay()
         torch.cuda.synchronize()

@@ -152,11 +152,11 @@ def test_score_maps_beside_a_result_are_asked_for_their_size(tmp_path: Path) -> 
     maps = home / "scores-nnapi.safetensors"
     with maps.open("wb") as stream:
         stream.truncate(imports.LARGEST_MAPS + 1)
-    with pytest.raises(ArtifactError, match="is no plain file of at most"):
+    with pytest.raises(ArtifactError, match="is not a regular file of at most"):
         read_imported(home)
     maps.unlink()
     maps.symlink_to("/dev/zero")
-    with pytest.raises(ArtifactError, match="is no plain file of at most"):
+    with pytest.raises(ArtifactError, match="is not a regular file of at most"):
         read_imported(home)
 
 

@@ -140,15 +140,15 @@ def test_reading_a_reference_with_patience(builder: Any) -> None:
         latency={"batch 32": {"eager": {"p50": 3.0, "p95": 4.0, "device": "H200"}}, "batch 1": {"eager": 2.0}, "x": 3},
     )
     found = read_info(builder.folder / "reference")
-    assert found.names == ("a", "b")
-    assert found.metric_mean is None
-    assert np.isnan(found.metric_values[1])
+    assert found.evaluation.names == ("a", "b")
+    assert found.evaluation.mean is None
+    assert np.isnan(found.evaluation.values[1])
     assert [(n.output, n.between, n.value) for n in found.noise] == [
         ("relevance", "", 1e-6),
         ("tokens", "cuda cpu32 max abs", 2e-6),
     ]
     assert {(s.batch, s.p50, s.p95) for s in found.speeds} == {("batch 1", 2.0, None), ("batch 32", 3.0, 4.0)}
-    assert found.facts["tf32"] == "off"
+    assert found.host.facts["tf32"] == "off"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "3", '{"noise": [], "latency": 3, "metric": "x", "names": {}}'])

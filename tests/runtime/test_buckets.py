@@ -39,5 +39,5 @@ def test_an_index_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     wrong = {"weights": "../weights.bin", "buckets": [], "rule": "stretch", "schema_version": 2}
     for change in ({key: value} for key, value in wrong.items()):
         (tmp_path / INDEX).write_text(json.dumps({**GOLDEN["index"], **change}))
-        with pytest.raises(ArtifactError, match="is no index of buckets"):
+        with pytest.raises(ArtifactError, match="is not an index of buckets"):
             read_index(tmp_path)

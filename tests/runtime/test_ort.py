@@ -59,7 +59,7 @@ def test_the_device_names_version_provider_and_threads(model: Path, monkeypatch:
 
 def test_a_file_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
-    with pytest.raises(ArtifactError, match=r"bad\.onnx' is no ONNX file that can be opened: ") as refused:
+    with pytest.raises(ArtifactError, match=r"bad\.onnx' is not an ONNX file that can be opened: ") as refused:
         ort.OrtRuntime(tmp_path / "bad.onnx")
     assert "\n" not in str(refused.value)
 

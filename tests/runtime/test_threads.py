@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from edgekit.runtime.threads import MOST, VARIABLE, threads
+from edgekit.runtime.processor import MOST, VARIABLE, threads
 
 
 @pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (4, 4), (64, MOST)])

@@ -58,7 +58,7 @@ def test_two_runners_side_by_side_answer_as_one_does(bundle: Path, monkeypatch: 
     monkeypatch.setattr(os, "cpu_count", lambda: 64)  # more than the threads of one, whatever the host has
     pictures = [{**asked(), "images": np.roll(asked()["images"], k, axis=3)} for k in range(5)]
     wrong = {**asked(), "images": asked()["images"][:, :2]}
-    runs = [*pictures, wrong, asked(0.999)]  # the last is no picture of bytes
+    runs = [*pictures, wrong, asked(0.999)]  # the last is not a picture of bytes
 
     def run() -> tuple[list[dict[str, Array]], list[dict[str, Array] | Exception], int]:
         with closing(browser.BrowserRuntime(bundle, "wasm", "fp32")) as runtime:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.storage.lock import locked
+from edgekit.storage.files import locked
 
 HOLDER = """
 import sys
 from pathlib import Path
-from edgekit.storage.lock import locked
+from edgekit.storage.files import locked
 with locked(Path(sys.argv[1]), lambda: print("waiting", flush=True)):
     print("held", flush=True)
     sys.stdin.read()

@@ -79,7 +79,7 @@ class TestOnnxBuckets(TargetContract):
             (swapped, "INVALID_ARGUMENT"),
             (lambda folder: tampering.cut(folder / "model" / WEIGHTS), "in another file, which does not hold it"),
             (lambda folder: changed_index(folder, lambda told: told["buckets"].pop()), "there are 96x96, 160x112"),
-            (lambda folder: changed_index(folder, lambda told: told.pop("rule")), "is no index of buckets"),
+            (lambda folder: changed_index(folder, lambda told: told.pop("rule")), "is not an index of buckets"),
         ],
         ids=[
             "one weight of all",
@@ -99,7 +99,9 @@ class TestOnnxBuckets(TargetContract):
 
     def test_half_of_one_file_is_no_artifact(self, builds: Path, tmp_path: Path) -> None:
         """Whoever signs it again is told so: it is read before any runtime sees it."""
-        with pytest.raises(ArtifactError, match=r"160x112\.onnx' is no ONNX file \(a field is longer than the file\)"):
+        with pytest.raises(
+            ArtifactError, match=r"160x112\.onnx' is not an ONNX file \(a field is longer than the file\)"
+        ):
             tampering.judged(
                 builds / "small", NAME, lambda folder: tampering.cut(folder / "model" / "160x112.onnx"), tmp_path
             )

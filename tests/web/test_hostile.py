@@ -12,7 +12,7 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 HOSTILE = (
     ("bomb.png", png(30_000, 30_000, rows=1), "bomb.png is 30000 x 30000 pixels (900 million)"),
     ("a.svg", SVG, "SVG drawing"),
-    ("holiday.png", b"This is no picture at all.", "Holiday.png is a text file"),
+    ("holiday.png", b"This is not a picture at all.", "Holiday.png is a text file"),
     ("half.jpg", jpeg()[:-200], "truncated or damaged"),
     ("odd.png", png(40, 40).replace(b"IDAT", b"IDAX"), "This browser cannot decode odd.png"),
     ("none.png", b"", "is empty"),

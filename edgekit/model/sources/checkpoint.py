@@ -195,7 +195,7 @@ def _read_torch(data: bytes) -> object:
     try:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # torch's own words advise to run the code
-        _refuse(f"is no plain file of weights: {_ADVICE}", error)
+        _refuse(f"is not a regular file of weights: {_ADVICE}", error)
 
 
 def _records(archive: zipfile.ZipFile, data: bytes) -> dict[str, zipfile.ZipInfo]:

@@ -58,7 +58,9 @@ def read_graph(path: Path) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
     except Exception as error:
-        raise ModelError(f"'{path}' is no ONNX file ({str(error).strip().splitlines()[0]}): export it again") from error
+        raise ModelError(
+            f"'{path}' is not an ONNX file ({str(error).strip().splitlines()[0]}): export it again"
+        ) from error
 
 
 def tensor_name(name: str) -> str:
@@ -135,8 +137,8 @@ def _input(value: onnx.ValueInfoProto, axes: Mapping[int, str | tuple[str, Axis]
         axis, span = known if isinstance(known, tuple) else (known, ranges.get(known))
         if span is None:
             raise UsageError(
-                f"dimension {place} of the input '{name}' is open ('{size.dim_param}') and its range is not told: give "
-                f'axes={{"{name}": {{{place}: ("{tensor_name(size.dim_param)}", edgekit.Axis(default, minimum, '
+                f"dimension {place} of the input '{name}' is open ('{size.dim_param}') and its range is not given: "
+                f'give axes={{"{name}": {{{place}: ("{tensor_name(size.dim_param)}", edgekit.Axis(default, minimum, '
                 "maximum))}} to edgekit.export"
             )
         ranges[axis] = span

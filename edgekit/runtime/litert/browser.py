@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
-from edgekit.runtime.browser import PATIENCE, launch, received, sent
-from edgekit.runtime.browser_scripts import CODING
+from edgekit.runtime.browser import CODING, PATIENCE, launch, received, sent
 from edgekit.runtime.litert.runtime import JS, narrowed
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
 from edgekit.runtime.litert import answering, frames
-from edgekit.runtime.threads import threads
+from edgekit.runtime.processor import threads
 from edgekit.storage import environment
 
 IDENTIFIER = b"TFL3"
@@ -82,6 +82,6 @@ class Process:
             cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             self._said.seek(0)
             lines = [line.strip() for line in self._said.read().splitlines() if line.strip()]
-            last = f"; it said last: {lines[-1]}" if lines else ""
+            last = f"; its last output was: {lines[-1]}" if lines else ""
             raise ArtifactError(f"{what}: its process died ({cause}){last}")
         return content

@@ -16,8 +16,8 @@ from edgekit.model.spec import Array
 from edgekit.runtime.input_shapes import require_shapes
 from edgekit.runtime.litert import frames
 from edgekit.runtime.litert.process import Process
+from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Timings
-from edgekit.runtime.threads import threads
 
 CPU, JS = "litert-cpu", "litert-js"
 """The names of the places: this one, and LiteRT.js in a browser."""

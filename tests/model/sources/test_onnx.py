@@ -83,13 +83,13 @@ def write_sequence(path: Path) -> None:
         (
             lambda path: path.write_bytes(b"not onnx"),
             ModelError,
-            "is no ONNX file that can be opened: it has a field of the unknown kind",
+            "is not an ONNX file that can be opened: it has a field of the unknown kind",
         ),
-        (lambda path: path.write_bytes(b""), ModelError, "is no plain file of 1 to"),
+        (lambda path: path.write_bytes(b""), ModelError, "is not a regular file of 1 to"),
         (
             write_open,
             UsageError,
-            "dimension 1 of the input 'x' is open ('tokens') and its range is not told: give axes",
+            "dimension 1 of the input 'x' is open ('tokens') and its range is not given: give axes",
         ),
         (write_external, ModelError, "in another file: save it as one"),
         (write_sequence, ModelError, "'y' of the ONNX file is a sequence"),
