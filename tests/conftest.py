@@ -62,7 +62,7 @@ def small_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small model's build with onnx and onnx-fp16, made once in a process: to read, and to copy."""
     from edgekit.testing import contract
 
-    return contract.small_build(tmp_path_factory, ("onnx", "onnx-fp16"))
+    return contract.small_build(tmp_path_factory.getbasetemp(), ("onnx", "onnx-fp16"))
 
 
 @pytest.fixture

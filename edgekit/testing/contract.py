@@ -78,7 +78,7 @@ class TargetContract:
         if missing := registry.missing(registry.find(cls.name)):
             pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
         folder = tmp_path_factory.mktemp(cls.name)
-        shutil.copytree(small_build(tmp_path_factory, cls._sources()), folder / "small")
+        shutil.copytree(small_build(tmp_path_factory.getbasetemp(), cls._sources()), folder / "small")
         cls._export(folder)
         return folder
 
@@ -136,7 +136,7 @@ class TargetContract:
         damaged = bytearray(victim.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         victim.write_bytes(bytes(damaged))
-        found = run.verify(copy, QuietListener())[self.name]
+        found = run.verify(copy, QuietListener(), only=(self.name,))[self.name]
         assert found.status == "failed"
         assert "damaged" in found.error
 
@@ -156,17 +156,13 @@ class TargetContract:
 
     @classmethod
     def _made_again(cls, first: Path, root: Path) -> Manifest:
-        """The artifact, without judging it; the model is captured again where that is the source."""
+        """The artifact, from its source on and without judging it."""
         targets, _ = registry.loadable()
         _, chosen, _ = plan.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
-        if cls._sources():
-            shutil.copytree(first, root)
-            shutil.rmtree(root / cls.name)
-            shutil.rmtree(root / CACHE)
-            spec = load_model(root / MODEL)
-        else:
-            spec = _capture(root)
-            shutil.copytree(first / REFERENCE, root / REFERENCE)
+        shutil.copytree(first, root)
+        for folder in (cls.name, CACHE):
+            shutil.rmtree(root / folder)
+        spec = load_model(root / MODEL)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
         context = RunContext(spec, root, targets, recorded, QuietListener(), fresh=False)
         return make(context, cls.name, chosen[cls.name])
@@ -185,23 +181,23 @@ class TargetContract:
 
 
 @functools.cache
-def small_build(factory: pytest.TempPathFactory, targets: tuple[str, ...]) -> Path:
-    """The small model's build with its reference and some targets, made once in a session. To copy, not to change.
+def small_build(session: Path, targets: tuple[str, ...]) -> Path:
+    """The small model's build with its reference and some targets, made once in a session: to read and to copy.
 
     Args:
-        factory: Of the session.
+        session: The session's temporary folder.
         targets: Names, sources first.
     """
-    root = factory.mktemp("small") / "small"
+    root = session / "-".join(("builds", *targets)) / "small"
     if not targets:
-        obtain(_capture(root), root / REFERENCE, lambda _done, _text: None)
+        obtain(write_small_model(root), root / REFERENCE, lambda _done, _text: None)
         return root
-    shutil.copytree(small_build(factory, targets[:-1]), root)
+    shutil.copytree(small_build(session, targets[:-1]), root)
     run.export(resolve_model(SMALL), targets[-1:], root, {}, QuietListener())
     return root
 
 
-def _capture(root: Path) -> ModelSpec:
+def write_small_model(root: Path) -> ModelSpec:
     """Write the small model and its program into a build."""
     captured = Capture(resolve_model(SMALL))
     save_model(captured.spec, root / MODEL, captured)
