@@ -52,7 +52,7 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         ({"model": small_model, "targets": ["onnx"], "options": {"opset": 21}}, UsageError, "given by target and"),
         ({"model": small_model, "targets": [5]}, UsageError, "5 is not a target's name"),
         ({"model": None}, UsageError, "a NoneType is not a model: possible are a preset's name"),
-        ({"model": [1]}, UsageError, "a list is no model"),
+        ({"model": [1]}, UsageError, "a list is not a model"),
         ({"model": ""}, UsageError, "a model needs a name"),
         ({"model": torch.nn.Identity, "example": None}, UsageError, "'Identity' is a class: give an instance"),
         ({"model": small_model, "example": torch.ones(1, 2)}, UsageError, "example and axes describe a module"),

@@ -173,10 +173,10 @@ def _opened(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
             raise RefusedError("lies behind a link")
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         if path.is_symlink():
-            raise RefusedError("is missing or no plain file")
+            raise RefusedError("is missing or not a regular file")
         descriptor = os.open(path, flags)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingError("is missing or no plain file") from None
+        raise MissingError("is missing or not a regular file") from None
     except OSError as error:
         if error.errno in _ITS_OWN:
             raise RefusedError(f"cannot be read ({error.strerror})") from error
@@ -184,7 +184,7 @@ def _opened(folder: Path, name: str, alone: bool) -> Iterator[BinaryIO]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise RefusedError("is missing or no plain file")
+            raise RefusedError("is missing or not a regular file")
         if alone and status.st_nlink > 1:
             raise RefusedError("has a second name in the file system (hard link): copy the folder")
         with os.fdopen(descriptor, "rb", closefd=False) as stream:

@@ -79,7 +79,7 @@ def test_missing_and_replaced_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="missing"):
         read_artifact(folder)
     (folder / "model.bin").symlink_to("inner/more.bin")
-    with pytest.raises(ArtifactError, match="no plain file"):
+    with pytest.raises(ArtifactError, match="not a regular file"):
         read_artifact(folder)
 
 
@@ -243,7 +243,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
         (tmp_path / "other").mkdir()
         (tmp_path / "elsewhere").rename(tmp_path / "other" / "more.bin")
         (folder / "inner").symlink_to(tmp_path / "other")
-    with pytest.raises(ArtifactError, match=r"hard link|no plain file|behind a link"):
+    with pytest.raises(ArtifactError, match=r"hard link|not a regular file|behind a link"):
         read_artifact(folder)
 
 

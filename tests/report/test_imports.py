@@ -175,7 +175,7 @@ def _large(path: Path) -> None:
 @pytest.mark.parametrize("make", [os.mkfifo, lambda p: p.symlink_to("/dev/zero"), Path.mkdir, _large])
 def test_an_own_result_is_asked_for_its_size_and_kind(make: Callable[[Path], object], tmp_path: Path) -> None:
     make(tmp_path / RESULT)
-    with pytest.raises(ArtifactError, match=r"no plain file|larger"):
+    with pytest.raises(ArtifactError, match=r"not a regular file|larger"):
         read_result(tmp_path)
 
 

@@ -207,7 +207,7 @@ def _records(archive: zipfile.ZipFile, data: bytes) -> dict[str, zipfile.ZipInfo
     if len(listed) > MOST_TENSORS:
         _refuse(f"has {len(listed)} records, more than {MOST_TENSORS}: {_ADVICE}")
     if len(records) != len(listed) or len({record.filename.partition("/")[0] for record in listed}) != 1:
-        _refuse(f"is no plain torch file, since two records have one name or there are several folders: {_ADVICE}")
+        _refuse(f"is not a plain torch file, since two records have one name or there are several folders: {_ADVICE}")
     if any(r.compress_type != zipfile.ZIP_STORED or r.file_size != r.compress_size or r.flag_bits & 1 for r in listed):
         _refuse(f"is compressed or encrypted, which torch.save never does, and may unpack to anything: {_ADVICE}")
     if sum(record.file_size for record in listed) > len(data):
