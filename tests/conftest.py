@@ -1,6 +1,7 @@
 """What all tests share: latency and compression are brief, since no test judges them; what needs a browser says so."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,20 @@ def browser() -> Iterator["Browser"]:
     yield started
     started.close()
     playwright.stop()
+
+
+@pytest.fixture(scope="session")
+def small_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model's build with onnx and onnx-fp16, made once in a process: to read, and to copy."""
+    from edgekit.testing import contract
+
+    return contract.small_build(tmp_path_factory.getbasetemp(), ("onnx", "onnx-fp16"))
+
+
+@pytest.fixture
+def build(small_build: Path, tmp_path: Path) -> Path:
+    """A copy of the small model's build, `small` in the test's own folder."""
+    return Path(shutil.copytree(small_build, tmp_path / "small"))
 
 
 def _has_cuda() -> bool:

@@ -10,6 +10,7 @@ It is shipped, so that targets of third parties are held to the same.
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -21,16 +22,18 @@ import pytest
 
 from edgekit import registry
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
+from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DependencyError, UsageError
-from edgekit.model.folder import model_digest, recorded_weights, save_model
+from edgekit.model.folder import load_model, model_digest, recorded_weights, save_model
 from edgekit.model.program import WEIGHTS, Capture, save_program
 from edgekit.model.sources import resolve_model
+from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import plan, run
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.export_step import make
 from edgekit.pipeline.outcome import Build
+from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.target import Need
 from edgekit.testing.listener import QuietListener
@@ -55,6 +58,9 @@ HEAVY = (
 class TargetContract:
     """What every target must hold.
 
+    What a target is made from is made once for all classes of a session (`small_build`), and held to this contract by a
+    class of its own.
+
     Attributes:
         name: The target.
         statuses: The verdict that each place must reach on the small model where all libraries are there.
@@ -72,6 +78,7 @@ class TargetContract:
         if missing := registry.missing(registry.find(cls.name)):
             pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
         folder = tmp_path_factory.mktemp(cls.name)
+        shutil.copytree(small_build(tmp_path_factory.getbasetemp(), cls._sources()), folder / "small")
         cls._export(folder)
         return folder
 
@@ -114,7 +121,7 @@ class TargetContract:
         assert self._export(builds)[self.name].reused
 
     def test_is_byte_identical(self, builds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another folder and another order of sets, the same bytes, from the model on."""
+        """Another folder and another order of sets, the same bytes: of the target's own step, from its source on."""
         monkeypatch.setenv("PYTHONHASHSEED", "7")
         assert (
             self._made_again(builds / "small", tmp_path / "small").files
@@ -129,7 +136,7 @@ class TargetContract:
         damaged = bytearray(victim.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         victim.write_bytes(bytes(damaged))
-        found = run.verify(copy, QuietListener())[self.name]
+        found = run.verify(copy, QuietListener(), only=(self.name,))[self.name]
         assert found.status == "failed"
         assert "damaged" in found.error
 
@@ -149,18 +156,50 @@ class TargetContract:
 
     @classmethod
     def _made_again(cls, first: Path, root: Path) -> Manifest:
-        """The artifact and what it is made from, without judging any of it."""
+        """The artifact, from its source on and without judging it."""
         targets, _ = registry.loadable()
-        order, chosen, _ = plan.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
-        captured = Capture(resolve_model(SMALL))
-        save_model(captured.spec, root / MODEL, captured)
-        save_program(captured.program(), root / PROGRAM, model_digest(root / MODEL), root / MODEL / WEIGHTS)
-        shutil.copytree(first / REFERENCE, root / REFERENCE)
+        _, chosen, _ = plan.planned(targets, (cls.name,), {cls.name: dict(cls.options)})
+        shutil.copytree(first, root)
+        for folder in (cls.name, CACHE):
+            shutil.rmtree(root / folder)
+        spec = load_model(root / MODEL)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
-        context = RunContext(captured.spec, root, targets, recorded, QuietListener(), fresh=False)
-        return [make(context, name, chosen[name]) for name in order][-1]
+        context = RunContext(spec, root, targets, recorded, QuietListener(), fresh=False)
+        return make(context, cls.name, chosen[cls.name])
+
+    @classmethod
+    def _sources(cls) -> tuple[str, ...]:
+        """The targets that this one is made from, sources first."""
+        targets, _ = registry.loadable()
+        source = targets[cls.name].source
+        return registry.ordered((source,), targets) if source in targets else ()
 
     @classmethod
     def _export(cls, folder: Path) -> Build:
         given = {cls.name: dict(cls.options)} if cls.options else {}
         return run.export(resolve_model(SMALL), (cls.name,), folder / "small", given, QuietListener())
+
+
+@functools.cache
+def small_build(session: Path, targets: tuple[str, ...]) -> Path:
+    """The small model's build with its reference and some targets, made once in a session: to read and to copy.
+
+    Args:
+        session: The session's temporary folder.
+        targets: Names, sources first.
+    """
+    root = session / "-".join(("builds", *targets)) / "small"
+    if not targets:
+        obtain(write_small_model(root), root / REFERENCE, lambda _done, _text: None)
+        return root
+    shutil.copytree(small_build(session, targets[:-1]), root)
+    run.export(resolve_model(SMALL), targets[-1:], root, {}, QuietListener())
+    return root
+
+
+def write_small_model(root: Path) -> ModelSpec:
+    """Write the small model and its program into a build."""
+    captured = Capture(resolve_model(SMALL))
+    save_model(captured.spec, root / MODEL, captured)
+    save_program(captured.program(), root / PROGRAM, model_digest(root / MODEL), root / MODEL / WEIGHTS)
+    return captured.spec

@@ -14,22 +14,15 @@ from edgekit.analysis import attribution
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
-from edgekit.testing import small_model
-from tests.quantization.listening import Silent
+from edgekit.testing import SMALL, QuietListener, small_model
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("build")
-    options = {"onnx-int8-static": {"search": "none"}}
-    run.export(
-        resolve_model("edgekit.testing:small_model"),
-        ("onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"),
-        folder / "small",
-        options,
-        Silent(),
-    )
-    return folder / "small"
+def build(small_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = Path(shutil.copytree(small_build, tmp_path_factory.mktemp("build") / "small"))
+    targets, options = ("onnx-int8-dynamic", "onnx-int8-static"), {"onnx-int8-static": {"search": "none"}}
+    run.export(resolve_model(SMALL), targets, root, options, QuietListener())
+    return root
 
 
 def perturbed(graph: onnx.ModelProto, weight: str) -> onnx.ModelProto:

@@ -49,7 +49,7 @@ FACTS: dict[Code, tuple[Fact, str]] = {
     Code.BAD_RANKING: (
         Fact(code=Code.BAD_RANKING, output="indices", row="a", details={**WRONG, "places": 36}),
         "output 'indices' of the artifact names an index twice or one that is not among 36 in 3 of 72 values, first in "
-        "image 'a'",
+        "row 'a'",
     ),
     Code.BASE_MISSING: (
         Fact(code=Code.BASE_MISSING, output="indices", details={"base": "relevanse", "role": "scores"}),

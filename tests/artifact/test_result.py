@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgekit.artifact.result import RESULT, Measure, Result, Timing, read_result, result_text
+from edgekit.artifact.result import RESULT, Evidence, Measure, Result, Timing, Verdict, read_result, result_text
 
 PLACE: dict[str, Any] = {"place": "cpu", "status": "verified", "device": "ORT"}
 
@@ -59,3 +59,34 @@ def test_a_result_that_is_damaged_is_one_sentence(change: Any, tmp_path: Path) -
 def test_a_field_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ValidationError, match="colour"):
         Measure.model_validate({"batch": "b", "output": "y", "metric": "m", "value": 1.0, "colour": "red"})
+
+
+def test_the_line_names_kinds_shapes_place_who_answered_and_what_was_not_asked() -> None:
+    found = Evidence(
+        inputs={"evaluation": 80, "photographs": 8, "grid": 51},
+        shapes=43,
+        between=27,
+        repeated=81,
+        place="ONNX Runtime 1.31, CPU, 2 threads",
+        settings={"provider": "CPU"},
+        answered_by={"NVIDIA H200": 139, "PyTorch": 60},
+        not_asked=("answers of timed runs",),
+    )
+    assert str(found) == (
+        "asked: 80 evaluation inputs, 8 photographs, 51 random inputs at shapes, 43 shapes (27 between those of the "
+        "grid), 81 inputs twice in ONNX Runtime 1.31, CPU, 2 threads, provider CPU; against NVIDIA H200 (139 rows), "
+        "PyTorch (60 rows); not asked: answers of timed runs"
+    )
+
+
+def test_a_model_without_an_evaluation_set_does_not_read_like_one_with_it() -> None:
+    without, with_one = Evidence(inputs={"stress": 9}), Evidence(inputs={"evaluation": 1, "stress": 9})
+    assert str(without).startswith("asked: no evaluation set, 9 random")
+    assert "no evaluation set" not in str(with_one)
+    for status, evidence, beside in (
+        ("verified", without, "no evaluation set"),
+        ("verified", with_one, ""),
+        ("rejected", without, ""),
+        ("verified", None, ""),
+    ):
+        assert Verdict.model_validate({"place": "cpu", "status": status, "evidence": evidence}).qualifier == beside

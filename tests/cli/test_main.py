@@ -135,8 +135,8 @@ def edgekit_refuses(path: Path, folder: Path) -> bool:
     return exit_code("export", str(path), "-t", "onnx", "-o", str(folder / "build")) == 2
 
 
-def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert exit_code("export", SMALL, "-t", "onnx", "-o", str(tmp_path), "--json") == 0
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str], build: Path) -> None:
+    assert exit_code("export", SMALL, "-t", "onnx", "-o", str(build.parent), "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["artifacts"][0]["target"] == "onnx"
     assert said["artifacts"][0]["status"] == "verified"

@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from edgekit import api
 from edgekit.artifact.result import StartUp
 from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
@@ -13,18 +11,12 @@ from edgekit.pipeline.worker import RunRequest, start_artifact
 from edgekit.testing import SMALL
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("builds")
-    api.export(resolve_model(SMALL), targets=["onnx"], output=folder, progress="none")
-    return folder / "small"
-
-
-def test_a_large_parent_does_not_make_a_large_artifact(built: Path, tmp_path: Path) -> None:
+def test_a_large_parent_does_not_make_a_large_artifact(small_build: Path, tmp_path: Path) -> None:
     spec = resolve_model(SMALL)
     np.savez(tmp_path / "row.npz", **spec.random(1))  # type: ignore[arg-type]  # names
     held = np.ones(100_000_000, np.float64)  # 800 MB in this process
-    asked = RunRequest(target="onnx", folder=built / "onnx", place="cpu", reference=built / "reference", out=tmp_path)
+    folder, reference = small_build / "onnx", small_build / "reference"
+    asked = RunRequest(target="onnx", folder=folder, place="cpu", reference=reference, out=tmp_path)
     found = StartUp.model_validate(process.call(start_artifact, {"request": asked.model_dump(mode="json")}))
     assert held[-1] == 1.0
     assert found.peak_memory is not None

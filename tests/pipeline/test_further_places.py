@@ -36,22 +36,10 @@ needs_sshd = pytest.mark.skipif(not SSHD, reason="install OpenSSH's server: apt-
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("builds")
-    api.export(resolve_model(SMALL), targets=["onnx", "onnx-fp16"], output=folder, progress="none")
-    return folder / "small"
-
-
-@pytest.fixture
-def build(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "small"))
-
-
-@pytest.fixture(scope="module")
-def result(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def result(small_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack that was answered: what a far host brings back."""
     folder = tmp_path_factory.mktemp("far")
-    api.pack(built, folder / "pack.zip", places=["ort-basic"], targets=["onnx", "onnx-fp16"], progress="none")
+    api.pack(small_build, folder / "pack.zip", places=["ort-basic"], targets=["onnx", "onnx-fp16"], progress="none")
     with zipfile.ZipFile(folder / "pack.zip") as packed:
         packed.extractall(folder)
     subprocess.run([sys.executable, "-I", "-c", BARE], cwd=folder, check=True, capture_output=True)

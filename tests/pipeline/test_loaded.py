@@ -13,17 +13,14 @@ import edgekit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.reference.pictures import in_size
-from edgekit.testing import small_model
 
 IMAGES = np.zeros((2, 3, 96, 96), np.float32)
 QUERIES = np.zeros((2, 16), np.float32)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = edgekit.export(small_model, targets=["onnx"], output=tmp_path_factory.mktemp("b"), progress="none")
-    build.raise_for_verdict()
-    return build["onnx"].path
+def folder(small_build: Path) -> Path:
+    return small_build / "onnx"
 
 
 @pytest.fixture

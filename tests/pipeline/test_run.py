@@ -33,35 +33,22 @@ def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False)
     return run.export(spec, targets, folder / spec.name, {}, QuietListener(), fresh)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("builds")
-    rows = export(folder, "onnx", "onnx-fp16")
-    assert [row.status for row in rows.values()] == ["verified", "verified"]
-    return folder / "small"
-
-
-@pytest.fixture
-def build(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "small"))
-
-
-def test_a_build_is_a_picture_of_the_river(built: Path) -> None:
-    names = {path.name for path in built.iterdir()}
+def test_a_build_is_a_picture_of_the_river(small_build: Path) -> None:
+    names = {path.name for path in small_build.iterdir()}
     assert {"model", "program", "reference", "onnx", "onnx-fp16"} <= names
     assert {"report.html", "report.json", "report.md", "report.csv"} <= names
-    assert {name: asked.status for name, asked in read_run(built).targets.items()} == {
+    assert {name: asked.status for name, asked in read_run(small_build).targets.items()} == {
         "onnx": "verified",
         "onnx-fp16": "verified",
     }
-    found = read_result(built / "onnx-fp16")
+    found = read_result(small_build / "onnx-fp16")
     assert found is not None
     place = found.places[0]
     assert place.place == "cpu"
     assert set(place.timings) == {"candidate", "onnx", "pytorch"}
     assert {ratio.baseline for ratio in place.ratios} == {"onnx", "pytorch"}
     assert place.proof
-    assert (built / "onnx" / "scores-cpu.safetensors").is_file()
+    assert (small_build / "onnx" / "scores-cpu.safetensors").is_file()
 
 
 def test_nothing_changed_means_no_work(build: Path) -> None:

@@ -9,13 +9,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edgekit.model.sources import resolve_model
-from edgekit.pipeline import run
 from edgekit.quantization import calibration
 from edgekit.quantization.calibration import AT_A_SHAPE, extra_inputs
 from edgekit.quantization.evaluator import Evaluator
 from edgekit.reference.batches import stress_batch
-from edgekit.testing import SMALL, QuietListener, small_model
+from edgekit.testing import small_model
 
 Step = tuple[str, list[str], str]
 
@@ -46,9 +44,8 @@ def without_relevance(graph: onnx.ModelProto, steps: list[Step], numbers: dict[s
     return made
 
 
-def test_inputs_that_nobody_calibrated_for_are_asked(tmp_path: Path) -> None:
-    run.export(resolve_model(SMALL), ("onnx",), tmp_path / "small", {}, QuietListener())
-    graph = onnx.load(tmp_path / "small" / "onnx" / "model.onnx")
+def test_inputs_that_nobody_calibrated_for_are_asked(small_build: Path, tmp_path: Path) -> None:
+    graph = onnx.load(small_build / "onnx" / "model.onnx")
     spec = small_model()
     samples = calibration.samples(spec, None, 96)
     made = without_relevance(graph, AT_AN_END, {"end": np.float32(0.99)})
@@ -59,7 +56,7 @@ def test_inputs_that_nobody_calibrated_for_are_asked(tmp_path: Path) -> None:
     assert untold.snr_db == told.snr_db
 
 
-def test_real_inputs_are_asked_at_the_shapes_of_open_axes(tmp_path: Path) -> None:
+def test_real_inputs_are_asked_at_the_shapes_of_open_axes(small_build: Path, tmp_path: Path) -> None:
     spec = small_model()
     samples = calibration.samples(spec, None, 64)
     shaped = [batch for batch in extra_inputs(spec, samples, ("batch", "height", "width")) if batch.sizes]
@@ -69,8 +66,7 @@ def test_real_inputs_are_asked_at_the_shapes_of_open_axes(tmp_path: Path) -> Non
     assert all(shape[2:] != (spec.axes["height"].default, spec.axes["width"].default) for shape in found)
     assert len({batch.names for batch in shaped}) > AT_A_SHAPE
     assert not [batch for batch in extra_inputs(spec, samples, ("batch",)) if batch.sizes]
-    run.export(resolve_model(SMALL), ("onnx",), tmp_path / "small", {}, QuietListener())
-    graph = onnx.load(tmp_path / "small" / "onnx" / "model.onnx")
+    graph = onnx.load(small_build / "onnx" / "model.onnx")
     usual = spec.axes["height"].default
     fixed = without_relevance(graph, AT_ANOTHER_HEIGHT, {"second": 2, "usual": usual})
     told = Evaluator(spec, graph, samples.part(32, 64), tmp_path, tuple(shaped)).judge(fixed)

@@ -1,4 +1,5 @@
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -79,11 +80,12 @@ class TestEnumerated:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def build(cls, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    def build(cls, small_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
         if missing := registry.missing(TARGET):
             pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
         options = {"coreai": {"shapes": "enumerated"}}
         folder = tmp_path_factory.mktemp("enumerated")
+        shutil.copytree(small_build, folder / "small")
         return edgekit.export(SMALL, targets=["coreai"], output=folder, options=options, progress="none")
 
     def test_each_size_is_proved_and_goes_into_an_app(self, build: Build) -> None:

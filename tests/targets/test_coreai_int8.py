@@ -43,12 +43,12 @@ class TestCoreaiInt8(TargetContract):
         assert row.sentences[0].startswith("coreai-linux: the worker process died")
 
 
-def test_a_palette_at_one_size_is_proved_and_a_changed_value_of_its_table_is_rejected(tmp_path: Path) -> None:
+def test_a_palette_at_one_size_is_proved_and_a_change_of_its_table_is_rejected(build: Path, tmp_path: Path) -> None:
     if missing := registry.missing(registry.find("coreai-int8")):
         pytest.skip(f"needs {missing[0].module}: {missing[0].install}")
     options = {"coreai-int8": {"weights": "palette8", "shapes": "static"}}
-    build = edgekit.export(SMALL, targets=["coreai-int8"], output=tmp_path, options=options, progress="none")
-    made = read_artifact(build["coreai-int8"].path)
+    found = edgekit.export(SMALL, targets=["coreai-int8"], output=build.parent, options=options, progress="none")
+    made = read_artifact(found["coreai-int8"].path)
     assert [verdict.status for verdict in made.verdicts] == ["verified", "not verified here"]
     assert [name for name, axis in made.axes.items() if axis.dynamic] == []
     assert "indices of 8 bits" in made.notes[0]
@@ -60,7 +60,7 @@ def test_a_palette_at_one_size_is_proved_and_a_changed_value_of_its_table_is_rej
         assert data.count(values.tobytes()) == 1
         path.write_bytes(data.replace(values.tobytes(), (values * np.float32(1.5)).tobytes()))
 
-    row = tampering.judged(build.path, "coreai-int8", spoil, tmp_path / "spoilt" / "small")
+    row = tampering.judged(build, "coreai-int8", spoil, tmp_path / "spoilt" / "small")
     assert row.status == "rejected"
     assert row.sentences[0].startswith("coreai-linux: ")
 

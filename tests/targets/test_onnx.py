@@ -19,31 +19,31 @@ class TestOnnx(TargetContract):
     name = "onnx"
 
 
-def test_fixed_shapes_in_an_old_opset_are_judged_as_they_are(tmp_path: Path) -> None:
+def test_fixed_shapes_in_an_old_opset_are_judged_as_they_are(build: Path) -> None:
     options = {"onnx": {"shapes": "static", "opset": 17}}
-    build = edgekit.export(SMALL, targets=["onnx"], options=options, output=tmp_path, progress="none")
-    made = read_artifact(build["onnx"].path)
-    assert build["onnx"].status == "verified", build["onnx"].sentences
+    found = edgekit.export(SMALL, targets=["onnx"], options=options, output=build.parent, progress="none")
+    made = read_artifact(found["onnx"].path)
+    assert found["onnx"].status == "verified", found["onnx"].sentences
     assert made.static
-    graph = onnx.load(build["onnx"].path / "model.onnx")
+    graph = onnx.load(found["onnx"].path / "model.onnx")
     assert [(o.domain, o.version) for o in graph.opset_import] == [("", 17)]
     assert graph.ir_version == 8
     assert not {"Shape", "Gelu"} & {node.op_type for node in graph.graph.node}
     sizes = [d.dim_value for value in graph.graph.input for d in value.type.tensor_type.shape.dim]
     assert sizes == [1, 3, 96, 96, 1, 16]
-    with edgekit.load(build["onnx"].path) as loaded, pytest.raises(UsageError, match="must be 1"):
+    with edgekit.load(found["onnx"].path) as loaded, pytest.raises(UsageError, match="must be 1"):
         loaded.run(small_model().random(0, {"batch": 2}))
 
 
-def test_another_fixed_size_is_asked_what_the_reference_has_there(tmp_path: Path) -> None:
+def test_another_fixed_size_is_asked_what_the_reference_has_there(build: Path, tmp_path: Path) -> None:
     """Random and real inputs of that size, one at a time; what is made of it has that size too, or is refused."""
     options = {"onnx": {"shapes": "160x112"}}
     targets = ["onnx", "onnx-fp16", "onnx-int8-dynamic"]
-    build = edgekit.export(SMALL, targets=targets, options=options, output=tmp_path, progress="none")
-    assert [build[name].status for name in targets] == ["verified", "verified", "failed"], build["onnx"].sentences
-    assert "cannot be made of 'onnx' at 160x112" in build["onnx-int8-dynamic"].error
+    found = edgekit.export(SMALL, targets=targets, options=options, output=build.parent, progress="none")
+    assert [found[name].status for name in targets] == ["verified", "verified", "failed"], found["onnx"].sentences
+    assert "cannot be made of 'onnx' at 160x112" in found["onnx-int8-dynamic"].error
     for name in targets[:2]:
-        made = read_artifact(build[name].path)
+        made = read_artifact(found[name].path)
         assert made.static
         assert made.sizes == ({"height": 160, "width": 112},)
         assert [made.axes[axis].default for axis in ("batch", "height", "width")] == [1, 160, 112]
@@ -53,7 +53,7 @@ def test_another_fixed_size_is_asked_what_the_reference_has_there(tmp_path: Path
         assert (evidence.inputs["grid"], evidence.inputs["real"], evidence.inputs.get("evaluation")) == (9, 9, None)
         assert evidence.repeated >= 18
         assert any("inputs, which have another size" in text for text in evidence.not_asked)
-    with edgekit.load(build["onnx"].path) as loaded:
+    with edgekit.load(found["onnx"].path) as loaded:
         assert loaded.run(small_model().random(0, {"height": 160, "width": 112}))["relevance"].shape == (1, 70)
         with pytest.raises(UsageError, match="axis 'height' of 'small' must be 160"):
             loaded.run(small_model().random(0))
@@ -61,7 +61,7 @@ def test_another_fixed_size_is_asked_what_the_reference_has_there(tmp_path: Path
     def change(folder: Path) -> None:
         tampering.one_weight(folder / "model.onnx")
 
-    whole = build["onnx"].path.parent
+    whole = found["onnx"].path.parent
     assert tampering.judged(whole, "onnx", change, tmp_path / "wrong").status == "rejected"
     with pytest.raises(ArtifactError, match=r"is not an ONNX file \(a field is longer than the file\)"):
         tampering.judged(whole, "onnx", lambda folder: tampering.cut(folder / "model.onnx"), tmp_path / "half")

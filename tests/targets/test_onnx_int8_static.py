@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,10 +28,10 @@ class TestOnnxInt8Static(TargetContract):
     options: Mapping[str, str] = MappingProxyType({"method": "percentile"})
 
 
-def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
-    first = run.export(resolve_model(SMALL), (NAME,), tmp_path / "small", {}, Silent())
+def test_a_quick_search_is_kept_and_goes_on(build: Path) -> None:
+    first = run.export(resolve_model(SMALL), (NAME,), build, {}, Silent())
     assert first[NAME].status == "verified", first[NAME].sentences
-    cache = tmp_path / "small" / "cache" / NAME
+    cache = build / "cache" / NAME
     table = json.loads((cache / "trials.json").read_text())
     assert sum(row["chosen"] for row in table) == 1
     chosen = next(row for row in table if row["chosen"])
@@ -38,20 +39,21 @@ def test_a_quick_search_is_kept_and_goes_on(tmp_path: Path) -> None:
     lines = (cache / "tried.jsonl").read_text().splitlines()
     (cache / "tried.jsonl").write_text("\n".join(lines[:4]) + "\n" + lines[4][:40])  # as a kill leaves it
     again = Silent()
-    second = run.export(resolve_model(SMALL), (NAME,), tmp_path / "small", {}, again, fresh=True)
+    second = run.export(resolve_model(SMALL), (NAME,), build, {}, again, fresh=True)
     assert json.loads((cache / "trials.json").read_text())[0]["name"] == table[0]["name"]
     assert (second[NAME].path / "model.onnx").read_bytes() == (first[NAME].path / "model.onnx").read_bytes()
     assert not any(text.startswith(("recipe 1:", "recipe 4:")) for text in again.texts)
     assert any(text.startswith("recipe 5:") for text in again.texts)
     third = Silent()
-    run.export(resolve_model(SMALL), (NAME,), tmp_path / "small", {}, third, fresh=True)
+    shutil.rmtree(build / NAME)
+    run.export(resolve_model(SMALL), (NAME,), build, {}, third)
     assert not any(text.startswith("recipe ") for text in third.texts)  # the line that was cut off is whole again
     report = first.report.read_text()
     assert "Quantization recipes" in report
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")
-def test_other_photographs_make_another_artifact(tmp_path: Path) -> None:
+def test_other_photographs_make_another_artifact(build: Path, tmp_path: Path) -> None:
     """The key holds what is in the folder, and the manifest does not hold where it lies."""
     photographs = tmp_path / "photographs"
     photographs.mkdir()
@@ -60,11 +62,11 @@ def test_other_photographs_make_another_artifact(tmp_path: Path) -> None:
         pixels = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(photographs / f"{number:03}.png")
     options = {NAME: {"search": "none", "calibration": str(photographs)}}
-    first = run.export(resolve_model(SMALL), (NAME,), tmp_path / "small", options, Silent())[NAME]
+    first = run.export(resolve_model(SMALL), (NAME,), build, options, Silent())[NAME]
     assert str(tmp_path) not in (first.path / "manifest.json").read_text()
-    assert run.export(resolve_model(SMALL), (NAME,), tmp_path / "small", options, Silent())[NAME].reused
+    assert run.export(resolve_model(SMALL), (NAME,), build, options, Silent())[NAME].reused
     Image.fromarray(pixels // 2).save(photographs / "000.png")
-    assert not run.export(resolve_model(SMALL), (NAME,), tmp_path / "small", options, Silent())[NAME].reused
+    assert not run.export(resolve_model(SMALL), (NAME,), build, options, Silent())[NAME].reused
 
 
 @pytest.mark.parametrize(

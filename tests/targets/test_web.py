@@ -45,7 +45,7 @@ class TestWeb(TargetContract):
         assert "EDGEKIT_BUNDLE" not in (folder / "sw.js").read_text()
 
     def test_a_variant_that_the_browser_rejects_leaves_the_bundle(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, build: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """fp16 is missing then; dynamic INT8 is made, replaces static INT8, and is judged in its place."""
         real, judged, nonsense = process.call, list[str](), set[str]()
@@ -66,7 +66,6 @@ class TestWeb(TargetContract):
         monkeypatch.setattr(process, "call", call)
         wanted = ("web",)  # brings all that belongs into it
         recipe = {"onnx-int8-static": {"method": "percentile"}}
-        build = tmp_path / "small"
         outcomes = run.export(resolve_model(SMALL), wanted, build, recipe, QuietListener())
         assert {*outcomes} == {"onnx", "onnx-fp16", "onnx-int8-static", "web"}
         assert [name for name in judged if "int8" in name] == ["onnx-int8-static"]
@@ -75,7 +74,7 @@ class TestWeb(TargetContract):
         nonsense |= {"onnx-fp16", "onnx-int8-static"}
         first, again = (run.export(resolve_model(SMALL), wanted, build, recipe, QuietListener()) for _ in range(2))
         made_for_web = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic")
-        folder = tmp_path / "small" / "web"
+        folder = build / "web"
         made = read_artifact(folder)
         assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
         assert not [file.path for file in made.files if "fp16" in file.path]
@@ -85,7 +84,7 @@ class TestWeb(TargetContract):
             "rejected and left out: the browser says nonsense"
         )
         assert [name for name in judged if "int8" in name] == ["onnx-int8-static", "onnx-int8-dynamic"]
-        dynamic = tmp_path / "small" / "onnx-int8-dynamic" / "model.onnx"
+        dynamic = build / "onnx-int8-dynamic" / "model.onnx"
         assert (folder / web.PATHS["q8"]).read_bytes() == dynamic.read_bytes()
         assert first["web"].status == "rejected"
         assert {o.target: o.part_of for o in first.values() if o.part_of} == dict.fromkeys(made_for_web, "web")

@@ -1,4 +1,4 @@
-"""A whole build, of every target that is installed, is the same bytes under other conditions. In the nightly mode."""
+"""What targets are made from is the same bytes under other conditions; in the nightly mode, a whole build is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.run_record import MODEL, PROGRAM
 from edgekit.artifact.store import read_artifact
+from edgekit.storage.files import digest_file
 
 MEASURED = {"results": (), "content_sha256": "", "key": "0" * 64}
 """What has times in it: a key may name the reference, which each build here records anew, with its latency."""
@@ -30,6 +32,32 @@ def test_a_whole_build_is_byte_identical(checkout: Path, another_day: Path | Non
     for target, made in one.items():
         assert made.files == two[target].files, target
         assert made.model_copy(update=MEASURED) == two[target].model_copy(update=MEASURED), target
+
+
+CAPTURE = """
+import sys
+from pathlib import Path
+from edgekit.testing import contract
+contract.write_small_model(Path(sys.argv[1]))
+"""
+
+
+def test_a_captured_model_is_byte_identical(small_build: Path, another_day: Path | None, tmp_path: Path) -> None:
+    """The model and its program, which each target's own test of identical bytes starts from.
+
+    Of one checkout: a program names the lines of the module that it was captured from.
+    """
+    env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    if another_day is not None:
+        env["LD_PRELOAD"] = str(another_day)
+    command = [sys.executable, "-P", "-c", CAPTURE, str(tmp_path / "small")]
+    subprocess.run(command, cwd=tmp_path, env=env, umask=0o077, check=True)
+    for folder in (MODEL, PROGRAM):
+        assert contents(tmp_path / "small" / folder) == contents(small_build / folder), folder
+
+
+def contents(folder: Path) -> dict[Path, str]:
+    return {path.relative_to(folder): digest_file(path) for path in folder.rglob("*") if path.is_file()}
 
 
 def exported(folder: Path, env: dict[str, str], umask: int) -> dict[str, Manifest]:

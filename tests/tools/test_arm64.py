@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 
 from edgekit import api
 from edgekit.errors import NotVerifiedHere, UsageError
-from edgekit.model.sources import resolve_model
-from edgekit.testing import SMALL
 from tools import arm64
 
 
@@ -60,17 +57,14 @@ def ready() -> bool:
 
 
 @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes minutes: set EDGEKIT_SLOW=1")
-def test_an_emulated_arm64_processor_gives_a_verdict_and_no_times(tmp_path: Path) -> None:
+def test_an_emulated_arm64_processor_gives_a_verdict_and_no_times(build: Path) -> None:
     if not ready():
         pytest.skip("install qemu-user 10 and run `python -m tools.arm64`")
-    api.export(resolve_model(SMALL), targets=["onnx"], output=tmp_path, progress="none")
-    found = api.verify(
-        tmp_path / "small", places=[f"ort@python:{shlex.join(arm64.command())}"], images=2, progress="none"
-    )["onnx"]
+    name = f"ort@python:{shlex.join(arm64.command())}"
+    found = api.verify(build, places=[name], images=2, targets=["onnx"], progress="none")["onnx"]
     assert found.status == "verified", found.reasons
     [place] = found.places
     assert place.place == "ort@python:qemu-aarch64"
     assert "(aarch64)" in place.device
     assert not place.timings
     assert place.start_up is None
-    shutil.rmtree(tmp_path / "small")
