@@ -17,7 +17,7 @@ ENOUGH = [
 REST = [
     "edgekit.quantization",
     "edgekit.reference.golden",
-    "edgekit.reference.golden_outputs",
+    "edgekit.reference.vocabulary",
     "edgekit.storage.environment",
     "edgekit.storage.files",
     "edgekit.serving.static",

@@ -13,7 +13,7 @@ import pytest
 
 from edgekit import apps, report
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import Evidence, Result
+from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError
 from edgekit.pipeline import run, signature
@@ -67,7 +67,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             reference_device="",
             artifact_sha256=made.sha256,
             size=1,
-            places=(),
+            places=(Verdict(place="cpu", status="not verified here"),),
         )
 
     monkeypatch.setattr(run, "evaluate", evaluate)
