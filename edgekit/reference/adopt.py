@@ -42,7 +42,7 @@ def obtain(spec: ModelSpec, folder: Path, progress: Callable[[float, str], None]
     progress(0.1, "preparing the reference")
     if not _adopted(subject, folder):
         record(subject, folder, "cpu", True, progress)
-    return read_reference(folder)
+    return read_reference(folder, subject.asked)
 
 
 def given_reference(spec: ModelSpec, folder: Path) -> Path:
@@ -63,7 +63,7 @@ def given_reference(spec: ModelSpec, folder: Path) -> Path:
 def _kept(subject: Subject, folder: Path) -> Reference | None:
     """A build's reference, if it is whole and belongs to these weights and to the inputs that would be asked now."""
     try:
-        found = read_reference(folder)
+        found = read_reference(folder, subject.asked)
     except RecordError:
         return None
     same = found.info.weights_sha256 == subject.weights_sha256

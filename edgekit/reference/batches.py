@@ -159,7 +159,6 @@ class BatchSource:
 
     def __init__(self, spec: ModelSpec, evaluation: Evaluation | None) -> None:
         self._spec, self._evaluation = spec, evaluation
-        self._own = real_rows(spec, evaluation) if evaluation is not None else {}
 
     def batch(self, name: str, sizes: Mapping[str, int]) -> Batch | None:
         """The batch of a name at some sizes, without outputs; None where the model has none of its kind."""
@@ -196,6 +195,10 @@ class BatchSource:
         names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
         whole = batch_of(self._spec, list(rows.values()), sizes, first)
         return Batch(name, whole, {}, sizes, tuple(f"{number}: {row}" for number, row in enumerate(names)))
+
+    @functools.cached_property
+    def _own(self) -> Mapping[str, Row]:
+        return real_rows(self._spec, self._evaluation) if self._evaluation is not None else {}
 
     @functools.cached_property
     def _pictures(self) -> Mapping[str, Row]:

@@ -339,7 +339,6 @@ class Subject:
 
 def subject_of(spec: ModelSpec) -> Subject:
     """Take from a model what its reference needs."""
-    from edgekit.reference.record import timings
     from edgekit.runtime.eager import EagerRuntime
 
     def copied() -> ModelSpec:

@@ -100,8 +100,13 @@ def declaration(spec: ModelSpec) -> dict[str, object]:
     }
 
 
-def read_reference(folder: Path) -> Reference:
+def read_reference(folder: Path, made: Iterable[Batch] = ()) -> Reference:
     """Read a build's reference folder, with inputs.
+
+    Args:
+        folder: The reference.
+        made: What the caller has of `batches_for`, which is not made again; it is held against the recorded hashes
+            like all inputs.
 
     Raises:
         RecordError: If it is missing, incomplete or damaged.
@@ -113,7 +118,7 @@ def read_reference(folder: Path) -> Reference:
         why = info.missing.partition(" was ")[2]
         told = f"was {why}" if why else "is damaged"
         raise RecordError(f"the reference in '{folder}' {told}: run `edgekit reference` again")
-    inputs = _inputs(info)
+    inputs = _inputs(info, made)
     batches = tuple(
         Batch(b.name, inputs[b.name], outputs, b.sizes, b.names, b.answered_by, shapes=b.shapes)
         for b, outputs in recorded_outputs(info)
@@ -147,8 +152,8 @@ def recorded_outputs(info: ReferenceInfo) -> tuple[tuple[BatchInfo, dict[str, Ar
     return tuple((batch, arrays_of(batch.name, outputs)) for batch in info.batches)
 
 
-def _inputs(info: ReferenceInfo) -> dict[str, Mapping[str, Array]]:
-    """The inputs of each batch by its name: those that are stored, and the others made again.
+def _inputs(info: ReferenceInfo, made: Iterable[Batch]) -> dict[str, Mapping[str, Array]]:
+    """The inputs of each batch by its name: those that are stored, and the others as they are made.
 
     Raises:
         RecordError: If they are missing or damaged.
@@ -162,7 +167,8 @@ def _inputs(info: ReferenceInfo) -> dict[str, Mapping[str, Array]]:
             names = next((b.names for b in info.batches if b.name == EVALUATION), ())
             real = Evaluation(inputs[EVALUATION], names) if inputs.get(EVALUATION) else None
             source = BatchSource(_spec(info.raw), real)
-            inputs |= {b.name: _regenerate(source, b) for b in lacking}
+            ready = {b.name: b for b in made}
+            inputs |= {b.name: _regenerate(source, b, ready.get(b.name)) for b in lacking}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RecordError(
             f"the inputs that the reference in '{info.folder}' names cannot be made again ({error}): "
@@ -171,8 +177,9 @@ def _inputs(info: ReferenceInfo) -> dict[str, Mapping[str, Array]]:
     return inputs
 
 
-def _regenerate(source: BatchSource, recorded: BatchInfo) -> Mapping[str, Array]:
-    batch = source.batch(recorded.name, recorded.sizes)
+def _regenerate(source: BatchSource, recorded: BatchInfo, made: Batch | None) -> Mapping[str, Array]:
+    known = made is not None and made.sizes == recorded.sizes
+    batch = made if known else source.batch(recorded.name, recorded.sizes)
     if batch is None:
         raise ValueError(f"the model has no inputs '{recorded.name}'")
     if batch.names != recorded.names:  # rows that the model itself answers with NaN are left out
