@@ -46,28 +46,12 @@ def main() -> None:
 
 def make(builds: Path, folder: Path) -> None:
     """Write plain.onnx, as `torch.onnx.export` makes it with its defaults, and onnx.onnx, as edgekit did."""
-    import torch
-
     from edgekit.arrcoc import presets
+    from tools.bench.plain import export_plain
 
     folder.mkdir(parents=True, exist_ok=True)
     spec = presets.arr_coc_tiny()
-    inputs = tuple(torch.from_numpy(spec.random(0, {"batch": 2})[i.name]) for i in spec.inputs)
-    sizes = {
-        i.name: {n: torch.export.Dim.AUTO for n, size in enumerate(i.shape) if isinstance(size, str)}
-        for i in spec.inputs
-    }
-    torch.onnx.export(
-        spec.module,
-        inputs,
-        folder / "plain.onnx",
-        dynamo=True,
-        verbose=False,
-        external_data=False,
-        input_names=[i.name for i in spec.inputs],
-        output_names=[o.name for o in spec.outputs],
-        dynamic_shapes=sizes,
-    )
+    export_plain(spec, folder / "plain.onnx")
     shutil.copy(builds / spec.name / "onnx" / "model.onnx", folder / "onnx.onnx")
     np.savez(folder / "input.npz", **spec.random(0))  # type: ignore[arg-type]  # numpy's stub
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch
 
 from edgekit.arrcoc import presets
 from edgekit.artifact.store import read_artifact
@@ -44,6 +43,7 @@ from edgekit.reference.store import read_reference
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import Job
 from edgekit_targets import onnx as onnx_target
+from tools.bench.plain import export_plain
 
 OURS = ("onnx", "onnx-int8-static", "onnx-int8-dynamic")
 SECONDS = 6.0
@@ -78,22 +78,7 @@ def _plain(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str
             return next(self._batches, None)
 
     paths = {name: place / f"{name}.onnx" for name in ("plain fp32", "plain dynamic", "plain static")}
-    inputs = tuple(torch.from_numpy(spec.random(0, {"batch": 2})[i.name]) for i in spec.inputs)
-    dynamic_sizes = {
-        i.name: {n: torch.export.Dim.AUTO for n, size in enumerate(i.shape) if isinstance(size, str)}
-        for i in spec.inputs
-    }
-    torch.onnx.export(
-        spec.module,
-        inputs,
-        paths["plain fp32"],
-        dynamo=True,
-        verbose=False,
-        external_data=False,
-        input_names=[i.name for i in spec.inputs],
-        output_names=[o.name for o in spec.outputs],
-        dynamic_shapes=dynamic_sizes,
-    )
+    export_plain(spec, paths["plain fp32"])
     graph = onnx.load(paths["plain fp32"])
     del graph.graph.value_info[:]
     onnx.save(graph, place / "loadable.onnx")
