@@ -301,7 +301,7 @@ class Target:
 
     def places_of(self, made: Manifest) -> tuple[Place, ...]:
         """Where one of its artifacts is judged: of a bundle in the places of those variants that are in it."""
-        there = {variant.name for variant in made.variants}
+        there = {variant.name for variant in made.bundle.variants}
         return tuple(place for place in self.places if not place.variant or place.variant in there)
 
     def place(self, name: str) -> Place:

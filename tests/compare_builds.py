@@ -22,10 +22,10 @@ MANIFEST = "manifest.json"
 CHUNK = 1 << 20
 
 MAY_DIFFER: Mapping[str, str] = {
-    "key": "made of hashes of edgekit's code, which changes where the artifact does not",
-    "tools": "versions of edgekit and of the libraries",
-    "model_sha256": "hash of the model folder, which names the code of the module",
-    "source.sha256": "likewise where the source is the model; another artifact is compared by its own files",
+    "export.key": "made of hashes of edgekit's code, which changes where the artifact does not",
+    "export.tools": "versions of edgekit and of the libraries",
+    "export.model_sha256": "hash of the model folder, which names the code of the module",
+    "export.source.sha256": "likewise where the source is the model; another artifact is compared by its own files",
     "notes": "sentences for people",
     "verdicts[].reason": "sentences for people",
     "results": "what was measured, with times",

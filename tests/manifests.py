@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.manifest import ExportInfo, Manifest, Source
 from edgekit.artifact.result import RESULT, Result, result_text
 from edgekit.artifact.store import MANIFEST, describe_file, write_manifest
+
+EXPORT = ExportInfo(key="", source=Source(name="onnx", sha256="0" * 64), model_sha256="0" * 64)
 
 
 def unchecked(folder: Path) -> Manifest:

@@ -87,7 +87,7 @@ def test_a_factory_function_is_exported_and_its_artifact_described(built: Build)
 
 
 def test_the_manifest_names_what_made_it_with_versions(built: Build) -> None:
-    tools = read_artifact(built["onnx"].path).tools
+    tools = read_artifact(built["onnx"].path).export.tools
     for name in ("edgekit", "torch", "onnx", "onnxscript", "onnx-ir", "numpy"):
         assert tools[name] == version(name).partition("+")[0]
     assert list(tools) == sorted(tools)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import jsonschema
 
-from edgekit.artifact.manifest import Manifest, Source
+from edgekit.artifact.manifest import Manifest
 from edgekit.pipeline.outcome import BuildRecord
 from edgekit.storage.files import dump_json
+from tests.manifests import EXPORT
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "edgekit" / "artifact" / "manifest.schema.json"
@@ -31,9 +32,7 @@ def test_a_manifest_fits_the_schema() -> None:
         target="t",
         precision="fp32",
         entry="model.bin",
-        key="k",
-        source=Source(name="model", sha256="0"),
-        model_sha256="0",
+        export=EXPORT,
         files=(),
     )
     jsonschema.validate(made.model_dump(mode="json"), json.loads(SCHEMA.read_text()))

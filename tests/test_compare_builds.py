@@ -113,8 +113,9 @@ def test_a_changed_field_of_a_manifest_is_named(pair: tuple[Path, Path]) -> None
 
 def test_what_may_differ_is_not_compared_and_is_told(pair: tuple[Path, Path]) -> None:
     def change(record: dict[str, Any]) -> None:
-        record.update(key="f" * 64, tools={"torch": "9"}, model_sha256="e" * 64, notes=["said in other words"])
-        record["source"]["sha256"] = "d" * 64
+        record["export"].update(key="f" * 64, tools={"torch": "9"}, model_sha256="e" * 64)
+        record["export"]["source"]["sha256"] = "d" * 64
+        record["notes"] = ["said in other words"]
         record["verdicts"][0]["reason"] = "said in other words"
 
     for target in ("onnx", "coreml"):

@@ -98,7 +98,7 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
             f"'{folder}' is of the target '{manifest.target}': fp16 and INT8 ONNX artifacts can be explained, against "
             f"'{SOURCE}' beside them"
         )
-    if manifest.source.sha256 != read_artifact(source).sha256:
+    if manifest.export.source.sha256 != read_artifact(source).sha256:
         raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
     import onnx
 

@@ -73,7 +73,7 @@ import org.edgekit.android.AssetSource
 object {identifier(bundle.name)} {{
     const val NAME: String = {_text(bundle.name)}
     const val FOLDER: String = {_text(f"edgekit/{bundle.name}")}
-    const val MODEL_SHA256: String = {_text(manifest.model_sha256)}
+    const val MODEL_SHA256: String = {_text(manifest.export.model_sha256)}
     const val REFERENCE: String = {_text(bundle.reference_device)}
 
 {tensors}

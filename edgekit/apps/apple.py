@@ -54,7 +54,7 @@ import Foundation
 public enum {identifier(bundle.name)} {{
     public static let name = {_text(bundle.name)}
     public static let folder = {_text(f"edgekit/{bundle.name}")}
-    public static let modelSHA256 = {_text(manifest.model_sha256)}
+    public static let modelSHA256 = {_text(manifest.export.model_sha256)}
     public static let reference = {_text(bundle.reference_device)}
 
 {tensors}

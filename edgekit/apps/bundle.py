@@ -52,7 +52,7 @@ def plan(
     index = {
         "schema_version": 2,
         "name": name,
-        "model_sha256": models[0].manifest.model_sha256,
+        "model_sha256": models[0].manifest.export.model_sha256,
         "reference": {"sha256": recorded.sha256, "device": recorded.device},
         "models": [
             {

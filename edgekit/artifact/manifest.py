@@ -12,9 +12,12 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from edgekit.artifact.result import Evidence
+from edgekit.artifact.result import Evidence, Status
 from edgekit.model.spec import Axis, Fit, Input, Output
 from edgekit.storage.door import require_plain
+
+SCHEMA_VERSION = 2
+"""It rises where a field is renamed, moved or removed."""
 
 
 class _Record(BaseModel):
@@ -54,30 +57,30 @@ class TensorInfo(_Record):
     classes: tuple[str, ...] = ()
 
     @classmethod
-    def of_input(cls, given: Input) -> Self:
+    def of_input(cls, declared: Input) -> Self:
         """What the manifest says of a model's input."""
         return cls(
-            name=given.name,
-            dtype=given.dtype,
-            shape=given.shape,
-            kind=given.kind,
-            low=given.low,
-            high=given.high,
-            fit=given.fit,
+            name=declared.name,
+            dtype=declared.dtype,
+            shape=declared.shape,
+            kind=declared.kind,
+            low=declared.low,
+            high=declared.high,
+            fit=declared.fit,
         )
 
     @classmethod
-    def of_output(cls, made: Output, shape: tuple[int | str, ...]) -> Self:
+    def of_output(cls, declared: Output, shape: tuple[int | str, ...]) -> Self:
         """What the manifest says of a model's output, with the shape that it was seen to have."""
         return cls(
-            name=made.name,
-            dtype=made.dtype,
+            name=declared.name,
+            dtype=declared.dtype,
             shape=shape,
-            role=made.role,
-            of=made.of,
-            low=made.low,
-            high=made.high,
-            classes=made.classes,
+            role=declared.role,
+            of=declared.of,
+            low=declared.low,
+            high=declared.high,
+            classes=declared.classes,
         )
 
 
@@ -118,13 +121,56 @@ class Variant(_Record):
     target: str
 
 
+class BundleInfo(_Record):
+    """The models of a bundle.
+
+    Attributes:
+        variants: The models.
+        golden: Path of the golden vectors.
+        left_out: What would have been a variant and was rejected in this bundle: target and its artifact's sha256.
+    """
+
+    variants: tuple[Variant, ...] = ()
+    golden: str = ""
+    left_out: dict[str, str] = {}
+
+
+class ExportInfo(_Record):
+    """What went into an export, and what the exporter itself found wrong.
+
+    Attributes:
+        key: sha256 of all that went in (source, target's code, options, tool versions): unchanged means no work.
+        source: What the artifact was made from.
+        model_sha256: Hash of the model folder at the head of the chain.
+        options: The target's options.
+        tools: Versions of the libraries that made it.
+        failures: What the exporter itself found wrong; such an artifact is rejected.
+    """
+
+    key: str
+    source: Source
+    model_sha256: str
+    options: dict[str, str] = {}
+    tools: dict[str, str] = {}
+    failures: tuple[str, ...] = ()
+
+
 class VerdictInfo(_Record):
-    """The verdict in one place (for example cpu, wasm, interpreter), and what was asked there."""
+    """The verdict in one place (for example cpu, wasm, interpreter).
+
+    Attributes:
+        place: Its name.
+        status: Verified, rejected, or not verified here.
+        reason: Why it is not verified; empty where it is.
+        evidence: What was asked; None where whoever measured did not say.
+        proof: Shapes at which everything held, one dictionary of axis sizes each.
+    """
 
     place: str
-    status: Literal["verified", "rejected", "not verified here"]
+    status: Status
     reason: str = ""
     evidence: Evidence | None = None
+    proof: tuple[dict[str, int], ...] = ()
 
 
 class Manifest(_Record):
@@ -135,48 +181,32 @@ class Manifest(_Record):
         target: Of the target that made it.
         precision: Of the weights and of most of the arithmetic.
         entry: The file or folder that a runtime opens.
-        key: sha256 of all that went in (source, target's code, options, tool versions): unchanged means no work.
-        source: What it was made from.
-        model_sha256: Hash of the model folder at the head of the chain.
-        options: The target's options.
+        export: What it was made from, and how.
         inputs: In the order of the module's forward.
         outputs: Likewise.
         axes: Dimensions that vary, or could have.
         sizes: The only sizes of the axes beside the batch that it takes together; empty where all within `axes` are.
         notes: Facts a user should know.
-        failures: What the exporter itself found wrong; such an artifact is rejected.
-        tools: Versions of the libraries that made it.
         files: Every file but the manifest and the results.
-        variants: The models of a bundle.
-        golden: Path of the golden vectors in a bundle.
-        left_out: What would have been a variant and was rejected in this bundle: target and its artifact's sha256.
-        proof: Shapes at which it was proved, one dictionary of axis sizes each.
+        bundle: The models of a bundle; empty for a single model.
         verdicts: One a place; empty before it was judged.
         results: The files that the verdicts rest on, result.json and score maps; other numbers in each run.
         content_sha256: sha256 of all of this record but this field (`edgekit.storage.door.seal_of`).
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     name: str
     target: str
     precision: str
     entry: str
-    key: str
-    source: Source
-    model_sha256: str
-    options: dict[str, str] = {}
+    export: ExportInfo
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
     axes: dict[str, AxisInfo] = {}
     sizes: tuple[dict[str, int], ...] = ()
     notes: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-    tools: dict[str, str] = {}
     files: tuple[File, ...]
-    variants: tuple[Variant, ...] = ()
-    golden: str = ""
-    left_out: dict[str, str] = {}
-    proof: tuple[dict[str, int], ...] = ()
+    bundle: BundleInfo = BundleInfo()
     verdicts: tuple[VerdictInfo, ...] = ()
     results: tuple[File, ...] = ()
     content_sha256: str = ""

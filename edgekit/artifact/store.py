@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgekit.artifact.manifest import File, Manifest, VerdictInfo
+from edgekit.artifact.manifest import SCHEMA_VERSION, File, Manifest, VerdictInfo
 from edgekit.artifact.result import RESULT, Result, parsed_result
 from edgekit.errors import ArtifactError
 from edgekit.storage import door
@@ -76,15 +76,13 @@ def commit(folder: Path, manifest: Manifest) -> Manifest:
 def amend(
     folder: Path,
     verdicts: Iterable[VerdictInfo],
-    proof: Iterable[Mapping[str, int]],
     results: Mapping[str, bytes] | None = None,
 ) -> Manifest:
-    """Enter the verdicts and the proved shapes in a finished artifact, with what they rest on, all at once.
+    """Enter the verdicts in a finished artifact, with what they rest on, all at once.
 
     Args:
         folder: The artifact.
         verdicts: One a place.
-        proof: The proved shapes.
         results: Files by path: result.json and score maps; they replace those of an earlier judgement.
 
     Raises:
@@ -100,7 +98,6 @@ def amend(
             (staged / path).write_bytes(data)
         update = {
             "verdicts": tuple(verdicts),
-            "proof": tuple(dict(sizes) for sizes in proof),
             "results": tuple(describe_file(staged, staged / path) for path in sorted(given)),
         }
         write_manifest(staged, manifest.model_copy(update=update))
@@ -140,7 +137,11 @@ def describe_file(folder: Path, path: Path) -> File:
 def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
-        return Manifest.model_validate(door.read_record(folder, MANIFEST, alone=True))
+        record = door.read_record(folder, MANIFEST, alone=True)
+        if (version := record.get("schema_version")) != SCHEMA_VERSION:
+            known = f"and this edgekit reads version {SCHEMA_VERSION}"
+            raise ArtifactError(f"the manifest '{path}' has schema version {version!r}, {known}: export again")
+        return Manifest.model_validate(record)
     except door.MissingError:
         if path.exists() or path.is_symlink():
             raise ArtifactError(f"the manifest '{path}' is not a regular file: export again") from None
@@ -164,7 +165,7 @@ def _check_entry(folder: Path, manifest: Manifest) -> None:
     """What a runtime opens is named: the entry, or everything in it where it is a folder, the variants and the rest."""
     named = {file.path for file in manifest.files}
     inside = {path for path in named if path.startswith(f"{manifest.entry}/")}
-    for path in (manifest.entry, manifest.golden, *(variant.path for variant in manifest.variants)):
+    for path in (manifest.entry, manifest.bundle.golden, *(variant.path for variant in manifest.bundle.variants)):
         if path and path not in named and not (path == manifest.entry and inside):
             raise ArtifactError(f"the manifest of '{folder}' names no file for {path!r}: export again")
     if not manifest.entry:

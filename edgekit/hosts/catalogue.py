@@ -107,7 +107,7 @@ class FurtherPlace:
         """Whether an artifact can be asked there: the place is its target's own, or the runtime opens its format."""
         if not self.runtime:
             return any(place.name == self.name for place in target.places_of(manifest))
-        return Path(manifest.entry).suffix in RUNTIMES[self.runtime].opens and not manifest.variants
+        return Path(manifest.entry).suffix in RUNTIMES[self.runtime].opens and not manifest.bundle.variants
 
 
 def further_place(name: str) -> FurtherPlace:

@@ -79,7 +79,7 @@ def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
     if bundle not in targets or name not in targets[bundle].bundle.sources:
         return ""
     try:
-        inside = {variant.target for variant in read_artifact(root / bundle).variants}
+        inside = {variant.target for variant in read_artifact(root / bundle).bundle.variants}
     except ArtifactError:
         return ""
     return "" if name in inside else bundle

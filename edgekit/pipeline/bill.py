@@ -74,7 +74,7 @@ def bill_text(config: Mapping[str, object], recorded: ReferenceInfo, made: Itera
     from cyclonedx.output.json import JsonV1Dot6
 
     artifacts = tuple(made)
-    tools = {"edgekit": _version("edgekit"), **{n: v for one in artifacts for n, v in one.tools.items()}}
+    tools = {"edgekit": _version("edgekit"), **{n: v for one in artifacts for n, v in one.export.tools.items()}}
     model, data = _model(config, recorded), [_data(b) for b in recorded.batches if b.name in (EVALUATION, PHOTOGRAPHS)]
     parts = [_artifact(one, str(config["licence"])) for one in artifacts]
     bom = Bom(
@@ -106,7 +106,7 @@ def _model(config: Mapping[str, object], recorded: ReferenceInfo) -> Component:
 def _artifact(made: Manifest, licence: str) -> Component:
     told = {"edgekit:target": made.target, "edgekit:precision": made.precision}
     told |= {f"edgekit:verdict.{one.place}": one.status for one in made.verdicts}
-    told |= {f"edgekit:tool.{name}": version for name, version in made.tools.items()}
+    told |= {f"edgekit:tool.{name}": version for name, version in made.export.tools.items()}
     name = f"{made.name}/{made.target}"
     return _component(f"artifact:{made.target}", name, licence, sha256=made.sha256, told=told)
 

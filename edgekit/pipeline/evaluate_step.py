@@ -124,14 +124,14 @@ def _without_answers(place: Place, status: Verdict) -> Finding:
 
 def variant_target(made: Manifest, place: Place) -> str:
     """The target of the variant that runs in a place; empty where the artifact is no bundle."""
-    return next((v.target for v in made.variants if v.name == place.variant), "")
+    return next((v.target for v in made.bundle.variants if v.name == place.variant), "")
 
 
 def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
     """Write down what was found, all at once: result.json, the score maps and the manifest's verdicts."""
     folder = context.folder(name)
     found = record_of(context, name, made, findings)
-    amend(folder, [_info(made, finding) for finding in findings], findings[0].verdict.proof, files_of(found, findings))
+    amend(folder, [_info(made, finding) for finding in findings], files_of(found, findings))
     return found
 
 
@@ -174,9 +174,11 @@ def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
 def _info(made: Manifest, finding: Finding) -> VerdictInfo:
     """The manifest's verdict: what is not in a bundle does not make the bundle a rejected one."""
     place, reason = finding.verdict, "; ".join(str(reason) for reason in finding.verdict.reasons)
-    if finding.variant_target in made.left_out:
+    if finding.variant_target in made.bundle.left_out:
         return VerdictInfo(place=place.place, status="not verified here", reason=f"rejected and left out: {reason}")
-    return VerdictInfo(place=place.place, status=place.status, reason=reason, evidence=place.evidence)
+    return VerdictInfo(
+        place=place.place, status=place.status, reason=reason, evidence=place.evidence, proof=place.proof
+    )
 
 
 def _request(context: RunContext, name: str, made: Manifest, place: Place, out: Path) -> worker.RunRequest:
@@ -225,5 +227,5 @@ def _arrays(kind: str, place: Verdict, arrays: Mapping[str, Array]) -> dict[str,
 def _code(target: Target, made: Manifest) -> str:
     """Hash of the code, the libraries and the artifact's options: an edited limit judges again."""
     places = [repr(place) for place in target.places]
-    parts = (registry.code_digest(target), registry.versions(target), places, sorted(made.options.items()))
+    parts = (registry.code_digest(target), registry.versions(target), places, sorted(made.export.options.items()))
     return digest_text(json.dumps(parts, sort_keys=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit import registry
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.manifest import AxisInfo, BundleInfo, ExportInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.option import OptionValue, as_text
 from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
@@ -50,7 +50,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     if not context.fresh and not without:
         try:
             made = read_artifact(folder)
-            if made.key == key([n for n, then in made.left_out.items() if hashes.get(n) == then]):
+            if made.export.key == key([n for n, then in made.bundle.left_out.items() if hashes.get(n) == then]):
                 return made
         except ArtifactError:
             pass  # none yet, or damaged: make it again
@@ -154,10 +154,14 @@ def _manifest(
         target=name,
         precision=exported.precision,
         entry=exported.entry,
-        key=key,
-        source=source,
-        model_sha256=model_digest(context.root / MODEL),
-        options=dict(options),
+        export=ExportInfo(
+            key=key,
+            source=source,
+            model_sha256=model_digest(context.root / MODEL),
+            options=dict(options),
+            failures=exported.failures,
+            tools=dict(tools),
+        ),
         inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
         outputs=tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),
         axes={
@@ -166,12 +170,8 @@ def _manifest(
         },
         sizes=tuple(dict(one) for one in sizes),
         notes=(*exported.notes, *spec.notes),
-        failures=exported.failures,
-        tools=dict(tools),
         files=(),
-        variants=exported.variants,
-        golden=exported.golden,
-        left_out=dict(left_out),
+        bundle=BundleInfo(variants=exported.variants, golden=exported.golden, left_out=dict(left_out)),
     )
 
 
@@ -191,8 +191,8 @@ def _good(context: RunContext, name: str) -> bool:
     if not (folder / MANIFEST).exists():
         return False
     made = read_artifact(folder)
-    source = made.source.name
+    source = made.export.source.name
     if source in context.targets and not (context.folder(source) / MANIFEST).exists():
         return False
-    current = made.source == _source(context, source)  # an earlier run may have left one of another model
+    current = made.export.source == _source(context, source)  # an earlier run may have left one of another model
     return current and bool(made.verdicts) and not made.rejected

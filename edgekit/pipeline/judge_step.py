@@ -153,8 +153,8 @@ def _compared_and_judged(
     notes = [] if images is None else [sampled(made, batches, recorded)]
     if _noise_without_fp64(recorded):
         notes.append(fact(Code.NOISE_WITHOUT_FP64))
-    if made.failures:
-        own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in made.failures)
+    if made.export.failures:
+        own = tuple(fact(Code.EXPORTER_FAILURE, text=text) for text in made.export.failures)
         passed = passed.model_copy(update={"status": "rejected", "reasons": (*own, *passed.reasons)})
     # Where the reference has one, of another size, the evidence says so.
     own_set = any(batch.name == EVALUATION for batch in recorded.batches)
@@ -174,7 +174,7 @@ def _again(
 
 def sample_of(made: Manifest, place: Place) -> int | None:
     """How many evaluation images are judged in a place; None for all."""
-    return None if made.options.get("images") == "all" or not place.sample else place.sample
+    return None if made.export.options.get("images") == "all" or not place.sample else place.sample
 
 
 def sampled(made: Manifest, judged_batches: tuple[Batch, ...], recorded: Reference) -> Fact:

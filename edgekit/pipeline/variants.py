@@ -39,12 +39,12 @@ def made_and_evaluated(
     before = None if context.fresh else previous(context, name, made)
     if before is not None:
         return made, before, True
-    if made.left_out:  # another judge or reference: what was left out gets another chance
+    if made.bundle.left_out:  # another judge or reference: what was left out gets another chance
         made = make(replace(context, fresh=True), name, options)
     findings = _found(context, name, made, ())
     while rejected := _rejected(made, findings):
         bring(rejected)
-        made = make(context, name, options, (*made.left_out, *rejected))
+        made = make(context, name, options, (*made.bundle.left_out, *rejected))
         findings = _found(context, name, made, findings)
     return made, conclude(context, name, made, findings), False
 
@@ -75,5 +75,5 @@ def _replaced(finding: Finding, before: Finding) -> Finding:
 
 def _rejected(made: Manifest, findings: Sequence[Finding]) -> list[str]:
     """The targets of variants that were rejected and that the bundle can do without: all but the first."""
-    spare = {variant.target for variant in made.variants[1:]}
+    spare = {variant.target for variant in made.bundle.variants[1:]}
     return sorted({f.variant_target for f in findings if f.verdict.status == "rejected"} & spare)

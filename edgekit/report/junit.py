@@ -29,7 +29,7 @@ def _suite(study: Study, artifact: ReportedArtifact) -> ElementTree.Element:
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"reference": study.reference.missing or study.reference.device}
     if artifact.manifest is not None:
-        facts |= {"precision": artifact.manifest.precision, "model sha256": artifact.manifest.model_sha256}
+        facts |= {"precision": artifact.manifest.precision, "model sha256": artifact.manifest.export.model_sha256}
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=_legal(value))
     suite.extend(_case(study, row) for row in artifact.rows)

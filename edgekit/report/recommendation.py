@@ -144,7 +144,7 @@ def size_of(study: Study, row: ReportRow) -> int | None:
     """Bytes of the model that a device loads: of a bundle those of the variant, whose entry is a page."""
     made = next((found.manifest for found in study.artifacts if found.target == row.target), None)
     variant = row.found.variant if row.found else ""
-    path = next((v.path for v in made.variants if v.name == variant), "") if made else ""
+    path = next((v.path for v in made.bundle.variants if v.name == variant), "") if made else ""
     return next((file.size for file in made.files if file.path == path), row.size) if made else row.size
 
 

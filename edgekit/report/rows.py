@@ -108,7 +108,7 @@ def _waiting(manifest: Manifest, why: tuple[Fact, ...]) -> ReportRow:
 
 
 def _row(manifest: Manifest | None, found: Result, place: Verdict, home: Path, origin: str = "") -> ReportRow:
-    variants = manifest.variants if manifest else ()
+    variants = manifest.bundle.variants if manifest else ()
     precision = next((v.precision for v in variants if v.name == place.variant), found.precision)
     outputs = manifest.outputs if manifest else ()
     scores = _arrays("scores", [o.name for o in outputs if o.role == "scores"], manifest, place, home, bool(origin))

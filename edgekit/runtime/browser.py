@@ -59,7 +59,7 @@ class BrowserRuntime:
 
     def __init__(self, bundle: Path, device: str, dtype: str) -> None:
         self._made = read_artifact(bundle)
-        if dtype not in {variant.name for variant in self._made.variants}:
+        if dtype not in {variant.name for variant in self._made.bundle.variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
         self._server = Server(bundle)
         self._playwright, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())

@@ -83,7 +83,7 @@ def test_every_constant_of_the_code_is_the_manifests(build: Path, app: Path) -> 
         "HIGH": "1.0",
     }
     assert r'REFERENCE: String = "NVIDIA H200 \"\$1\""' in code
-    assert f'MODEL_SHA256: String = "{read_artifact(build / "onnx").model_sha256}"' in code
+    assert f'MODEL_SHA256: String = "{read_artifact(build / "onnx").export.model_sha256}"' in code
 
 
 def test_a_second_run_changes_nothing_and_check_is_content(build: Path, app: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_rejected_artifact_enters_no_app(own: Path, app: Path) -> None:
 
 
 def test_an_artifact_that_was_never_judged_enters_no_app(own: Path, app: Path) -> None:
-    amend(own / "onnx", [], [])
+    amend(own / "onnx", [])
     with pytest.raises(ArtifactError, match="was never judged"):
         apps.write_assets("android", own, app, targets=("onnx",))
 

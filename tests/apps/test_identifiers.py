@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from edgekit.apps.records import identifier, sizes
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
+from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
+from tests.manifests import EXPORT
 
 
 @pytest.mark.parametrize(
@@ -33,9 +34,7 @@ def test_sizes_are_named_by_their_axis_or_their_place() -> None:
         target="onnx",
         precision="fp32",
         entry="m",
-        key="",
-        source=Source(name="model", sha256=""),
-        model_sha256="",
+        export=EXPORT,
         axes={"batch": axis(1), "height": axis(224), "width": axis(160)},
         files=(),
     )

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant, VerdictInfo
+from edgekit.artifact.manifest import AxisInfo, BundleInfo, Manifest, TensorInfo, Variant, VerdictInfo
 from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
-from edgekit.model.folder import model_digest, recorded_weights, save_model
+from edgekit.model.folder import recorded_weights, save_model
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import batches_for
 from edgekit.reference.store import write_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.storage.files import staging
+from tests.manifests import EXPORT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = {
@@ -110,16 +111,14 @@ def commit(
             target=target,
             precision=precision,
             entry=entry,
-            key="",
-            source=Source(name="model", sha256=""),
-            model_sha256=model_digest(folder.parent / "model"),
+            export=EXPORT,
             inputs=tuple(TensorInfo.of_input(i) for i in declared.inputs),
             outputs=tuple(
                 TensorInfo.of_output(o, ("batch", 4 if o.role == "ranking" else 16)) for o in declared.outputs
             ),
             axes={n: AxisInfo.of_axis(a, n == "batch") for n, a in declared.axes.items()},
             files=(),
-            variants=variants,
+            bundle=BundleInfo(variants=variants),
         )
         commit_artifact(staged, manifest)
     judge(folder, status)
@@ -127,7 +126,7 @@ def commit(
 
 def judge(folder: Path, status: str, reason: str = "") -> None:
     """Enter a verdict."""
-    amend(folder, [VerdictInfo.model_validate({"place": "cpu", "status": status, "reason": reason})], [])
+    amend(folder, [VerdictInfo.model_validate({"place": "cpu", "status": status, "reason": reason})])
 
 
 def onnx_model(shift: float) -> bytes:

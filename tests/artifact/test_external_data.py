@@ -9,9 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.artifact.manifest import Manifest, Source
+from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import commit, external_files, read_artifact, write_manifest
 from edgekit.errors import ArtifactError
+from tests.manifests import EXPORT
 
 
 def outside(name: str, location: str) -> TensorProto:
@@ -89,9 +90,13 @@ def test_weights_that_the_manifest_does_not_name_are_refused(tmp_path: Path, loc
     folder = tmp_path / "a"
     folder.mkdir()
     (tmp_path / "secret.bin").write_bytes(bytes(16))
-    source = Source(name="model", sha256="0")
     draft = Manifest(
-        name="m", target="onnx", precision="fp32", entry="model.onnx", key="", source=source, model_sha256="", files=()
+        name="m",
+        target="onnx",
+        precision="fp32",
+        entry="model.onnx",
+        export=EXPORT,
+        files=(),
     )
     written(folder, helper.make_model(graph(outside("w", "w.bin"))))
     (folder / "w.bin").write_bytes(bytes(16))

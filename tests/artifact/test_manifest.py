@@ -18,9 +18,7 @@ FACTS: dict[str, Any] = {
     "target": "onnx",
     "precision": "fp32",
     "entry": "model.onnx",
-    "key": "0" * 64,
-    "source": {"name": "model", "sha256": "1" * 64},
-    "model_sha256": "2" * 64,
+    "export": {"key": "0" * 64, "source": {"name": "model", "sha256": "1" * 64}, "model_sha256": "2" * 64},
     "files": ({"path": "model.onnx", "size": 3, "sha256": "3" * 64},),
 }
 
@@ -33,8 +31,8 @@ def test_a_manifest_fits_the_schema_that_web_and_mobile_read() -> None:
     axes = {"batch": AxisInfo.of_axis(Axis(1, 1, 8), dynamic=True)}
     inputs = (TensorInfo.of_input(Input("images", ("batch", 3, 4, 4), low=-1.0, kind="image")),)
     outputs = (TensorInfo.of_output(Output("n", "counts", "y", "int64", 64, 400), ("batch", 16)),)
-    verdicts = ({"place": "cpu", "status": "verified"},)
-    whole = made(axes=axes, inputs=inputs, outputs=outputs, verdicts=verdicts, proof=({"batch": 2},))
+    verdicts = ({"place": "cpu", "status": "verified", "proof": ({"batch": 2},)},)
+    whole = made(axes=axes, inputs=inputs, outputs=outputs, verdicts=verdicts)
     jsonschema.validate(json.loads(whole.model_dump_json()), SCHEMA)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(json.loads(whole.model_dump_json()) | {"files": [{"path": "x"}]}, SCHEMA)
@@ -85,10 +83,7 @@ def test_a_file_that_is_not_inside_is_refused(path: str) -> None:
 
 def test_the_hash_of_an_artifact_is_that_of_its_files_and_nothing_else() -> None:
     other = ({"path": "model.onnx", "size": 3, "sha256": "4" * 64},)
-    assert (
-        made().sha256
-        == made(key="9" * 64, notes=("a note",), verdicts=({"place": "cpu", "status": "rejected"},)).sha256
-    )
+    assert made().sha256 == made(axes={}, notes=("a note",), verdicts=({"place": "cpu", "status": "rejected"},)).sha256
     assert made().sha256 != made(files=other).sha256
     assert made().sha256 != made(files=({**FACTS["files"][0], "path": "other.onnx"},)).sha256
 

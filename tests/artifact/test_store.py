@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from edgekit.artifact.manifest import File, Manifest, Source, VerdictInfo
+from edgekit.artifact.manifest import BundleInfo, File, Manifest, VerdictInfo
 from edgekit.artifact.store import MANIFEST, amend, commit, own_files, read_artifact, read_file, write_manifest
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import dump_json, staging, sweep
 from tests import interrupted
+from tests.manifests import EXPORT
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +28,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def blank() -> Manifest:
-    source = Source(name="model", sha256="0")
     return Manifest(
-        name="m", target="t", precision="fp32", entry="model.bin", key="k", source=source, model_sha256="0", files=()
+        name="m",
+        target="t",
+        precision="fp32",
+        entry="model.bin",
+        export=EXPORT,
+        files=(),
     )
 
 
@@ -180,7 +185,7 @@ def test_an_error_at_any_call_leaves_the_old_artifact_or_the_new_one(tmp_path: P
 def judge(folder: Path, status: str) -> None:
     """Enter a verdict and a result that says the same."""
     verdict = VerdictInfo.model_validate({"place": "cpu", "status": status})
-    amend(folder, [verdict], [], {"result.json": status.encode()})
+    amend(folder, [verdict], {"result.json": status.encode()})
 
 
 def test_a_judgement_keeps_what_a_user_put_beside_the_artifact_and_an_export_is_refused(tmp_path: Path) -> None:
@@ -205,6 +210,13 @@ def test_an_artifact_that_is_damaged_or_of_an_earlier_edgekit_is_replaced(tmp_pa
     assert contents(tmp_path / "a") == (b"new", (), b"")
 
 
+def test_a_manifest_of_another_schema_is_refused_by_its_version(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    write_manifest(tmp_path / "a", read_artifact(tmp_path / "a").model_copy(update={"schema_version": 1}))
+    with pytest.raises(ArtifactError, match="has schema version 1, and this edgekit reads version 2: export again"):
+        read_artifact(tmp_path / "a")
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -213,7 +225,7 @@ def test_an_artifact_that_is_damaged_or_of_an_earlier_edgekit_is_replaced(tmp_pa
         ({"entry": "/etc/passwd"}, "names no file for '/etc/passwd'"),
         ({"entry": "model.bin\0"}, "names no file for"),
         ({"entry": ""}, "has no entry"),
-        ({"golden": "golden.json"}, "names no file for 'golden.json'"),
+        ({"bundle": BundleInfo(golden="golden.json")}, "names no file for 'golden.json'"),
     ],
 )
 def test_a_manifest_names_all_that_a_runtime_opens(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
@@ -268,7 +280,7 @@ def test_a_file_that_the_manifest_does_not_name_is_not_given(tmp_path: Path) -> 
 
 def test_verdicts_enter_the_manifest(tmp_path: Path) -> None:
     make(tmp_path / "a")
-    verdict = VerdictInfo(place="cpu", status="rejected", reason="max abs is 1")
-    amended = amend(tmp_path / "a", [verdict], [{"batch": 1}])
+    verdict = VerdictInfo(place="cpu", status="rejected", reason="max abs is 1", proof=({"batch": 1},))
+    amended = amend(tmp_path / "a", [verdict])
     assert amended.rejected
     assert read_artifact(tmp_path / "a") == amended

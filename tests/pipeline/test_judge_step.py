@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source
+from edgekit.artifact.manifest import AxisInfo, ExportInfo, Manifest, Source
 from edgekit.model.spec import Array, Output
 from edgekit.pipeline.judge_step import Units, _compared, sample_of, sampled
 from edgekit.reference.answers import kept
@@ -104,10 +104,12 @@ def manifest(**options: str) -> Manifest:
         target="web",
         precision="fp32",
         entry="m",
-        key="",
-        source=Source(name="onnx", sha256=""),
-        model_sha256="",
-        options=options,
+        export=ExportInfo(
+            key="",
+            source=Source(name="onnx", sha256=""),
+            model_sha256="",
+            options=options,
+        ),
         axes=AXES,
         files=(),
     )

@@ -60,10 +60,10 @@ def test_nothing_changed_means_no_work(build: Path) -> None:
 
 
 def test_an_option_makes_a_new_artifact(build: Path) -> None:
-    key = read_artifact(build / "onnx").key
+    key = read_artifact(build / "onnx").export.key
     rows = run.export(resolve_model(SMALL), ("onnx",), build, {"onnx": {"opset": "21"}}, QuietListener())
     assert rows["onnx"].status == "verified"
-    assert read_artifact(build / "onnx").key != key
+    assert read_artifact(build / "onnx").export.key != key
     assert onnx.load(build / "onnx" / "model.onnx").opset_import[0].version == 21
 
 
@@ -79,7 +79,7 @@ def test_another_version_of_a_declared_library_makes_it_again(
     monkeypatch.setattr(metadata, "version", of_another_version(library))
     row = export(build.parent, "onnx")["onnx"]
     assert not row.reused
-    assert read_artifact(build / "onnx").tools[library] == "99"
+    assert read_artifact(build / "onnx").export.tools[library] == "99"
 
 
 def of_another_version(library: str) -> Callable[[str], str]:
@@ -119,7 +119,8 @@ def test_a_wrong_artifact_is_rejected_kept_and_marked(build: Path) -> None:
 
 def test_an_artifact_that_its_exporter_found_wrong_is_rejected_whatever_it_answers(build: Path) -> None:
     found = "no recipe holds the gate's limits"
-    made = read_artifact(build / "onnx").model_copy(update={"failures": (found,)})
+    made = read_artifact(build / "onnx")
+    made = made.model_copy(update={"export": made.export.model_copy(update={"failures": (found,)})})
     with staging(build / "onnx", own_files) as staged:
         shutil.copy(build / "onnx" / "model.onnx", staged)
         commit(staged, made)
@@ -226,4 +227,4 @@ SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes half
 def test_public_architectures_are_exported_and_proved(name: str, tmp_path: Path) -> None:
     rows = export(tmp_path, "onnx", model=f"tests.models:{name}")
     assert rows["onnx"].status == "verified", rows["onnx"].sentences
-    assert {sizes["batch"] for sizes in read_artifact(tmp_path / name / "onnx").proof} == {1, 2, 3, 4}
+    assert {sizes["batch"] for sizes in read_artifact(tmp_path / name / "onnx").verdicts[0].proof} == {1, 2, 3, 4}

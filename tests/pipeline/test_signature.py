@@ -257,7 +257,7 @@ def test_an_app_takes_its_limit_from_signed_results_only(
     own: Path, keys: tuple[Path, Path], tmp_path: Path, reached: list[str]
 ) -> None:
     verdicts = read_artifact(own / "executorch").verdicts
-    amend(own / "executorch", verdicts, [], {"scores-cpu.safetensors": b"others"})
+    amend(own / "executorch", verdicts, {"scores-cpu.safetensors": b"others"})
     assert verified(own, keys[1])["executorch"] == ""
     with pytest.raises(ArtifactError, match=r"executorch/result\.json' is not what was signed"):
         apps.write_assets("android", own, toy.android_app(tmp_path / "app"), ("executorch",), key=keys[1])

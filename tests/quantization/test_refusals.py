@@ -35,7 +35,7 @@ def test_int8_that_destroys_top_k_is_rejected(tmp_path: Path) -> None:
     assert any("spearman of 'scores'" in s or "lost mass of 'indices'" in s for s in row.sentences), row.sentences
     said = "no recipe holds the gate's limits on samples held back from calibration: "
     assert row.sentences[0].startswith(f"cpu: {said}"), row.sentences
-    (failure,) = json.loads((row.path / "manifest.json").read_text())["failures"]
+    (failure,) = json.loads((row.path / "manifest.json").read_text())["export"]["failures"]
     assert failure.startswith(said)
     table = json.loads((tmp_path / "outliers" / "cache" / INT8 / "trials.json").read_text())
     assert not any(found["passed"] for found in table)

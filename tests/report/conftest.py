@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from safetensors.numpy import save, save_file
 
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.manifest import Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.manifest import BundleInfo, ExportInfo, Manifest, Source, TensorInfo, Variant
 from edgekit.artifact.result import RESULT, Measure, Ratio, Result, Timing, Verdict, result_text
 from edgekit.artifact.store import amend, commit, read_artifact
 from edgekit.model.spec import Array
@@ -80,7 +80,7 @@ class Builder:
         # One field that ONNX does not know, so that the bytes are a protobuf.
         head = bytes([0x82, 0x7D]) + bytes([size - 4 & 0x7F | 0x80, size - 4 >> 7])
         (folder / "model.onnx").write_bytes(head + np.random.default_rng(len(target)).bytes(size - 4))
-        for variant in changes.get("variants", ()):
+        for variant in changes.get("bundle", BundleInfo()).variants:
             (folder / variant.path).write_bytes(bytes([0x82, 0x7D, 0]))  # no model is opened by a report
         outputs = (TensorInfo(name="relevance", dtype="float32", shape=("batch", "patches"), role="scores"),)
         draft = Manifest(
@@ -89,13 +89,14 @@ class Builder:
                 "target": target,
                 "precision": precision,
                 "entry": "model.onnx",
-                "key": "0" * 64,
-                "source": Source(name="model", sha256="1" * 64),
-                "model_sha256": "2" * 64,
+                "export": ExportInfo(
+                    key="0" * 64,
+                    source=Source(name="model", sha256="1" * 64),
+                    model_sha256="2" * 64,
+                    tools={"onnx": "1.23.2", "torch": "2.13.0"},
+                ),
                 "outputs": outputs,
                 "files": (),
-                "tools": {"onnx": "1.23.2", "torch": "2.13.0"},
-                "proof": tuple({"batch": b, "height": 224, "width": w} for b in (1, 2, 3, 8) for w in (160, 224)),
                 **changes,
             }
         )
@@ -141,7 +142,7 @@ def enter(folder: Path, results: Mapping[str, bytes]) -> None:
     """Let the manifest of an artifact's folder name further results."""
     manifest = read_artifact(folder)
     there = {file.path: (folder / file.path).read_bytes() for file in manifest.results}
-    amend(folder, manifest.verdicts, manifest.proof, {**there, **results})
+    amend(folder, manifest.verdicts, {**there, **results})
 
 
 def scene(random: np.random.Generator) -> tuple[Array, Array, str]:
@@ -276,7 +277,7 @@ def _web(builder: Builder) -> None:
         Variant(name=name, precision=precision, path=f"{name}.onnx", target=target)
         for name, precision, target in (("fp32", "fp32", "onnx"), ("q8", "int8", "onnx-int8-dynamic"))
     )
-    builder.artifact("web", "mixed", variants=variants)
+    builder.artifact("web", "mixed", bundle=BundleInfo(variants=variants))
     places = []
     for name, error, p50 in (("wasm-fp32", 2e-6, 9.6), ("wasm-q8", 0.012, 6.1), ("webgpu-fp32", 4e-5, 0)):
         maps = builder.scores("web", name, error, len(name) + 3)

@@ -22,6 +22,7 @@ from edgekit.artifact.result import RESULT, Measure, Ratio, Timing, Verdict, rea
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import UsageError
 from edgekit.report.page import script_hash
+from tests.manifests import EXPORT
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -193,7 +194,9 @@ def test_the_same_build_gives_the_same_bytes_wherever_it_lies(filled: Any, tmp_p
 def hostile(builder: Any) -> None:
     builder.reference(captions=[EVIL] * builder.n, names=[EVIL] * builder.n, device=EVIL, driver=EVIL)
     builder.names = [EVIL] * builder.n
-    builder.artifact("onnx", "fp32", notes=(EVIL,), options={EVIL: EVIL}, tools={EVIL: EVIL})
+    builder.artifact(
+        "onnx", "fp32", notes=(EVIL,), export=EXPORT.model_copy(update={"options": {EVIL: EVIL}, "tools": {EVIL: EVIL}})
+    )
     builder.scores("onnx", "cpu", 1e-6, 1)
     timed = Timing(device=EVIL, runs=1, p50=1, p90=1, p95=1, p99=1, mean=1, std=0)
     bad = Measure(batch=EVIL, output=EVIL, metric=EVIL, value=2.0, limit=1.0, table=1.0, passed=False, row=EVIL)

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.artifact.manifest import Manifest, Source
+from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError
 from edgekit.runtime.executorch import WAY_OUT, ExecutorchRuntime, _reason
 from edgekit.storage.files import staging
+from tests.manifests import EXPORT
 
 
 @pytest.mark.parametrize("content", [b"", b"ET12", b"\0\0\0\0PK12" + b"\0" * 64, b"no program"])
@@ -19,9 +20,7 @@ def test_refuses_what_has_no_identifier_of_a_program(content: bytes, tmp_path: P
         target="executorch",
         precision="fp32",
         entry="model.pte",
-        key="",
-        source=Source(name="program", sha256=""),
-        model_sha256="",
+        export=EXPORT,
         files=(),
     )
     with staging(tmp_path / "made") as staged:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
+from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.errors import UsageError
 from edgekit.runtime import input_shapes
+from tests.manifests import EXPORT
 
 
 def axis(default: int, dynamic: bool) -> AxisInfo:
@@ -17,9 +18,7 @@ MANIFEST = Manifest(
     target="coreml",
     precision="fp32",
     entry="model",
-    key="",
-    source=Source(name="model", sha256=""),
-    model_sha256="",
+    export=EXPORT,
     inputs=(
         TensorInfo(name="images", dtype="float32", shape=("batch", 3, "height", "free")),
         TensorInfo(name="queries", dtype="float32", shape=("batch", 16)),

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo
+from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.runtime.torchscript import TorchScriptRuntime
 from edgekit.storage.files import staging
-from tests.manifests import resealed
+from tests.manifests import EXPORT, resealed
 
 BATCH = AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True)
 WIDTH = AxisInfo(default=4, minimum=2, maximum=8, multiple_of=2, dynamic=False)
@@ -46,9 +46,7 @@ def folder(tmp_path: Path) -> Path:
                 target="torch-mobile",
                 precision="fp32",
                 entry="model.ptl",
-                key="",
-                source=Source(name="model", sha256=""),
-                model_sha256="",
+                export=EXPORT,
                 inputs=(
                     TensorInfo(name="x", dtype="float32", shape=("batch", "width")),
                     TensorInfo(name="y", dtype="float32", shape=("batch", "width")),

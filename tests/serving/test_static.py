@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from edgekit.artifact.manifest import Manifest, Source
+from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.serving import static
 from edgekit.serving.static import HEADERS, Server
-from tests.manifests import unchecked
+from tests.manifests import EXPORT, unchecked
 
 HIDDEN = "no page of yours"
 
@@ -32,9 +32,7 @@ def bundle(tmp_path: Path) -> Path:
         target="web",
         precision="mixed",
         entry="index.html",
-        key="0" * 64,
-        source=Source(name="onnx", sha256="0" * 64),
-        model_sha256="0" * 64,
+        export=EXPORT,
         files=(),
     )
     commit(folder, manifest)

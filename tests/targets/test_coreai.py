@@ -93,7 +93,7 @@ class TestEnumerated:
         assert [verdict.status for verdict in made.verdicts] == ["verified", "not verified here"]
         assert made.sizes == fixed_sizes(small_model().axes)
         assert [name for name, axis in made.axes.items() if axis.dynamic] == ["height", "width"]
-        proved = [{n: size for n, size in shape.items() if n != "batch"} for shape in made.proof]
+        proved = [{n: size for n, size in shape.items() if n != "batch"} for shape in made.verdicts[0].proof]
         assert all(dict(one) in proved for one in made.sizes)
         assert all(one in made.sizes for one in proved)
         evidence = made.verdicts[0].evidence

@@ -20,7 +20,7 @@ class TestLitert(LitertContract):
     def test_says_what_it_is_and_what_made_it(self, builds: Path) -> None:
         made = read_artifact(builds / "small" / self.name)
         assert made.static
-        assert {"litert-torch", "ai-edge-litert", "torch"} <= set(made.tools)
+        assert {"litert-torch", "ai-edge-litert", "torch"} <= set(made.export.tools)
         with zipfile.ZipFile(builds / "small" / self.name / made.entry) as behind:
             facts = json.loads(behind.read("edgekit.json"))
         assert facts["preprocessing"] == "; ".join(i.preprocessing for i in small_model().inputs)

@@ -47,7 +47,7 @@ def test_another_fixed_size_is_asked_what_the_reference_has_there(build: Path, t
         assert made.static
         assert made.sizes == ({"height": 160, "width": 112},)
         assert [made.axes[axis].default for axis in ("batch", "height", "width")] == [1, 160, 112]
-        assert {tuple(sizes.values()) for sizes in made.proof} == {(1, 160, 112)}
+        assert {tuple(sizes.values()) for sizes in made.verdicts[0].proof} == {(1, 160, 112)}
         evidence = made.verdicts[0].evidence
         assert evidence is not None
         assert (evidence.inputs["grid"], evidence.inputs["real"], evidence.inputs.get("evaluation")) == (9, 9, None)

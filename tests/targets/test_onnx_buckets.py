@@ -178,7 +178,7 @@ def test_padding_is_held_to_what_the_model_answers_without(tmp_path: Path) -> No
     build = padded(0, tmp_path / "alone")
     assert build[NAME].status == "verified", build[NAME].sentences
     made = read_artifact(build[NAME].path)
-    assert len({(sizes["height"], sizes["width"]) for sizes in made.proof}) > 15
+    assert len({(sizes["height"], sizes["width"]) for sizes in made.verdicts[0].proof}) > 15
     assert made.axes["height"].dynamic
     assert not made.sizes
     with edgekit.load(build[NAME].path) as loaded, edgekit.load(build["onnx"].path) as whole:

@@ -38,8 +38,8 @@ class TestWeb(TargetContract):
         assert "licences/onnxruntime/LICENSE" in sizes
         assert not [path for path in sizes if "asyncify" in path or "jsep" in path]
         assert max(file.size for file in made.files) <= _site.LARGEST
-        assert made.golden == golden.JSON
-        assert [(v.name, v.target) for v in made.variants] == [("fp32", "onnx")]
+        assert made.bundle.golden == golden.JSON
+        assert [(v.name, v.target) for v in made.bundle.variants] == [("fp32", "onnx")]
         assert {v.place for v in made.verdicts} == {"wasm-fp32", "webgpu-fp32"}
         assert any("a first visit" in note for note in made.notes)
         assert "EDGEKIT_BUNDLE" not in (folder / "sw.js").read_text()
@@ -56,7 +56,10 @@ class TestWeb(TargetContract):
             if function is worker.run_artifact and arguments["request"]["target"] == "web":
                 made = read_artifact(Path(str(arguments["request"]["folder"])))
                 judged.append(
-                    next((v.target for v in made.variants if f"wasm-{v.name}" == arguments["request"]["place"]), "")
+                    next(
+                        (v.target for v in made.bundle.variants if f"wasm-{v.name}" == arguments["request"]["place"]),
+                        "",
+                    )
                 )
                 if judged[-1] in nonsense:
                     raise ArtifactError("the browser says nonsense")
@@ -76,10 +79,10 @@ class TestWeb(TargetContract):
         made_for_web = ("onnx-fp16", "onnx-int8-static", "onnx-int8-dynamic")
         folder = build / "web"
         made = read_artifact(folder)
-        assert {v.name: v.target for v in made.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
+        assert {v.name: v.target for v in made.bundle.variants} == {"fp32": "onnx", "q8": "onnx-int8-dynamic"}
         assert not [file.path for file in made.files if "fp16" in file.path]
         assert not made.rejected
-        assert sorted(made.left_out) == ["onnx-fp16", "onnx-int8-static"]
+        assert sorted(made.bundle.left_out) == ["onnx-fp16", "onnx-int8-static"]
         assert next(v for v in made.verdicts if v.place == "wasm-fp16").reason == (
             "rejected and left out: the browser says nonsense"
         )

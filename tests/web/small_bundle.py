@@ -12,13 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from edgekit.arrcoc import queries
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.manifest import AxisInfo, BundleInfo, Manifest, TensorInfo, Variant
 from edgekit.artifact.store import commit
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
 from edgekit_targets import _site, web
+from tests.manifests import EXPORT
 from training import presence
 
 QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring")
@@ -154,9 +155,7 @@ def _manifest() -> Manifest:
         target="web",
         precision="mixed",
         entry="index.html",
-        key="0" * 64,
-        source=Source(name="onnx", sha256="0" * 64),
-        model_sha256="0" * 64,
+        export=EXPORT,
         inputs=(
             TensorInfo(name="images", dtype="float32", shape=("batch", 3, "height", "width"), kind="image"),
             TensorInfo(name="queries", dtype="float32", shape=("batch", WIDTH), kind="query", low=-1.0),
@@ -169,9 +168,11 @@ def _manifest() -> Manifest:
         ),
         axes={"batch": batch, "height": edge, "width": edge},
         files=(),
-        variants=tuple(
-            Variant(name=name, precision=web.PRECISIONS[name], path=path, target="onnx")
-            for name, path in web.PATHS.items()
+        bundle=BundleInfo(
+            variants=tuple(
+                Variant(name=name, precision=web.PRECISIONS[name], path=path, target="onnx")
+                for name, path in web.PATHS.items()
+            ),
+            golden=golden.JSON,
         ),
-        golden=golden.JSON,
     )

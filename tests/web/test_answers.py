@@ -174,7 +174,7 @@ def test_a_bundle_without_scores_tests_itself_and_one_with_changed_weights_fails
 ) -> None:
     """Photographs are the cases of the one; bytes of an evaluation set, in a further width too, those of the other."""
     whole = request.getfixturevalue(name) / "web"
-    assert read_artifact(whole).golden == "golden.json"
+    assert read_artifact(whole).bundle.golden == "golden.json"
     changed = Path(shutil.copytree(whole, tmp_path / "web"))
     _change_weights(changed)
     found = {}

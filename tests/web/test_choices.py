@@ -195,7 +195,7 @@ def test_models_without_counts_or_words(open_page: Opener, url: str, bundle: Pat
     plain: dict[str, Any] = json.loads((bundle / "manifest.json").read_bytes())
     for output in plain["outputs"]:
         output["role"] = "tensor" if output["role"] == "counts" else output["role"]
-    plain["golden"] = ""
+    plain["bundle"]["golden"] = ""
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
     page.goto(url)

@@ -62,9 +62,10 @@ def manifest(bundle: Path) -> bytes:
     (images, _) = described["inputs"]
     images["shape"] = [1, 3, 224, 224]
     plain = {"dtype": "float32", "shape": []}
-    described.update(inputs=[images], axes={}, golden="")
+    described.update(inputs=[images], axes={})
     described["outputs"] = [{"name": name, **plain, **told} for name, told in OUTPUTS.items()]
-    described["variants"] = [v for v in described["variants"] if v["name"] == "fp32"]
+    fp32 = [v for v in described["bundle"]["variants"] if v["name"] == "fp32"]
+    described["bundle"] = {"variants": fp32, "golden": ""}
     return json.dumps(described).encode()
 
 

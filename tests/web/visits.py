@@ -60,7 +60,7 @@ TIME = "() => globalThis.time()"
 
 def main(bundle: Path) -> None:
     """Measure and print."""
-    variants = {v.name: v.path for v in read_artifact(bundle).variants}
+    variants = {v.name: v.path for v in read_artifact(bundle).bundle.variants}
     dtype = "q8" if "q8" in variants else "fp32"
     bare = BARE.replace("MODEL", variants[dtype])
     visits = {"bare": ("bare.html", ["cold"]), "page": (f"?device=wasm&dtype={dtype}", ["cold", "warm"])}

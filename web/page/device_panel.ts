@@ -16,7 +16,7 @@ export async function disableUnsupportedDevices(manifest: Manifest | undefined):
 /** Show the size of each precision, and disable those that the bundle does not have. */
 export function disableMissingPrecisions(manifest: Manifest): void {
   for (const dtype of ["fp32", "fp16", "q8"] as const) {
-    const variant = manifest.variants.find((v) => v.name === dtype);
+    const variant = manifest.bundle.variants.find((v) => v.name === dtype);
     const size = manifest.files.find((f) => f.path === variant?.path)?.size;
     for (const group of ["dtype", "compare"]) {
       const label = element(`#${group} input[value="${dtype}"] + span`, HTMLElement);

@@ -46,7 +46,7 @@ export class Bundle {
   }
 
   variant(dtype: Dtype): Variant | undefined {
-    return this.manifest.variants.find((v) => v.name === dtype);
+    return this.manifest.bundle.variants.find((v) => v.name === dtype);
   }
 
   /**

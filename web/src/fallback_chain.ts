@@ -125,7 +125,7 @@ export async function activateFirst(
 /** The candidates for this bundle. */
 export function bundleCandidates(bundle: Bundle, options: Pick<ResolvedOptions, "device" | "dtype" | "capabilities">): CandidateOrder {
   const asyncify = bundle.file(`ort/${RUNTIME_FILES.asyncify.wasm}`) !== undefined;
-  const available = bundle.manifest.variants.map((v) => v.name);
+  const available = bundle.manifest.bundle.variants.map((v) => v.name);
   return orderCandidates(options.device, options.dtype, options.capabilities, available, asyncify);
 }
 
@@ -142,7 +142,7 @@ async function activate(
   const runtimeArrived = expectRuntime(bundle, candidate, progress);
   starting.ondata = runtimeArrived;
   const model = fetchModel(bundle, candidate, client, options);
-  const tested = options.selfTest !== false && bundle.manifest.golden !== "";
+  const tested = options.selfTest !== false && bundle.manifest.bundle.golden !== "";
   const late = options.selfTest === "after" && candidate.device === "wasm";
   const golden = tested && !late ? fetchGolden(bundle, signal) : undefined;
   golden?.catch(() => undefined); // awaited in the self-test, unless an earlier step fails
@@ -234,7 +234,7 @@ export async function runSelfTest(
   const [json, binary] = await files;
   const delegated = device === "webgpu" || device === "webnn"; // drivers change the order of summation
   const report = await client.request(
-    { op: "selfTest", json, binary, allowed: delegated ? [dtype, "delegated"] : [dtype], url: bundle.urlOf(bundle.manifest.golden) },
+    { op: "selfTest", json, binary, allowed: delegated ? [dtype, "delegated"] : [dtype], url: bundle.urlOf(bundle.manifest.bundle.golden) },
     { limit: options.timeout, what: `the self-test of ${dtype} on ${device}`, signal: options.signal },
   );
   return { ...report, device, dtype };

@@ -189,6 +189,6 @@ export function fetchGolden(bundle: Bundle, signal: AbortSignal | undefined): Pr
 }
 
 /** The paths of golden.json, which the manifest names, and golden.bin. */
-export function goldenPaths({ golden }: Pick<Manifest, "golden">): readonly [string, string] {
+export function goldenPaths({ bundle: { golden } }: Pick<Manifest, "bundle">): readonly [string, string] {
   return [golden, golden.replace(/\.json$/, ".bin")];
 }

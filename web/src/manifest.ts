@@ -48,6 +48,12 @@ export interface Variant {
   readonly target: string;
 }
 
+/** The models of the bundle, and the path of their golden vectors; empty where there are none. */
+export interface Models {
+  readonly variants: readonly Variant[];
+  readonly golden: string;
+}
+
 export interface Verdict {
   readonly place: string;
   readonly status: string;
@@ -60,14 +66,12 @@ export interface Manifest {
   readonly outputs: readonly Tensor[];
   readonly axes: Readonly<Record<string, Axis>>;
   readonly files: readonly BundleFile[];
-  readonly variants: readonly Variant[];
+  readonly bundle: Models;
   readonly verdicts: readonly Verdict[];
-  readonly golden: string;
-  readonly tools: Readonly<Record<string, string>>;
   readonly notes: readonly string[];
 }
 
-const SCHEMA_VERSION = 1;
+const SCHEMA_VERSION = 2;
 
 /**
  * Validate a parsed manifest.json.
@@ -88,14 +92,12 @@ export function parseManifest(value: unknown, url: string): Manifest {
     outputs: read.list(top.outputs, "outputs", readTensor),
     axes: read.table(top.axes, "axes", readAxis),
     files: read.list(top.files, "files", readFile),
-    variants: read.list(top.variants, "variants", readVariant).filter((v) => DTYPES.includes(v.name)),
+    bundle: readModels(read, top.bundle, "bundle"),
     verdicts: read.list(top.verdicts ?? [], "verdicts", readVerdict),
-    golden: read.text(top.golden ?? "", "golden"),
-    tools: read.table(top.tools ?? {}, "tools", (r, v, at) => r.text(v, at)),
     notes: read.list(top.notes ?? [], "notes", (r, v, at) => r.text(v, at)),
   };
-  if (manifest.variants.length === 0) read.invalid("variants", "at least one of fp32, fp16, q8");
-  for (const variant of manifest.variants) {
+  if (manifest.bundle.variants.length === 0) read.invalid("bundle.variants", "at least one of fp32, fp16, q8");
+  for (const variant of manifest.bundle.variants) {
     if (!manifest.files.some((f) => f.path === variant.path)) {
       read.invalid(`variant ${variant.name}`, `the path of a file in the bundle, not ${JSON.stringify(variant.path)}`);
     }
@@ -145,6 +147,14 @@ function readFile(read: Reader, value: unknown, at: string): BundleFile {
   if (!/^[0-9a-f]{64}$/.test(sha256)) read.invalid(`${at}.sha256`, "64 hexadecimal digits");
   const size = read.bytes(file.size, `${at}.size`);
   return { path, size, sha256, gzip: read.optional(file.gzip, at), brotli: read.optional(file.brotli, at) };
+}
+
+function readModels(read: Reader, value: unknown, at: string): Models {
+  const models = read.record(value, at);
+  return {
+    variants: read.list(models.variants, `${at}.variants`, readVariant).filter((v) => DTYPES.includes(v.name)),
+    golden: read.text(models.golden ?? "", `${at}.golden`),
+  };
 }
 
 function readVariant(read: Reader, value: unknown, at: string): Variant {

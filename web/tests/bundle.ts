@@ -18,7 +18,7 @@ export function hash(data: Uint8Array): string {
 export function manifest(): Record<string, unknown> {
   const axis = { default: 224, minimum: 96, maximum: 512, multiple_of: 16, dynamic: true };
   return {
-    schema_version: 1,
+    schema_version: 2,
     name: "small",
     inputs: [
       { name: "images", dtype: "float32", shape: ["batch", 3, "height", "width"], kind: "image", low: 0, high: 1 },
@@ -27,11 +27,13 @@ export function manifest(): Record<string, unknown> {
     outputs: [{ name: "relevance", dtype: "float32", shape: ["batch", 196], role: "scores" }],
     axes: { batch: { ...axis, default: 1 }, height: axis, width: axis },
     files: Object.entries(FILES).map(([path, data]) => ({ path, size: data.length, sha256: hash(data), gzip: null, brotli: null })),
-    variants: [
-      { name: "fp32", precision: "fp32", path: "onnx/model.onnx", target: "onnx" },
-      { name: "q8", precision: "int8", path: "onnx/model_quantized.onnx", target: "onnx-int8-dynamic" },
-    ],
-    golden: "",
+    bundle: {
+      variants: [
+        { name: "fp32", precision: "fp32", path: "onnx/model.onnx", target: "onnx" },
+        { name: "q8", precision: "int8", path: "onnx/model_quantized.onnx", target: "onnx-int8-dynamic" },
+      ],
+      golden: "",
+    },
   };
 }
 

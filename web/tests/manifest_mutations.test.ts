@@ -28,7 +28,7 @@ test(
         read += 1;
         const names = new Set(found.files.map((file) => file.path));
         for (const path of names) expect(new URL(path, BASE).href).toBe(`${BASE}${path}`);
-        for (const variant of found.variants) expect(names).toContain(variant.path);
+        for (const variant of found.bundle.variants) expect(names).toContain(variant.path);
         for (const tensor of found.inputs) {
           for (const dimension of tensor.shape) expect(["number", "undefined"]).toContain(typeof sizeOf(found, dimension));
         }

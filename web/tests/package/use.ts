@@ -14,7 +14,7 @@ export async function use(url: string, picture: Blob): Promise<readonly number[]
   const present: boolean | null = one.present;
   const outputs: readonly string[] = Object.entries(one.outputs).map(([name, { role, shape }]) => `${name} ${role} ${shape.join("x")}`);
   if (present && outputs.length > 0 && (await isCached(url))) await clearCache(url);
-  return [p50, many.length, manifest.variants.length, ...one.relevance];
+  return [p50, many.length, manifest.bundle.variants.length, ...one.relevance];
 }
 
 export function told(error: unknown): string {

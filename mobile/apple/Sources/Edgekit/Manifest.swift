@@ -66,7 +66,7 @@ public struct Manifest: Decodable, Sendable {
         public let status: String
     }
 
-    public static let schemaVersion = 1
+    public static let schemaVersion = 2
 
     public let schemaVersion: Int
     public let name: String

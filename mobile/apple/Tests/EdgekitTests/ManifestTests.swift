@@ -5,7 +5,7 @@ import XCTest
 
 final class ManifestTests: XCTestCase {
     private let text = """
-        {"schema_version": 1, "name": "toy", "target": "coreml", "precision": "fp16", "entry": "Toy.mlpackage",
+        {"schema_version": 2, "name": "toy", "target": "coreml", "precision": "fp16", "entry": "Toy.mlpackage",
          "inputs": [{"name": "images", "dtype": "float32", "shape": ["batch", 3, 2, 2], "role": "tensor",
                      "kind": "image", "of": "", "low": 0.0, "high": 1.0}],
          "outputs": [{"name": "relevance", "dtype": "float32", "shape": ["batch", 4], "role": "scores",
@@ -47,7 +47,7 @@ final class ManifestTests: XCTestCase {
         XCTAssertThrowsError(try Manifest.parse(Data(wrong.utf8))) { error in
             XCTAssertEqual(error as? EdgekitError, EdgekitError("manifest.json is invalid in the field 'entry': export the assets again"))
         }
-        let newer = text.replacingOccurrences(of: "\"schema_version\": 1", with: "\"schema_version\": 2")
+        let newer = text.replacingOccurrences(of: "\"schema_version\": 2", with: "\"schema_version\": 3")
         XCTAssertThrowsError(try Manifest.parse(Data(newer.utf8)))
     }
 

@@ -127,7 +127,7 @@ data class Manifest(
     }
 
     companion object {
-        const val SCHEMA_VERSION = 1
+        const val SCHEMA_VERSION = 2
 
         /** Parse a manifest.json; `name` is its name in error messages. */
         fun parse(text: String, name: String = "manifest.json"): Manifest {

@@ -105,7 +105,7 @@ internal object Files {
     private val PARTS = List(24) { listOf(0, 56, 112, 224)[2 * (it / 12) + it % 6 / 3] }
 
     val MANIFEST: String = """
-        {"schema_version": 1, "name": "toy", "target": "torch-mobile", "precision": "fp32", "entry": "model.ptl",
+        {"schema_version": 2, "name": "toy", "target": "torch-mobile", "precision": "fp32", "entry": "model.ptl",
          "inputs": [
            {"name": "images", "dtype": "float32", "shape": ["batch", 3, "height", 2], "role": "tensor", "kind": "image", "of": "", "low": 0.0, "high": 1.0},
            {"name": "queries", "dtype": "float32", "shape": ["batch", 3], "role": "tensor", "kind": "query", "of": "", "low": -1.0, "high": 1.0}],

@@ -37,7 +37,7 @@ class ManifestTest {
             val error = assertFailsWith<EdgekitException>(message) { Manifest.parse(Files.MANIFEST.replace(from, to)) }
             assertContains(error.message.orEmpty(), message)
         }
-        fails("\"schema_version\": 1", "\"schema_version\": 2", "schema version 2")
+        fails("\"schema_version\": 2", "\"schema_version\": 3", "schema version 3")
         fails("\"entry\": \"model.ptl\",", "", "Field 'entry' is required")
         fails("\"entry\": \"model.ptl\"", "\"entry\": 3", "at path: $.entry")
         fails("\"path\": \"model.ptl\"", "\"path\": \"../model.ptl\"", "'../model.ptl' is not a relative path inside the bundle")
