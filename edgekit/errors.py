@@ -2,6 +2,7 @@
 
     EdgekitError              a mistake or a state that the user can fix: exit code 2
     ├── UsageError            an unknown name, an impossible option, a folder that cannot be written
+    │   └── HostError         this host ran out of memory, time or disk, or denies a file; says nothing of an artifact
     ├── ModelError            a factory that raises, a model whose declaration does not fit its module
     │   └── CaptureError      the module cannot be captured, or capture would bake a branch or a size in
     ├── CheckpointError       a file of weights that is missing, damaged, hostile or of another model
@@ -34,6 +35,10 @@ class EdgekitError(Exception):
 
 class UsageError(EdgekitError):
     """The command or call asks for something that does not exist or cannot be done."""
+
+
+class HostError(UsageError):
+    """This host lacks memory, time, disk space or permission for what was asked."""
 
 
 class ModelError(EdgekitError):
@@ -74,6 +79,22 @@ class VerdictError(EdgekitError):
 
 class NotVerifiedHere(EdgekitError):  # noqa: N818 - it names a verdict, not a fault
     """This host lacks what it takes to run the artifact; the message says what is missing."""
+
+
+OUT_OF_MEMORY = (
+    "MemoryError",
+    "bad_alloc",
+    "bad allocation",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "can't start new thread",
+)
+"""What libraries say when there is no more."""
+
+
+def out_of_memory(text: str) -> bool:
+    """Whether a library's message says that there is no more memory."""
+    return any(words in text for words in OUT_OF_MEMORY)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

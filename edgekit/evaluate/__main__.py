@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import NotVerifiedHere
+from edgekit.errors import HostError, NotVerifiedHere, out_of_memory
 from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, start_up
 from edgekit.evaluate.rows import Array
 from edgekit.runtime.openvino import OpenvinoRuntime
@@ -65,9 +65,12 @@ def _write_run(pack: dict[str, Any], place: str, target: str, out: Path) -> None
     try:
         record = _run(pack, place, target, out)
     except NotVerifiedHere as missing:
-        record = {"missing": str(missing)}
+        record = {"missing": f"{missing}: install it there with {pack['places'][place]['install']}"}
+    except (HostError, OSError, MemoryError) as missing:
+        record = {"missing": first_line(missing)}
     except Exception as error:
-        record = {"error": first_line(error)}
+        line = first_line(error)
+        record = {"missing" if out_of_memory(line) else "error": line}
     (out / "run.json").write_text(json.dumps(record))
 
 
@@ -113,10 +116,10 @@ def _run_apart(place: str, target: str) -> tuple[str, str, Path, dict[str, Any]]
     (out / "run.json").unlink(missing_ok=True)
     try:
         ended = subprocess.run(command, cwd=HOME, timeout=TIMEOUT, check=False, stdin=subprocess.DEVNULL)
-        died = f"its process ended with code {ended.returncode}"
+        killed = ended.returncode == -9  # as a system does where memory runs out
+        record = {"missing" if killed else "error": f"its process ended with code {ended.returncode}"}
     except subprocess.TimeoutExpired:
-        died = f"it took longer than {TIMEOUT} s"
-    record: dict[str, Any] = {"error": died}
+        record = {"missing": f"it took longer than {TIMEOUT} s"}
     if (out / "run.json").is_file():
         record = json.loads((out / "run.json").read_text())
     print("  " + str(record.get("missing") or record.get("error") or record["device"]), flush=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.errors import HostError, out_of_memory
 from edgekit.evaluate.rows import Array, Axes, rows_of
 from edgekit.evaluate.timing import Latency, measure
 from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SeveralWays, SideBySide
@@ -105,6 +106,9 @@ def evaluate(
         timing: None where latency means nothing. An artifact that fails to answer is not timed.
         progress: Called with the share done and what is going on.
 
+    Raises:
+        HostError: If this host has too little memory.
+
     Returns:
         Arrays by `<batch>/<output>`, those of differing second answers by `<batch> again/<output>`; and the fields of
         `edgekit.hosts.run_record.Run` that an engine knows.
@@ -117,7 +121,7 @@ def evaluate(
             answers = stream(asked)
             recorded.first(asked.name, asked.rows_a_run, answers)
         except Exception as error:
-            recorded.failures[asked.name] = first_line(error)
+            recorded.failures[asked.name] = _failure(error)
     if not recorded.failures:
         progress(0.75, "asking again, in another order")
         _ask_again(runtime, questions, recorded)
@@ -165,6 +169,18 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:400]
 
 
+def _failure(error: Exception) -> str:
+    """Why an artifact gave no answer, in one line.
+
+    Raises:
+        HostError: If this host has no memory for it, which is no fault of the artifact.
+    """
+    line = first_line(error)
+    if out_of_memory(line):
+        raise HostError(f"this host has too little memory for it ({line})") from error
+    return line
+
+
 def peak_memory() -> int | None:
     """Bytes that this process had at its peak; Linux's rusage would count the process that started it too."""
     try:
@@ -210,7 +226,7 @@ def _ask_again(runtime: Runtime, questions: Sequence[Questions], recorded: Recor
                 raise answer
             recorded.second(name, number, answer)
         except Exception as error:
-            recorded.failures[f"{name} {AGAIN}"] = first_line(error)
+            recorded.failures[f"{name} {AGAIN}"] = _failure(error)
             return
         recorded.repeated += 1
 

@@ -105,7 +105,8 @@ def _artifact(made: Manifest) -> dict[str, object]:
 
 
 def _place(place: FurtherPlace, timed: bool) -> dict[str, object]:
-    return {"runtime": RUNTIMES[place.runtime].kind, "settings": dict(place.settings), "timed": timed}
+    runtime = RUNTIMES[place.runtime]
+    return {"runtime": runtime.kind, "settings": dict(place.settings), "timed": timed, "install": runtime.install}
 
 
 def _batch(folder: Path, batch: Batch, repeated: int) -> dict[str, object]:

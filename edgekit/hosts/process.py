@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from edgekit import errors
-from edgekit.errors import EdgekitError, ExportError, UsageError
+from edgekit.errors import DependencyError, EdgekitError, ExportError, HostError, UsageError, out_of_memory
 from edgekit.hosts import fork_server
 from edgekit.hosts.fork_server import ForkedWorker
 from edgekit.storage.host_errors import as_sentences
@@ -34,8 +34,6 @@ Worker = subprocess.Popen[str] | ForkedWorker
 MAIN = f"{__name__}:main"
 MEMORY_VARIABLE, SECONDS_VARIABLE = "EDGEKIT_WORKER_GIB", "EDGEKIT_WORKER_SECONDS"
 LONGEST_LINE = 64 << 20  # characters of one line of a worker's answer; real ones are below 1 MiB
-OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation", "can't allocate memory", "Cannot allocate memory")
-"""What libraries say when there is no more."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,8 @@ def call(
 
     Raises:
         EdgekitError: The worker's own, by its class.
-        ExportError: If the worker died, hung, met a bug, took more than its limits or returned an invalid message; the
-            message holds the end of what it said.
+        HostError: If it took more than its limits, or the operating system killed it.
+        ExportError: If it died, met a bug or returned an invalid message; the message holds the end of its output.
     """
     limits = limits or limits_for(0)
     with tempfile.TemporaryFile("w+", errors="replace") as said:
@@ -150,6 +148,8 @@ def main() -> None:
     except EdgekitError as error:
         report = "".join(traceback.format_exception(error))
         _say(answer, {"error": type(error).__name__, "message": str(error), "report": report})
+    except ModuleNotFoundError as error:
+        _say(answer, {"error": DependencyError.__name__, "message": f"{error}: install it", "report": ""})
     except Exception:
         _say(answer, {"bug": traceback.format_exc()})
     answer.flush()
@@ -193,9 +193,9 @@ def _message(line: str) -> dict[str, object]:
 def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, timed_out: bool) -> dict[str, object]:
     if isinstance(answer.get("result"), dict):
         return answer["result"]  # type: ignore[return-value]  # checked on the line above
-    if any(word in (str(answer) if answer else said) for word in OUT_OF_MEMORY):
+    if out_of_memory(str(answer) if answer else said):
         most = f"{limits.memory / (1 << 30):.3g}"
-        raise ExportError(
+        raise HostError(
             f"the worker needed more memory than there is, or than its {most} GiB, which {MEMORY_VARIABLE} sets"
         )
     if "error" in answer:
@@ -205,7 +205,9 @@ def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, ti
     if "bug" in answer:
         raise ExportError(f"the worker met a bug:\n{answer['bug']}")
     if timed_out:
-        raise ExportError(f"the worker was stopped after {limits.seconds:.0f} s, which {SECONDS_VARIABLE} sets")
+        raise HostError(f"the worker was stopped after {limits.seconds:.3g} s, which {SECONDS_VARIABLE} sets")
+    if code == -signal.SIGKILL:
+        raise HostError("the operating system killed the worker, as it does where memory runs out")
     cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     tail = "\n".join(said.strip().splitlines()[-5:])
     raise ExportError(f"the worker process died ({cause})" + (f"; its last output was: {tail}" if tail else ""))

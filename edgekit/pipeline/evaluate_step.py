@@ -14,8 +14,8 @@ from edgekit.artifact.fact import EVALUATION, Code, fact
 from edgekit.artifact.manifest import Manifest, VerdictInfo
 from edgekit.artifact.result import RESULT, Result, Verdict, result_text
 from edgekit.artifact.run_record import MODEL, REFERENCE
-from edgekit.artifact.store import MANIFEST, amend, result_of
-from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
+from edgekit.artifact.store import MANIFEST, amend, read_file, result_of
+from edgekit.errors import ArtifactError, DependencyError, EdgekitError, HostError, NotVerifiedHere
 from edgekit.hosts import process
 from edgekit.hosts.run_record import Measured
 from edgekit.judge import verdict
@@ -30,6 +30,9 @@ from edgekit.reference.record import host
 from edgekit.reference.store import Reference
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
+
+NOT_HERE = (NotVerifiedHere, HostError, DependencyError)
+"""What says something of this host and nothing of an artifact."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
     with scratch() as out:
         try:
             measured = run_in_worker(context, _request(context, name, made, place, out), progress)
-        except NotVerifiedHere as missing:
+        except NOT_HERE as missing:
             return replace(missing_runtime(place, str(missing)), variant_target=made_by)
         except EdgekitError as error:
             return replace(failed_runtime(place, str(error)), variant_target=made_by)
@@ -171,6 +174,20 @@ def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
     return found if then == (made.sha256, context.recorded.sha256, _code(context.targets[name], made)) else None
 
 
+def settled(context: RunContext, name: str, made: Manifest, found: Result) -> list[Finding]:
+    """What an earlier run found where nothing was missing: what this host lacked then, it may have now."""
+    return [
+        Finding(
+            place,
+            _read_arrays(context, name, made, "scores", place),
+            _read_arrays(context, name, made, "errors", place),
+            next((v.target for v in made.bundle.variants if v.name == place.variant), ""),
+        )
+        for place in found.places
+        if not any(reason.code is Code.RUNTIME_MISSING for reason in place.reasons)
+    ]
+
+
 def _info(made: Manifest, finding: Finding) -> VerdictInfo:
     """The manifest's verdict: what is not in a bundle does not make the bundle a rejected one."""
     place, reason = finding.verdict, "; ".join(str(reason) for reason in finding.verdict.reasons)
@@ -222,6 +239,14 @@ def _arrays(kind: str, place: Verdict, arrays: Mapping[str, Array]) -> dict[str,
         return {}
     data = save({name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())})
     return {f"{kind}-{place.place}.safetensors": data}
+
+
+def _read_arrays(context: RunContext, name: str, made: Manifest, kind: str, place: Verdict) -> dict[str, Array]:
+    """What `_arrays` wrote; none where there is no such file."""
+    from safetensors.numpy import load
+
+    path = f"{kind}-{place.place}.safetensors"
+    return load(read_file(context.folder(name), made, path)) if made.named(path) is not None else {}
 
 
 def _code(target: Target, made: Manifest) -> str:

@@ -25,6 +25,7 @@ from edgekit.hosts.ssh import answered
 from edgekit.model.spec import Array
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import (
+    NOT_HERE,
     Finding,
     answers_in,
     evaluate_in_place,
@@ -189,6 +190,8 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
             measured = run_in_worker(context, request, progress)
         except NotVerifiedHere as missing:
             return missing_runtime(where, f"{missing}: install it with {RUNTIMES[place.runtime].install}")
+        except NOT_HERE as missing:
+            return missing_runtime(where, str(missing))
         except EdgekitError as error:
             return failed_runtime(where, str(error))
         return _judged(context, made, where, answers_in(out), measured)
@@ -247,7 +250,7 @@ def _keep(context: RunContext, made: Manifest, place: FurtherPlace, result: Resu
 def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Finding:
     where = _place(context, made, place, images)
     if run.run.missing:
-        return missing_runtime(where, f"{run.run.missing}: install it there with {RUNTIMES[place.runtime].install}")
+        return missing_runtime(where, run.run.missing)
     if run.run.error:
         return failed_runtime(where, run.run.error)
     _check_again(context, run)

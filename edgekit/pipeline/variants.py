@@ -14,7 +14,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.pipeline.context import RunContext
-from edgekit.pipeline.evaluate_step import Finding, conclude, evaluate_in_place, previous, variant_target
+from edgekit.pipeline.evaluate_step import Finding, conclude, evaluate_in_place, previous, settled, variant_target
 from edgekit.pipeline.export_step import make
 
 Bring = Callable[[Collection[str]], None]
@@ -37,11 +37,12 @@ def made_and_evaluated(
     """
     made = make(context, name, options)
     before = None if context.fresh else previous(context, name, made)
-    if before is not None:
+    known = settled(context, name, made, before) if before is not None else []
+    if before is not None and len(known) == len(before.places):
         return made, before, True
-    if made.bundle.left_out:  # another judge or reference: what was left out gets another chance
+    if made.bundle.left_out and before is None:  # another judge or reference: what was left out gets another chance
         made = make(replace(context, fresh=True), name, options)
-    findings = _found(context, name, made, ())
+    findings = _found(context, name, made, known)
     while rejected := _rejected(made, findings):
         bring(rejected)
         made = make(context, name, options, (*made.bundle.left_out, *rejected))

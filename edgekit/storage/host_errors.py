@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgekit.errors import UsageError
+from edgekit.errors import HostError
 
 _CURES = {
     errno.ENOSPC: "free some space and run the same command again",
@@ -34,14 +34,14 @@ def as_sentences() -> Iterator[None]:
     """Turn an error of the operating system into one sentence; what no user can change stays as it is.
 
     Raises:
-        UsageError: With the path, what the system says, and what to do.
+        HostError: With the path, what the system says, and what to do.
     """
     try:
         yield
     except OSError as error:
         if (sentence := told(error)) is None:
             raise
-        raise UsageError(sentence) from error
+        raise HostError(sentence) from error
 
 
 def told(error: OSError) -> str | None:

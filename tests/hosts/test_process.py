@@ -1,3 +1,5 @@
+import errno
+import importlib
 import os
 import signal
 import stat
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.errors import CheckpointError, ExportError, UsageError
+from edgekit.errors import CheckpointError, DependencyError, ExportError, HostError, UsageError
 from edgekit.hosts import process
 from edgekit.hosts.process import Limits
 from tests.processes import running, soon
@@ -37,6 +39,15 @@ def refuse(progress: Progress) -> dict[str, object]:
 
 def stumble(progress: Progress) -> dict[str, object]:
     return {"never": 1 / 0}
+
+
+def fill_the_disk(progress: process.Progress) -> dict[str, object]:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "answers.npz")
+
+
+def lack_a_library(progress: process.Progress) -> dict[str, object]:
+    importlib.import_module("no_such_library")
+    return {}
 
 
 def crash(progress: Progress) -> dict[str, object]:
@@ -121,15 +132,22 @@ def test_what_kills_a_worker_is_named(function: Callable[..., dict[str, object]]
         process.call(function, {})
 
 
+def test_a_full_disk_and_a_missing_library_are_no_bugs() -> None:
+    with pytest.raises(HostError, match="No space left on device"):
+        process.call(fill_the_disk, {})
+    with pytest.raises(DependencyError, match="No module named 'no_such_library': install it"):
+        process.call(lack_a_library, {})
+
+
 def test_a_worker_that_hangs_is_stopped() -> None:
-    with pytest.raises(ExportError, match="stopped after 1 s, which EDGEKIT_WORKER_SECONDS sets"):
+    with pytest.raises(HostError, match="stopped after 1 s, which EDGEKIT_WORKER_SECONDS sets"):
         process.call(hang, {}, limits=Limits(1 << 34, 1))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's data: install Linux")
 @pytest.mark.parametrize("kind", ["python", "numpy", "child"])
 def test_a_worker_that_takes_too_much_memory_is_named(kind: str) -> None:
-    with pytest.raises(ExportError, match=r"needed more memory than .* its 1 GiB, which EDGEKIT_WORKER_GIB sets"):
+    with pytest.raises(HostError, match=r"needed more memory than .* its 1 GiB, which EDGEKIT_WORKER_GIB sets"):
         process.call(fill, {"kind": kind}, limits=Limits(1 << 30, 60))
 
 
@@ -165,7 +183,7 @@ def test_what_a_worker_started_ends_with_it(end: str, tmp_path: Path) -> None:
     if end == "answer":
         process.call(start_others, arguments)
     else:
-        with pytest.raises(ExportError):
+        with pytest.raises(HostError if end == "hang" else ExportError):
             process.call(start_others, arguments, limits=Limits(1 << 34, 2))
     assert len(mark.read_text().split()) == 2
     assert soon(lambda: not any(running(int(pid)) for pid in mark.read_text().split()))

@@ -1,0 +1,65 @@
+"""A limit of the host is no rejection: not verified here, with the reason, and asked again the next time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import DependencyError, EdgekitError, HostError
+from edgekit.evaluate.engine import Questions, evaluate
+from edgekit.hosts import process
+from edgekit.testing import SMALL
+from tests.command import exit_code
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("EDGEKIT_WORKER_SECONDS", "0.3", "stopped after 0.3 s, which EDGEKIT_WORKER_SECONDS sets"),
+        ("EDGEKIT_WORKER_GIB", "0.05", "needed more memory than there is, or than its 0.05 GiB"),
+    ],
+)
+def test_a_limit_of_the_host_is_no_rejection(
+    build: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str
+) -> None:
+    before = read_artifact(build / "onnx")
+    monkeypatch.setenv(variable, value)
+    assert exit_code("verify", build, "-t", "onnx") == 0
+    [verdict] = read_artifact(build / "onnx").verdicts
+    assert (verdict.status, verdict.proof) == ("not verified here", ())
+    assert reason in verdict.reason
+    monkeypatch.delenv(variable)
+    assert exit_code("export", SMALL, "-t", "onnx", "-o", build.parent) == 0
+    again = read_artifact(build / "onnx")
+    assert [v.status for v in again.verdicts] == ["verified"]
+    assert again.files == before.files
+
+
+@pytest.mark.parametrize("error", [HostError("the disk is full"), DependencyError("there is no module 'x'")])
+def test_a_full_disk_or_a_missing_library_is_no_rejection(
+    build: Path, monkeypatch: pytest.MonkeyPatch, error: EdgekitError
+) -> None:
+    def call(*_: object) -> dict[str, object]:
+        raise error
+
+    monkeypatch.setattr(process, "call", call)
+    assert exit_code("verify", build, "-t", "onnx") == 0
+    [verdict] = read_artifact(build / "onnx").verdicts
+    assert (verdict.status, verdict.reason) == ("not verified here", str(error))
+
+
+def test_a_batch_that_finds_no_memory_is_no_wrong_answer() -> None:
+    class Full:
+        device = "here"
+
+        def run(self, inputs: object) -> dict[str, object]:
+            raise RuntimeError("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : std::bad_alloc")
+
+        def close(self) -> None:
+            """Nothing to free."""
+
+    asked = Questions("evaluation", lambda: iter([{}]), 1, 0)
+    with pytest.raises(HostError, match="too little memory"):
+        evaluate(Full(), [asked], {}, None, lambda *_: None)  # type: ignore[arg-type]  # it answers nothing
