@@ -10,17 +10,17 @@ edgekit/<name>.pytorch_operators.yaml       for a reduced build of PyTorch Mobil
 
 from __future__ import annotations
 
-import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, sizes
+from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, identifiers, quoted, sizes
 from edgekit.apps.sync import HOME
 from edgekit.artifact.manifest import Manifest, TensorInfo
-from edgekit.errors import UsageError
+from edgekit.errors import ArtifactError, UsageError
 
 ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"
@@ -60,7 +60,9 @@ def _files(bundle: Bundle, app: Path) -> dict[str, Content]:
 def kotlin(bundle: Bundle) -> str:
     """The generated Kotlin file: every constant is the manifest's."""
     manifest = bundle.models[0].manifest
-    tensors = "\n\n".join(_tensor(manifest, t) for t in (*manifest.inputs, *manifest.outputs))
+    declared = (*manifest.inputs, *manifest.outputs)
+    types = identifiers(declared, ("Models",))
+    tensors = "\n\n".join(_tensor(manifest, t, types[t.name]) for t in declared)
     models = ",\n".join(_entry(model) for model in bundle.models)
     return f"""// Written by `edgekit assets android`; do not edit: the next run writes it again.
 package edgekit.generated
@@ -95,7 +97,7 @@ object {identifier(bundle.name)} {{
 """
 
 
-def _tensor(manifest: Manifest, tensor: TensorInfo) -> str:
+def _tensor(manifest: Manifest, tensor: TensorInfo, kotlin_type: str) -> str:
     lines = [f"const val NAME: String = {_text(tensor.name)}", f"const val DTYPE: String = {_text(tensor.dtype)}"]
     lines += [f"const val {size}: Int = {value}" for size, value in sizes(manifest, tensor).items()]
     if tensor.kind != "tensor":
@@ -105,7 +107,7 @@ def _tensor(manifest: Manifest, tensor: TensorInfo) -> str:
     if tensor.kind == "image" or tensor.role == "counts":
         lines += [f"const val LOW: Double = {tensor.low!r}", f"const val HIGH: Double = {tensor.high!r}"]
     body = "\n".join(f"        {line}" for line in lines)
-    return f"    object {identifier(tensor.name)} {{\n{body}\n    }}"
+    return f"    object {kotlin_type} {{\n{body}\n    }}"
 
 
 def _entry(model: Model) -> str:
@@ -117,7 +119,7 @@ def _entry(model: Model) -> str:
 
 def _text(text: str) -> str:
     """A Kotlin string literal; `$` would begin a template."""
-    return json.dumps(text, ensure_ascii=False).replace("$", "\\$")
+    return quoted(text).replace("$", "\\$")
 
 
 TARGETS = (
@@ -143,6 +145,7 @@ PLATFORM = Platform(
 if TYPE_CHECKING:
     import onnx
 
+OPERATOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 HEAD = "# Written by `edgekit assets`: python tools/ci_build/build.py ... --include_ops_by_config THIS_FILE\n"
 
 
@@ -177,6 +180,8 @@ def _optimised(path: Path) -> onnx.ModelProto:
 def _collect(graph: onnx.GraphProto, versions: dict[str, int], needed: dict[tuple[str, int], set[str]]) -> None:
     for node in graph.node:
         domain = node.domain or "ai.onnx"
+        if not OPERATOR.fullmatch(domain) or not OPERATOR.fullmatch(node.op_type):
+            raise ArtifactError(f"'{node.op_type}' of '{domain}' is not an operator's name: export the model again")
         needed[(domain, versions.get(domain, 1))].add(node.op_type)
         for attribute in node.attribute:
             if attribute.HasField("g"):

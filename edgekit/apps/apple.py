@@ -10,11 +10,10 @@ The privacy manifest that Apple asks of libraries is the Swift package's own (mo
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, sizes
+from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, identifiers, quoted, sizes
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError
 
@@ -23,6 +22,12 @@ CORE_AI = ("coreai", "coreai-int8")
 CORE_ML = ("coreml", "coreml-int8")
 CORE_AI_BEGINS = 27
 """Version of iOS, after https://developer.apple.com/documentation/coreai"""
+KEYWORDS = re.compile(
+    "as|break|case|catch|class|continue|default|defer|do|else|enum|extension|false|for|func|if|import|in|init|inout|is|"
+    "let|nil|operator|private|protocol|public|repeat|return|self|static|struct|super|switch|throw|throws|true|try|"
+    "typealias|var|where|while"
+)
+"""Words of Swift that an axis may be named by."""
 OLDEST = 17
 """Version of iOS that the Swift package needs (mobile/apple/Package.swift)."""
 
@@ -43,8 +48,10 @@ def _files(bundle: Bundle, app: Path) -> dict[str, Content]:
 def swift(bundle: Bundle) -> str:
     """The generated Swift file: every constant is the manifest's."""
     manifest = bundle.models[0].manifest
-    tensors = "\n\n".join(_tensor(manifest, t) for t in (*manifest.inputs, *manifest.outputs))
-    cases = "\n".join(f"        case {_case(m.manifest.target)} = {_text(m.manifest.target)}" for m in bundle.models)
+    declared = (*manifest.inputs, *manifest.outputs)
+    types = identifiers(declared, ("Models",))
+    tensors = "\n\n".join(_tensor(manifest, t, types[t.name]) for t in declared)
+    cases = "\n".join(f"        case {_case(m.manifest.target)} = {quoted(m.manifest.target)}" for m in bundle.models)
     table = "\n".join(_facts(model) for model in bundle.models)
     return f"""// Written by `edgekit assets ios`; do not edit: the next run writes it again.
 import Edgekit
@@ -52,10 +59,10 @@ import Foundation
 
 /// The model '{bundle.name}' in this app's resources.
 public enum {identifier(bundle.name)} {{
-    public static let name = {_text(bundle.name)}
-    public static let folder = {_text(f"edgekit/{bundle.name}")}
-    public static let modelSHA256 = {_text(manifest.export.model_sha256)}
-    public static let reference = {_text(bundle.reference_device)}
+    public static let name = {quoted(bundle.name)}
+    public static let folder = {quoted(f"edgekit/{bundle.name}")}
+    public static let modelSHA256 = {quoted(manifest.export.model_sha256)}
+    public static let reference = {quoted(bundle.reference_device)}
 
 {tensors}
 
@@ -79,17 +86,20 @@ public enum {identifier(bundle.name)} {{
 """
 
 
-def _tensor(manifest: Manifest, tensor: TensorInfo) -> str:
-    lines = [f"name = {_text(tensor.name)}", f"dtype = {_text(tensor.dtype)}"]
-    lines += [f"{size.lower().replace('_', '')} = {value}" for size, value in sizes(manifest, tensor).items()]
+def _tensor(manifest: Manifest, tensor: TensorInfo, swift_type: str) -> str:
+    lines = [f"name = {quoted(tensor.name)}", f"dtype = {quoted(tensor.dtype)}"]
+    named = {size.lower().replace("_", ""): value for size, value in sizes(manifest, tensor).items()}
+    lines += [
+        f"`{size}` = {value}" if KEYWORDS.fullmatch(size) else f"{size} = {value}" for size, value in named.items()
+    ]
     if tensor.kind != "tensor":
-        lines.append(f"kind = {_text(tensor.kind)}")
+        lines.append(f"kind = {quoted(tensor.kind)}")
     if tensor.role != "tensor":
-        lines.append(f"role = {_text(tensor.role)}")
+        lines.append(f"role = {quoted(tensor.role)}")
     if tensor.kind == "image" or tensor.role == "counts":
         lines += [f"low = {tensor.low!r}", f"high = {tensor.high!r}"]
     body = "\n".join(f"        public static let {line}" for line in lines)
-    return f"    public enum {identifier(tensor.name)} {{\n{body}\n    }}"
+    return f"    public enum {swift_type} {{\n{body}\n    }}"
 
 
 def _case(target: str) -> str:
@@ -98,13 +108,8 @@ def _case(target: str) -> str:
 
 
 def _facts(model: Model) -> str:
-    text = ", ".join((_text(model.path), _text(model.manifest.precision), str(model.size), _text(model.sha256)))
+    text = ", ".join((quoted(model.path), quoted(model.manifest.precision), str(model.size), quoted(model.sha256)))
     return f"            case .{_case(model.manifest.target)}: return ({text})"
-
-
-def _text(text: str) -> str:
-    """A Swift string literal: JSON's but for how it writes control characters."""
-    return re.sub(r"\\u([0-9a-f]{4})", r"\\u{\1}", json.dumps(text, ensure_ascii=False))
 
 
 def platform(deployment_target: int) -> Platform:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,11 +83,34 @@ def content_size(content: Content) -> int:
     return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
+CONSTANTS = ("NAME", "DTYPE", "KIND", "ROLE", "LOW", "HIGH")
+"""What generated code says of each tensor beside its sizes."""
+
+
 def identifier(name: str) -> str:
     """`arr-coc-0.1` -> `ArrCoc0_1`: a type's name in Kotlin and Swift."""
     parts = name.replace(".", "_").replace("-", " ").split()
     made = "".join(part[:1].upper() + part[1:] for part in parts)
     return made if made[:1].isalpha() else f"Model{made}"
+
+
+def identifiers(tensors: Iterable[TensorInfo], taken: Iterable[str]) -> dict[str, str]:
+    """A type's name for each tensor by its name, none twice and none that is taken."""
+    used = set(taken)
+    names: dict[str, str] = {}
+    for tensor in tensors:
+        word = identifier(tensor.name)
+        while word in used:
+            word += "_"
+        used.add(word)
+        names[tensor.name] = word
+    return names
+
+
+def quoted(text: str) -> str:
+    """A string literal of Kotlin and Swift, which write control characters differently: these become `?`."""
+    plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "?", text)
+    return json.dumps(plain, ensure_ascii=False)
 
 
 def sizes(manifest: Manifest, tensor: TensorInfo) -> dict[str, int]:
@@ -95,5 +120,6 @@ def sizes(manifest: Manifest, tensor: TensorInfo) -> dict[str, int]:
         if isinstance(size, int):
             made[f"SIZE_{place}"] = size
         elif size != "batch" and size in manifest.axes:
-            made[size.upper()] = manifest.axes[size].default
+            word = re.sub(r"\W", "_", size).upper()
+            made[f"{word}_SIZE" if word in CONSTANTS else word] = manifest.axes[size].default
     return made

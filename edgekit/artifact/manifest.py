@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -18,6 +18,8 @@ from edgekit.storage.door import require_plain
 
 SCHEMA_VERSION = 2
 """It rises where a field is renamed, moved or removed."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)]
+"""A word that stands in the code of apps, so that a manifest brings none. The libraries refuse others likewise."""
 
 
 class _Record(BaseModel):
@@ -45,12 +47,12 @@ class File(_Record):
 class TensorInfo(_Record):
     """An input or output: sizes are numbers, or names of axes or symbols."""
 
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...] = ()
-    role: str = "tensor"
-    kind: str = "tensor"
-    of: str = ""
+    name: Name
+    dtype: Name
+    shape: tuple[int | Name, ...] = ()
+    role: Name = "tensor"
+    kind: Name = "tensor"
+    of: Name | Literal[""] = ""
     low: float = 0.0
     high: float = 1.0
     fit: Fit = "stretch"
@@ -115,10 +117,10 @@ class Source(_Record):
 class Variant(_Record):
     """One of several models in a bundle: which precision, which file, proved as which target."""
 
-    name: str
-    precision: str
+    name: Name
+    precision: Name
     path: str
-    target: str
+    target: Name
 
 
 class BundleInfo(_Record):
@@ -166,7 +168,7 @@ class VerdictInfo(_Record):
         proof: Shapes at which everything held, one dictionary of axis sizes each.
     """
 
-    place: str
+    place: Name
     status: Status
     reason: str = ""
     evidence: Evidence | None = None
@@ -195,14 +197,14 @@ class Manifest(_Record):
     """
 
     schema_version: Literal[2] = 2
-    name: str
-    target: str
-    precision: str
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=200)
+    target: Name
+    precision: Name
     entry: str
     export: ExportInfo
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[TensorInfo, ...] = ()
-    axes: dict[str, AxisInfo] = {}
+    axes: dict[Name, AxisInfo] = {}
     sizes: tuple[dict[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     files: tuple[File, ...]

@@ -14,7 +14,7 @@ from edgekit.model.spec import Axis, ModelSpec
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Of a model: it is the name of a folder and of files."""
 TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-"""Of an input or output: what ONNX, Core ML and TypeScript all take."""
+"""Of an input, an output or an axis: what ONNX, Core ML and TypeScript all take."""
 
 
 def checked(spec: ModelSpec) -> ModelSpec:
@@ -29,6 +29,7 @@ def checked(spec: ModelSpec) -> ModelSpec:
     check_name(spec.name)
     _check_tensors(spec)
     for name, axis in spec.axes.items():
+        _check_word(spec.name, "an axis", name)
         _check_axis(spec.name, name, axis)
     for i in spec.inputs:
         check_image(i, spec.name)
@@ -50,16 +51,20 @@ def check_name(name: str) -> None:
 
 def _check_tensors(spec: ModelSpec) -> None:
     names = [i.name for i in spec.inputs] + [o.name for o in spec.outputs]
-    if bad := next((name for name in names if not TENSOR.fullmatch(name)), None):
-        raise ModelError(
-            f"'{bad}' is not a name for an input or output of '{spec.name}': letters, digits and underscores are "
-            "possible"
-        )
+    for name in names:
+        _check_word(spec.name, "an input or output", name)
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
         raise ModelError(f"'{spec.name}' has more than one input or output '{twice}': give each a name of its own")
     named = {d for i in spec.inputs for d in i.shape if isinstance(d, str)}
     if unknown := sorted(named - set(spec.axes)):
         raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
+
+
+def _check_word(model: str, what: str, name: str) -> None:
+    if not TENSOR.fullmatch(name):
+        raise ModelError(
+            f"'{name}' is not a name for {what} of '{model}': letters, digits and underscores are possible"
+        )
 
 
 def _check_axis(model: str, name: str, axis: Axis) -> None:

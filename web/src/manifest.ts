@@ -87,10 +87,10 @@ export function parseManifest(value: unknown, url: string): Manifest {
     );
   }
   const manifest: Manifest = {
-    name: read.text(top.name, "name"),
+    name: read.name(top.name, "name"),
     inputs: read.list(top.inputs, "inputs", readTensor),
     outputs: read.list(top.outputs, "outputs", readTensor),
-    axes: read.table(top.axes, "axes", readAxis),
+    axes: read.table(top.axes, "axes", (r, v, at) => (r.name(at.slice("axes.".length), at), readAxis(r, v, at))),
     files: read.list(top.files, "files", readFile),
     bundle: readModels(read, top.bundle, "bundle"),
     verdicts: read.list(top.verdicts ?? [], "verdicts", readVerdict),
@@ -113,11 +113,11 @@ export function sizeOf(manifest: Pick<Manifest, "axes">, dimension: number | str
 function readTensor(read: Reader, value: unknown, at: string): Tensor {
   const t = read.record(value, at);
   return {
-    name: read.text(t.name, `${at}.name`),
-    dtype: read.text(t.dtype, `${at}.dtype`),
-    shape: read.list(t.shape ?? [], `${at}.shape`, (r, v, where) => (typeof v === "string" ? v : r.number(v, where))),
-    role: read.text(t.role ?? "tensor", `${at}.role`),
-    kind: read.text(t.kind ?? "tensor", `${at}.kind`),
+    name: read.name(t.name, `${at}.name`),
+    dtype: read.name(t.dtype, `${at}.dtype`),
+    shape: read.list(t.shape ?? [], `${at}.shape`, (r, v, where) => (typeof v === "string" ? r.name(v, where) : r.number(v, where))),
+    role: read.name(t.role ?? "tensor", `${at}.role`),
+    kind: read.name(t.kind ?? "tensor", `${at}.kind`),
     low: read.number(t.low ?? 0, `${at}.low`),
     high: read.number(t.high ?? 1, `${at}.high`),
     fit: read.text(t.fit ?? "stretch", `${at}.fit`),
@@ -160,17 +160,17 @@ function readModels(read: Reader, value: unknown, at: string): Models {
 function readVariant(read: Reader, value: unknown, at: string): Variant {
   const variant = read.record(value, at);
   return {
-    name: read.text(variant.name, `${at}.name`) as Dtype,
-    precision: read.text(variant.precision, `${at}.precision`),
+    name: read.name(variant.name, `${at}.name`) as Dtype,
+    precision: read.name(variant.precision, `${at}.precision`),
     path: read.text(variant.path, `${at}.path`),
-    target: read.text(variant.target, `${at}.target`),
+    target: read.name(variant.target, `${at}.target`),
   };
 }
 
 function readVerdict(read: Reader, value: unknown, at: string): Verdict {
   const verdict = read.record(value, at);
   return {
-    place: read.text(verdict.place, `${at}.place`),
+    place: read.name(verdict.place, `${at}.place`),
     status: read.text(verdict.status, `${at}.status`),
     reason: read.text(verdict.reason ?? "", `${at}.reason`),
   };
@@ -194,6 +194,12 @@ class Reader {
 
   text(value: unknown, at: string): string {
     return typeof value === "string" ? value : this.invalid(at, "a string");
+  }
+
+  /** A word that may stand in code and markup. */
+  name(value: unknown, at: string): string {
+    const word = this.text(value, at);
+    return /^[A-Za-z0-9_][A-Za-z0-9_.-]*$/.test(word) ? word : this.invalid(at, "a name of letters, digits, dots, dashes and underscores");
   }
 
   number(value: unknown, at: string): number {

@@ -11,6 +11,10 @@ test("a manifest as edgekit writes it is read", () => {
 });
 
 test.each([
+  ["a name that is code", { name: "P{init{}};object/**/Q" }, "name must be a name of letters"],
+  ["an input whose name is code", { inputs: [{ name: "a</script>", dtype: "float32" }] }, "inputs[0].name must be a name"],
+  ["an axis whose name is code", { axes: { "a b": { default: 1, minimum: 1, maximum: 1, multiple_of: 1 } } }, "must be a name"],
+  ["a size that is code", { outputs: [{ name: "y", dtype: "float32", shape: ["a\nb"] }] }, "outputs[0].shape[0] must be a name"],
   ["another schema", { schema_version: 1 }, "schema version 1"],
   ["no files", { files: undefined }, "files must be a list"],
   ["a path that climbs out", { files: [{ path: "../x", size: 1, sha256: "0".repeat(64) }] }, 'not "../x"'],

@@ -96,7 +96,23 @@ public struct Manifest: Decodable, Sendable {
                     + "export the assets again"
             )
         }
+        let tensors = manifest.inputs + manifest.outputs
+        let symbols = tensors.flatMap(\.shape).compactMap { size -> String? in
+            if case .axis(let axisName) = size { return axisName }
+            return nil
+        }
+        let names = [manifest.name, manifest.target, manifest.precision] + tensors.map(\.name) + symbols
+        for word in names + manifest.axes.keys + manifest.verdicts.map(\.place) where !isName(word) {
+            throw EdgekitError(
+                "\(name) is invalid: '\(word)' is not a name: letters, digits, dots, dashes and underscores are possible"
+            )
+        }
         return manifest
+    }
+
+    /// Whether a word is of letters, digits, dots, dashes and underscores.
+    private static func isName(_ word: String) -> Bool {
+        word.range(of: "^[A-Za-z0-9_][A-Za-z0-9_.-]*$", options: .regularExpression)?.upperBound == word.endIndex
     }
 
     /// The input of a kind ("image", "query"), if any.

@@ -47,6 +47,10 @@ final class ManifestTests: XCTestCase {
         XCTAssertThrowsError(try Manifest.parse(Data(wrong.utf8))) { error in
             XCTAssertEqual(error as? EdgekitError, EdgekitError("manifest.json is invalid in the field 'entry': export the assets again"))
         }
+        for name in ["P{init{}};object/**/Q", "a b", "a/b", ""] {
+            let hostile = text.replacingOccurrences(of: "\"name\": \"images\"", with: "\"name\": \"\(name)\"")
+            XCTAssertThrowsError(try Manifest.parse(Data(hostile.utf8)))
+        }
         let newer = text.replacingOccurrences(of: "\"schema_version\": 2", with: "\"schema_version\": 3")
         XCTAssertThrowsError(try Manifest.parse(Data(newer.utf8)))
     }

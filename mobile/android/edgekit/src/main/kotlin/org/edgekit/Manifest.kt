@@ -32,7 +32,19 @@ data class TensorInfo(
     val low: Double,
     val high: Double,
     val fit: String = "stretch",
-)
+) {
+    init {
+        requireName(name)
+        shape.filterIsInstance<Size.Axis>().forEach { requireName(it.name) }
+    }
+}
+
+private val NAME = Regex("[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+/** Refuse a name of anything but letters, digits, dots, dashes and underscores. */
+private fun requireName(name: String) = require(NAME.matches(name)) {
+    "'${name.filterNot(Char::isISOControl)}' is not a name: letters, digits, dots, dashes and underscores are possible"
+}
 
 /** An axis: dynamic within [minimum, maximum] in steps of [multipleOf], or fixed at [default]. */
 @Serializable
@@ -87,6 +99,10 @@ data class Manifest(
     val verdicts: List<Verdict>,
     val notes: List<String>,
 ) {
+    init {
+        (listOf(name, target, precision) + axes.keys + verdicts.map(Verdict::place)).forEach(::requireName)
+    }
+
     /** The input of a kind ("image", "query"), or null. */
     fun input(kind: String): TensorInfo? = inputs.firstOrNull { it.kind == kind }
 

@@ -41,6 +41,11 @@ class ManifestTest {
         fails("\"entry\": \"model.ptl\",", "", "Field 'entry' is required")
         fails("\"entry\": \"model.ptl\"", "\"entry\": 3", "at path: $.entry")
         fails("\"path\": \"model.ptl\"", "\"path\": \"../model.ptl\"", "'../model.ptl' is not a relative path inside the bundle")
+        for (name in listOf("P{init{}};object/**/Q", "a b", "a\\nb", "a/b", "")) {
+            fails("\"name\": \"images\"", "\"name\": \"$name\"", "is not a name")
+            fails("\"name\": \"toy\"", "\"name\": \"$name\"", "is not a name")
+            fails("[\"batch\", 4]", "[\"$name\", 4]", "is not a name")
+        }
         fails("9f64", "9F64", "64 hexadecimal digits")
         fails("\"path\": \"model.ptl\"", "\"path\": \"a//model.ptl\"", "is not a relative path inside the bundle")
         fails("\"multiple_of\": 1", "\"multiple_of\": 0", "an axis has steps of 0")
