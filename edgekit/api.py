@@ -174,9 +174,8 @@ def verify(
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
         budget: As for `export`.
-        trust_build: Whether code of the build may run: its factory although its source is not the one that the build
-            recorded (it is then also looked for in the working directory), and the program that a model given in memory
-            left there.
+        trust_build: Whether code that the build chooses may run: a factory that edgekit does not ship (it is then also
+            looked for in the working directory), and the program that a model given in memory left there.
         key: Public ECDSA key (PEM) of whoever must have signed the build; None asks for no signature.
         progress: As for `export`.
     """

@@ -67,26 +67,35 @@ def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
         trusted: Whether the user trusts the build.
 
     Raises:
-        ModelError: As for `load_model`, and if the model is a captured program and the build is not trusted.
+        ModelError: As for `load_model`; and where the build is not trusted, if the model is a captured program or of a
+            factory that edgekit does not ship.
         CheckpointError: As for `load_model`.
     """
-    if not trusted and holds_program(read_config(folder)):
+    if trusted:
+        factory.search_working_directory()
+        return load_model(folder)
+    config = read_config(folder)
+    name = config["factory"]
+    if holds_program(config):
         raise ModelError(
             f"the model in '{folder}' was given in memory and lies there as a program, which can run code of whoever "
             "made the build: run with --trust-build if you made it or trust them"
         )
-    return load_model(folder, trusted)
+    if name and not name.startswith((transformers.PREFIX, timm.PREFIX)) and not factory.is_shipped(name):
+        raise ModelError(
+            f"the model in '{folder}' is made by '{name}', which edgekit does not ship: "
+            "run with --trust-build if you made the build or trust whoever did"
+        )
+    return load_model(folder)
 
 
-def load_model(folder: Path, trust_build: bool = False) -> ModelSpec:
+def load_model(folder: Path) -> ModelSpec:
     """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
 
-    Args:
-        folder: The model folder.
-        trust_build: Whether its factory may run although its source is not the recorded one (see `factory.recorded`).
+    It runs the code that the folder names: `load_builds_model` asks whether it may.
 
     Raises:
-        ModelError: If the folder is not a model folder, was changed, or its factory may not run.
+        ModelError: If the folder is not a model folder, was changed, or its factory cannot be imported.
         CheckpointError: If its weights do not fit.
     """
     from safetensors.torch import load_file
@@ -100,7 +109,7 @@ def load_model(folder: Path, trust_build: bool = False) -> ModelSpec:
     elif name.startswith(timm.PREFIX):
         spec = checked(timm.spec_of_files({file: folder / file for file in files}))
     else:
-        spec = factory.recorded(name, config.get("factory_sha256", ""), trust_build)
+        spec = factory.shipped(name)
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}
@@ -118,7 +127,6 @@ def _config(spec: ModelSpec) -> dict[str, object]:
         "schema_version": 1,
         "name": spec.name,
         "factory": spec.factory,
-        "factory_sha256": factory.source_sha256(spec.factory) if spec.factory else "",
         "code_sha256": _code_sha256(spec),
         "weights_sha256": checkpoint.weights_digest(spec),
         "inputs": [asdict(i) for i in spec.inputs],

@@ -26,7 +26,6 @@ class RunContext:
         recorded: The reference.
         listener: Told what happens.
         fresh: Whether to do again what is done and unchanged.
-        trust_build: Whether code that the build names or brings may run.
         signed: What the build's signature vouches for; None where none was asked for.
     """
 
@@ -36,7 +35,6 @@ class RunContext:
     recorded: Reference
     listener: StepListener
     fresh: bool
-    trust_build: bool = False
     signed: Signed | None = None
 
     @property

@@ -211,7 +211,6 @@ def _request(context: RunContext, name: str, made: Manifest, place: Place, out: 
         out=out,
         baseline=(target.source, baseline) if same is not None and (baseline / MANIFEST).is_file() else None,
         model=context.folder(MODEL),
-        trust_build=context.trust_build,
         images=sample_of(made, place),
     )
 

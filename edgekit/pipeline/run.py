@@ -213,7 +213,7 @@ def _build(
         spec = load_builds_model(root / MODEL, trust_build)
         require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
-        context = RunContext(spec, root, targets, recorded, listener, True, trust_build, signed)
+        context = RunContext(spec, root, targets, recorded, listener, True, signed)
         yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
 
 

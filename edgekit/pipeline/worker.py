@@ -94,7 +94,6 @@ class RunRequest(_Request):
         out: Folder for the answers, `answers.npz`: arrays by `<batch>/<output>`.
         baseline: Name and folder of the target it was made from, where that can be timed too.
         model: The model, for the PyTorch baseline; None where that is not timed.
-        trust_build: Whether code that the build names or brings may run.
         images: How many evaluation inputs to ask; None for all (see `applicable_batches`).
     """
 
@@ -106,7 +105,6 @@ class RunRequest(_Request):
     out: Path
     baseline: tuple[str, Path] | None = None
     model: Path | None = None
-    trust_build: bool = False
     images: int | None = None
 
 
@@ -187,7 +185,7 @@ def _baselines(asked: RunRequest) -> dict[str, Runtime]:
         read_artifact(folder)
         runtimes[name] = source.load(folder, source.place(asked.place))
     if asked.model is not None:
-        runtimes[PYTORCH] = EagerRuntime(load_model(asked.model, asked.trust_build))
+        runtimes[PYTORCH] = EagerRuntime(load_model(asked.model))
     return runtimes
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.artifact.store import MANIFEST, read_artifact
-from edgekit.model.folder import CONFIG, load_model
+from edgekit.model.folder import CONFIG, load_builds_model
 from edgekit.model.sources import checkpoint
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import Input
@@ -53,7 +53,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "checkpoint": checkpoint.read_checkpoint,
     "result": lambda path: read_imported(path.parent),
     "manifest": lambda path: read_artifact(path.parent),
-    "config": lambda path: load_model(path.parent),
+    "config": lambda path: load_builds_model(path.parent, trusted=False),
 }
 """What opens each kind; all of it must raise an EdgekitError."""
 NAMES = {"rows": "rows.npy", "result": "result.json", "manifest": MANIFEST, "config": CONFIG}

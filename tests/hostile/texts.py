@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from edgekit.storage.door import sealed
+
 Files = Iterator[tuple[str, bytes]]
 CALLED = (
     "builtins.eval",
@@ -95,6 +97,5 @@ def configs() -> Files:
     yield from ((".json", text.encode()) for text in TEXTS)
     for name in (*CALLED, "antigravity.x", "this.x", "edgekit.cli.main.main", "..", "a b", ""):
         module, _, function = name.rpartition(".")
-        for extra in ({}, {"factory_sha256": "0" * 64}):
-            config = {"factory": f"{module}:{function}", "files": {}, "name": "a", "licence": "", "author": "", **extra}
-            yield ".json", json.dumps(config).encode()
+        config = {"factory": f"{module}:{function}", "files": {}, "name": "a", "licence": "", "author": ""}
+        yield ".json", sealed(config).encode()

@@ -1,33 +1,29 @@
 """The function that makes a model, `package.module:function`: where its code may come from, and when it may run.
 
-Three ways lead to one, and each lets it run on other grounds:
+Three ways lead to one, and each lets it run for another reason:
 
 - Its user names it in this command (`named`): Python's path is searched, and last the working directory.
 - edgekit ships it (`shipped`): the working directory is not searched.
-- A build names it (`recorded`): anyone may have written the build. Without the user's word it runs only where its
-  source, found before anything of it is imported, has the hash that the build recorded; the working directory is not
-  searched.
+- A build names it: anyone may have written the build. Without the user's word it runs only where edgekit ships it
+  (`is_shipped`).
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from importlib import util
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from edgekit.errors import EdgekitError, ModelError
 from edgekit.model.contract import checked
 from edgekit.model.spec import ModelSpec
-from edgekit.storage.files import digest_file, digest_text
 
 SHIPPED = "edgekit.arrcoc.presets"
-TRUST = "run with --trust-build if you trust this build and the code in your working directory"
+SHIPPED_MODULES = (SHIPPED, "edgekit.testing")
 
 
 def named(factory: str) -> ModelSpec:
@@ -36,10 +32,14 @@ def named(factory: str) -> ModelSpec:
     Raises:
         ModelError: If it cannot be imported, raises, or returns something else.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last: a file there must not stand in for a library
+    search_working_directory()
     return shipped(factory)
+
+
+def search_working_directory() -> None:
+    """Let Python look for modules in the working directory, last: a file there must not stand in for a library."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
 
 
 def shipped(factory: str) -> ModelSpec:
@@ -51,32 +51,18 @@ def shipped(factory: str) -> ModelSpec:
     return replace(called(imported(factory), factory), factory=factory)
 
 
-def recorded(factory: str, sha256: str, trusted: bool) -> ModelSpec:
-    """The model of a factory that a build names.
-
-    Args:
-        factory: As the build has it.
-        sha256: Hash of its source, as the build recorded it (`source_sha256`).
-        trusted: Whether the user trusts the build: then it counts as named by them.
-
-    Raises:
-        ModelError: As for `named`, and if its source is not the recorded one.
-    """
-    if trusted:
-        return named(factory)
-    if factory.partition(":")[0] == SHIPPED:
-        return shipped(factory)
-    actual = source_sha256(factory)
-    if not actual:
-        raise ModelError(
-            f"the build's factory '{factory}' is not on Python's path: put its folder on PYTHONPATH, or {TRUST}"
-        )
-    if actual != sha256:
-        raise ModelError(
-            f"the source of the build's factory '{factory}' is not the one that the build was exported with: export "
-            f"again, or {TRUST}"
-        )
-    return shipped(factory)
+def is_shipped(factory: str) -> bool:
+    """Whether edgekit itself has this factory: a function of its own that takes nothing and returns a ModelSpec."""
+    module, _, name = factory.partition(":")
+    if module not in SHIPPED_MODULES:
+        return False
+    function = getattr(importlib.import_module(module), name, None)
+    return (
+        inspect.isfunction(function)
+        and function.__module__.startswith(SHIPPED_MODULES)
+        and not inspect.signature(function).parameters
+        and function.__annotations__.get("return") in (ModelSpec, ModelSpec.__name__)
+    )
 
 
 def called(factory: Callable[..., object], name: str, *arguments: object) -> ModelSpec:
@@ -94,58 +80,6 @@ def called(factory: Callable[..., object], name: str, *arguments: object) -> Mod
     if not isinstance(spec, ModelSpec):
         raise ModelError(f"the factory '{name}' returned {type(spec).__name__}, not an edgekit.model.ModelSpec")
     return checked(spec)
-
-
-def source_sha256(factory: str) -> str:
-    """Hash of the files that importing a factory's module runs first: its packages' and its own.
-
-    Nothing is imported to find them.
-
-    Returns:
-        sha256 in hex; empty where there is no such module, or it has no file.
-    """
-    name = factory.partition(":")[0]
-    try:
-        specs = list(_specs(name))
-        files = [(spec.name, Path(spec.origin)) for spec in specs if spec.has_location and spec.origin]
-        if not specs or not specs[-1].has_location:
-            return ""
-        return digest_text("\n".join(f"{one} {digest_file(path)}" for one, path in files))
-    except (ImportError, OSError, ValueError):
-        return ""
-
-
-def _specs(name: str) -> Iterator[ModuleSpec]:
-    """Each package on the way to a module, and the module; `util.find_spec` alone would import the packages."""
-    parts = name.split(".")
-    spec = util.find_spec(parts[0]) if parts[0] not in sys.modules else _of_imported(parts[0])
-    for number in range(1, len(parts) + 1):
-        if spec is None:
-            raise ModuleNotFoundError(name)
-        yield spec
-        if number < len(parts):
-            inside = spec.submodule_search_locations
-            spec = _below(".".join(parts[: number + 1]), inside) if inside is not None else None
-
-
-def _below(name: str, folders: Iterable[str]) -> ModuleSpec | None:
-    """A module or package in the folders of its parent; `PathFinder` would need the parent of a namespace imported."""
-    portions: list[str] = []
-    for folder in folders:
-        finder = pkgutil.get_importer(folder)
-        spec = finder.find_spec(name) if finder is not None else None
-        if spec is not None and spec.loader is not None:
-            return spec
-        portions += (spec.submodule_search_locations or []) if spec is not None else []
-    if not portions:
-        return None
-    namespace = ModuleSpec(name, None, is_package=True)
-    namespace.submodule_search_locations = portions
-    return namespace
-
-
-def _of_imported(name: str) -> ModuleSpec | None:
-    return getattr(sys.modules[name], "__spec__", None)
 
 
 def imported(factory: str) -> Callable[..., object]:

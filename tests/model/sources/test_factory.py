@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.model.folder import CONFIG, load_model, save_model
-from edgekit.model.sources import factory, resolve_model
+from edgekit.model.folder import CONFIG, load_builds_model, save_model
+from edgekit.model.sources import PRESETS, factory, resolve_model
 from edgekit.storage.door import sealed
 from tests.command import exit_code
 
@@ -74,57 +74,54 @@ def test_a_builds_factory_in_the_working_directory_is_not_run(here: Path, capsys
     sys.path.remove(str(here))
     del sys.modules["theirs_evil"]
     (here / "theirs_evil.py").write_text(MARKED.format(mark=str(mark)) + FACTORY)
-    with pytest.raises(ModelError, match=r"'theirs_evil:make' is not on Python's path: .* --trust-build"):
-        load_model(model)
+    with pytest.raises(ModelError, match=r"is made by 'theirs_evil:make', .* --trust-build"):
+        load_builds_model(model, trusted=False)
     (build / "onnx").mkdir()
     (build / "onnx" / "manifest.json").write_text("{}")
     assert exit_code("verify", build) == 2
     assert "--trust-build" in capsys.readouterr().err
     assert not mark.exists()
     assert str(here) not in sys.path
-    load_model(model, trust_build=True)
+    load_builds_model(model, trusted=True)
     assert mark.exists()
 
 
-@pytest.mark.parametrize("module", ["theirs_one", "theirs_pkg.inner.two"])
-@pytest.mark.parametrize("edited", [0, -1])
-def test_a_builds_factory_runs_only_with_its_recorded_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, edited: int
+@pytest.mark.parametrize(
+    "name",
+    [
+        "code:interact",
+        "pdb:set_trace",
+        "pip:main",
+        "torch.utils.collect_env:main",
+        "antigravity:main",
+        "sys:exit",
+        "edgekit.cli.main:main",
+        "edgekit.arrcoc.presets:Path",
+        "edgekit.arrcoc.presets:from_checkpoint",
+        "edgekit.arrcoc.presets:_seeded_published",
+        "edgekit.testing:QuietListener",
+        "edgekit.testing.models:np.load",
+        "theirs_one:make",
+        "no.such:one",
+        ":",
+        "a:",
+    ],
+)
+def test_a_factory_that_edgekit_does_not_ship_runs_with_the_users_word_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    lib, mark = tmp_path / "lib", tmp_path / "mark"
-    monkeypatch.syspath_prepend(str(lib))
-    parts = module.split(".")
-    files = [lib.joinpath(*parts[:n], "__init__.py") for n in range(1, len(parts))] + [
-        lib.joinpath(*parts).with_suffix(".py")
-    ]
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("")
-    files[-1].write_text(FACTORY)
-    save_model(resolve_model(f"{module}:make"), tmp_path / "model")
-    for name in [name for name in sys.modules if name.startswith("theirs_")]:
-        del sys.modules[name]
-    assert load_model(tmp_path / "model").factory == f"{module}:make"
-    for name in [name for name in sys.modules if name.startswith("theirs_")]:
-        del sys.modules[name]
-    files[edited].write_text(MARKED.format(mark=str(mark)) + files[edited].read_text())
-    with pytest.raises(ModelError, match=f"the source of the build's factory '{module}:make' is not the one"):
-        load_model(tmp_path / "model")
+    mark, model = tmp_path / "mark", tmp_path / "model"
+    (tmp_path / "theirs_one.py").write_text(MARKED.format(mark=str(mark)) + FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    save_model(resolve_model("edgekit.testing:small_model"), model)
+    assert load_builds_model(model, trusted=False).name == "small"
+    config = json.loads((model / CONFIG).read_text())
+    (model / CONFIG).write_text(sealed({**config, "factory": name}))
+    with pytest.raises(ModelError, match="run with --trust-build"):
+        load_builds_model(model, trusted=False)
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["antigravity:main", "os:getcwd", "sys:exit", "edgekit.cli.main:main", "no.such:one", ":", "a:"]
-)
-def test_a_factory_that_a_build_makes_up_is_not_run(tmp_path: Path, name: str) -> None:
-    save_model(resolve_model("edgekit.testing:small_model"), tmp_path / "model")
-    config = json.loads((tmp_path / "model" / CONFIG).read_text())
-    for sha256 in (config["factory_sha256"], "", None):
-        (tmp_path / "model" / CONFIG).write_text(sealed({**config, "factory": name, "factory_sha256": sha256}))
-        with pytest.raises(ModelError, match="--trust-build"):
-            load_model(tmp_path / "model")
-
-
-def test_what_has_no_file_has_no_hash() -> None:
-    assert [factory.source_sha256(name) for name in ("sys:exit", "no.such:one", ":", "")] == [""] * 4
-    assert len(factory.source_sha256("edgekit.testing:small_model")) == 64
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_edgekit_ships_runs(name: str) -> None:
+    assert factory.is_shipped(PRESETS[name])
