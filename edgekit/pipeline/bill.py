@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.errors import DependencyError
 from edgekit.model.folder import read_config
+from edgekit.model.program import WEIGHTS
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS
 from edgekit.reference.info import BatchInfo, ReferenceInfo, read_info
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 BILL = "bom.cdx.json"
 NOT_STATED = "not stated"
 LICENCE = "edgekit:licence"
+LONGEST_NAME = 60
+"""Characters of a licence's name; some packages state the whole text of theirs."""
 SERIALS = uuid.UUID("c0d5e2a6-6a0e-5d0b-9b1c-5c3f6d8f3a11")  # namespace of the serial numbers, drawn once
 
 
@@ -61,7 +64,7 @@ def write_bill(build: Build) -> Path:
     return build.path / BILL
 
 
-def bill_text(config: Mapping[str, object], recorded: ReferenceInfo, made: Iterable[Manifest]) -> str:
+def bill_text(config: Mapping[str, Any], recorded: ReferenceInfo, made: Iterable[Manifest]) -> str:
     """The bill as it is written.
 
     Args:
@@ -89,14 +92,14 @@ def bill_text(config: Mapping[str, object], recorded: ReferenceInfo, made: Itera
     return dump_json({**told, "serialNumber": uuid.uuid5(SERIALS, dump_json(told)).urn})
 
 
-def _model(config: Mapping[str, object], recorded: ReferenceInfo) -> Component:
+def _model(config: Mapping[str, Any], recorded: ReferenceInfo) -> Component:
     told = {"edgekit:factory": str(config["factory"]) or "none: it was given in memory, or as an ONNX file"}
     told |= {"edgekit:reference.device": recorded.device, "edgekit:reference.sha256": recorded.sha256}
     return _component(
         "model",
         str(config["name"]),
         str(config["licence"]),
-        sha256=str(config["weights_sha256"]),
+        sha256=config["files"].get(WEIGHTS, ""),
         author=str(config["author"]),
         description=str(config["description"]),
         told=told,
@@ -107,14 +110,18 @@ def _artifact(made: Manifest, licence: str) -> Component:
     told = {"edgekit:target": made.target, "edgekit:precision": made.precision}
     told |= {f"edgekit:verdict.{one.place}": one.status for one in made.verdicts}
     told |= {f"edgekit:tool.{name}": version for name, version in made.export.tools.items()}
-    name = f"{made.name}/{made.target}"
-    return _component(f"artifact:{made.target}", name, licence, sha256=made.sha256, told=told)
+    name, ref = f"{made.name}/{made.target}", f"artifact:{made.target}"
+    entry = made.named(made.entry)
+    whole = _component(ref, name, licence, sha256=entry.sha256 if entry is not None else "", told=told)
+    files = (file for file in made.files if file.path != made.entry)
+    whole.components = [_component(f"{ref}/{f.path}", f.path, licence, "file", sha256=f.sha256) for f in files]
+    return whole
 
 
 def _data(batch: BatchInfo) -> Component:
     """A set of real inputs that the artifacts were judged on."""
-    told = {"edgekit:samples": str(len(batch.names))}
-    return _component(f"data:{batch.name}", batch.name, "", "data", sha256=batch.inputs_sha256, told=told)
+    told = {"edgekit:samples": str(len(batch.names)), "edgekit:arrays.sha256": batch.inputs_sha256}
+    return _component(f"data:{batch.name}", batch.name, "", "data", told=told)
 
 
 def _tool(name: str, version: str) -> Component:
@@ -155,12 +162,16 @@ def _component(
 
 
 def _licence_of(package: str) -> str:
-    """What an installed package says of its licence, as an SPDX expression; empty where it says none."""
+    """What an installed package says of its licence: an SPDX expression or a name; empty where it says none."""
     try:
-        told = metadata.metadata(package).json
-        return str(told.get("license_expression", ""))
+        facts = metadata.metadata(package).json
     except metadata.PackageNotFoundError:
         return ""
+    if expression := str(facts.get("license_expression", "")):
+        return expression
+    name = str(facts.get("license", ""))
+    classifiers = [c.rpartition(" :: ")[2] for c in facts.get("classifier", ()) if c.startswith("License :: ")]
+    return name if name and len(name) <= LONGEST_NAME and name != "UNKNOWN" else " AND ".join(classifiers)
 
 
 def _version(package: str) -> str:

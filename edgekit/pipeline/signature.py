@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,10 +152,17 @@ def require_signed(root: Path, key: Path) -> Signed:
     signed = _read(root, key)
     for path, digest in _records(root).items():
         signed.require(path, digest)
-    if BILL in signed.records:
-        there = root / BILL
-        signed.require(BILL, digest_file(there) if there.is_file() and not there.is_symlink() else "")
+    if os.path.lexists(root / BILL):
+        signed.require(BILL, digest_file(root / BILL) if not (root / BILL).is_symlink() else "")
+    if lost := [path for path in sorted(signed.records) if not _is_there(root, path)]:
+        raise ArtifactError(f"'{root / lost[0]}' was signed and is not there: take the build from its author again")
     return signed
+
+
+def _is_there(root: Path, path: str) -> bool:
+    """Whether a signed record is there; an artifact's results are those that its manifest names."""
+    folder, _, name = path.rpartition("/")
+    return (root / folder / (MANIFEST if name == RESULT else name)).is_file()
 
 
 def _read(root: Path, key: Path) -> Signed:

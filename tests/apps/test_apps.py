@@ -39,7 +39,7 @@ def app(tmp_path: Path) -> Path:
 
 
 def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> None:
-    outcome = apps.write_assets("android", build, app)
+    outcome = apps.write_assets("android", build, app, trust_build=True)
     index = json.loads((app / HOME / "bundle.json").read_text())
     assert [m["file"] for m in index["models"]] == [
         "executorch-int8/model.pte",
@@ -63,7 +63,7 @@ def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> Non
 
 
 def test_every_constant_of_the_code_is_the_manifests(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     code = (app / "src/main/kotlin/edgekit/generated/Toy.kt").read_text()
     for target in ("executorch-int8", "executorch", "litert-int8", "litert", "onnx", "torch-mobile"):
         manifest = read_artifact(build / target)
@@ -87,47 +87,47 @@ def test_every_constant_of_the_code_is_the_manifests(build: Path, app: Path) -> 
 
 
 def test_a_second_run_changes_nothing_and_check_is_content(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     before = snapshot(app)
-    outcome = apps.write_assets("android", build, app)
+    outcome = apps.write_assets("android", build, app, trust_build=True)
     assert (outcome.written, outcome.removed) == ((), ())
     assert snapshot(app) == before
-    assert apps.check_assets("android", build, app) == ()
+    assert apps.check_assets("android", build, app, trust_build=True) == ()
 
 
 def test_check_names_what_is_stale_after_the_model_changed(build: Path, app: Path, tmp_path: Path) -> None:
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     newer = toy.build(tmp_path / "newer" / "toy", shift=0.5)
-    found = apps.check_assets("android", newer, app)
+    found = apps.check_assets("android", newer, app, trust_build=True)
     assert f"'{HOME}/bundle.json' is stale" in found
     assert f"'{HOME}/torch-mobile/model.ptl' is stale" in found
     assert "'src/main/kotlin/edgekit/generated/Toy.kt' is stale" in found
-    apps.write_assets("android", newer, app)
-    assert apps.check_assets("android", newer, app) == ()
+    apps.write_assets("android", newer, app, trust_build=True)
+    assert apps.check_assets("android", newer, app, trust_build=True) == ()
     (app / HOME / "golden.bin").unlink()
-    assert apps.check_assets("android", newer, app) == (f"'{HOME}/golden.bin' is missing",)
+    assert apps.check_assets("android", newer, app, trust_build=True) == (f"'{HOME}/golden.bin' is missing",)
 
 
 def test_removes_what_it_once_wrote_and_nothing_else(build: Path, app: Path) -> None:
     before = snapshot(app)
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     (app / HOME / "note.txt").write_text("mine too\n")
-    outcome = apps.write_assets("android", build, app, targets=("torch-mobile",))
+    outcome = apps.write_assets("android", build, app, targets=("torch-mobile",), trust_build=True)
     assert f"{HOME}/onnx/model.onnx" in outcome.removed
     assert "edgekit/toy.required_operators.config" in outcome.removed
     assert not (app / HOME / "onnx").exists()
     assert (app / HOME / "note.txt").read_text() == "mine too\n"
     after = snapshot(app)
     assert {path: after[path] for path in before} == before
-    assert apps.check_assets("android", build, app, targets=("torch-mobile",)) == ()
-    assert f"'{HOME}/onnx/model.onnx' is missing" in apps.check_assets("android", build, app)
+    assert apps.check_assets("android", build, app, targets=("torch-mobile",), trust_build=True) == ()
+    assert f"'{HOME}/onnx/model.onnx' is missing" in apps.check_assets("android", build, app, trust_build=True)
 
 
 def test_a_file_that_was_changed_by_hand_is_not_removed(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     changed = app / "edgekit/toy.required_operators.config"
     changed.write_text("# mine now\n")
-    outcome = apps.write_assets("android", build, app, targets=("torch-mobile",))
+    outcome = apps.write_assets("android", build, app, targets=("torch-mobile",), trust_build=True)
     assert changed.read_text() == "# mine now\n"
     assert any("changed by hand" in note for note in outcome.notes)
 
@@ -148,14 +148,14 @@ def test_a_run_that_was_cut_off_is_repaired_by_the_next(
 
     monkeypatch.setattr(sync, "_put", dies)
     with pytest.raises(KeyboardInterrupt):
-        apps.write_assets("android", build, app)
+        apps.write_assets("android", build, app, trust_build=True)
     monkeypatch.undo()
-    apps.write_assets("android", build, app)
-    assert apps.check_assets("android", build, app) == ()
+    apps.write_assets("android", build, app, trust_build=True)
+    assert apps.check_assets("android", build, app, trust_build=True) == ()
 
 
 def test_lists_for_reduced_builds(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     config = (app / "edgekit/toy.required_operators.config").read_text().splitlines()
     assert config[0].startswith("#")
     assert "ai.onnx;20;MatMul,Softmax" in config
@@ -169,17 +169,17 @@ def test_two_models_live_in_one_app(build: Path, app: Path, own: Path) -> None:
         manifest = folder / MANIFEST
         if manifest.is_file():
             resealed(folder, name="toy-2")
-    apps.write_assets("android", build, app)
-    apps.write_assets("android", own, app)
-    assert apps.check_assets("android", build, app) == ()
-    assert apps.check_assets("android", own, app) == ()
+    apps.write_assets("android", build, app, trust_build=True)
+    apps.write_assets("android", own, app, trust_build=True)
+    assert apps.check_assets("android", build, app, trust_build=True) == ()
+    assert apps.check_assets("android", own, app, trust_build=True) == ()
     assert (app / "src/main/kotlin/edgekit/generated/Toy2.kt").is_file()
 
 
 def test_ios_app_gets_package_code_and_bundle(build: Path, tmp_path: Path) -> None:
     app = tmp_path / "ios"
     (app / "Toy.xcodeproj").mkdir(parents=True)
-    apps.write_assets("ios", build, app)
+    apps.write_assets("ios", build, app, trust_build=True)
     home = app / "Edgekit/edgekit/toy"
     index = json.loads((home / "bundle.json").read_text())
     assert [m["file"] for m in index["models"]] == ["coreml/Toy.mlpackage"]
@@ -190,7 +190,7 @@ def test_ios_app_gets_package_code_and_bundle(build: Path, tmp_path: Path) -> No
     assert 'return ("coreml/Toy.mlpackage", "fp16", 393, ' in code
     assert r'reference = "NVIDIA H200 \"$1\""' in code
     assert parses(code.encode())
-    assert apps.check_assets("ios", build, app) == ()
+    assert apps.check_assets("ios", build, app, trust_build=True) == ()
 
 
 def parses(source: bytes) -> bool:
@@ -200,27 +200,27 @@ def parses(source: bytes) -> bool:
 def test_a_rejected_artifact_enters_no_app(own: Path, app: Path) -> None:
     toy.judge(own / "executorch", "rejected", "max abs 0.3")
     with pytest.raises(ArtifactError, match=r"was rejected in 'cpu' \(max abs 0.3\), so it goes into no app"):
-        apps.write_assets("android", own, app, targets=("executorch",))
-    outcome = apps.write_assets("android", own, app)
+        apps.write_assets("android", own, app, targets=("executorch",), trust_build=True)
+    outcome = apps.write_assets("android", own, app, trust_build=True)
     assert "'executorch' was rejected in 'cpu' (max abs 0.3) and was left out" in outcome.notes
     assert not (app / HOME / "executorch").exists()
     for target in ("executorch-int8", "litert", "litert-int8", "onnx", "torch-mobile"):
         toy.judge(own / target, "not verified here")
     with pytest.raises(ArtifactError, match="no verified artifact for such an app"):
-        apps.write_assets("android", own, app)
+        apps.write_assets("android", own, app, trust_build=True)
 
 
 def test_an_artifact_that_was_never_judged_enters_no_app(own: Path, app: Path) -> None:
     amend(own / "onnx", [])
     with pytest.raises(ArtifactError, match="was never judged"):
-        apps.write_assets("android", own, app, targets=("onnx",))
+        apps.write_assets("android", own, app, targets=("onnx",), trust_build=True)
 
 
 def test_a_damaged_artifact_enters_no_app(own: Path, app: Path) -> None:
     path = own / "torch-mobile" / "model.ptl"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     with pytest.raises(ArtifactError, match="damaged"):
-        apps.write_assets("android", own, app)
+        apps.write_assets("android", own, app, trust_build=True)
     assert not (app / "edgekit").exists()
 
 
@@ -230,7 +230,7 @@ def test_a_damaged_artifact_enters_no_app(own: Path, app: Path) -> None:
 )
 def test_a_folder_that_is_no_app_is_refused(platform: str, sentence: str, build: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=sentence):
-        apps.write_assets(platform, build, tmp_path)
+        apps.write_assets(platform, build, tmp_path, trust_build=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -248,7 +248,7 @@ def test_the_deployment_target_decides_between_core_ai_and_core_ml(
     version: int | None, targets: tuple[str, ...], taken: list[str], build: Path, tmp_path: Path
 ) -> None:
     app = ios_app(tmp_path)
-    apps.write_assets("ios", build, app, targets, deployment_target=version)
+    apps.write_assets("ios", build, app, targets, deployment_target=version, trust_build=True)
     index = json.loads((app / "Edgekit/edgekit/toy/bundle.json").read_text())
     assert [m["manifest"].partition("/")[0] for m in index["models"]] == taken
     paths = {f["path"] for f in index["files"]}
@@ -272,7 +272,7 @@ def test_an_app_that_its_oldest_system_could_not_run_is_refused(
     folder = app if platform == "android" else ios_app(tmp_path / "ios")
     before = snapshot(folder)
     with pytest.raises(UsageError, match=sentence):
-        apps.write_assets(platform, build, folder, targets, deployment_target=version)
+        apps.write_assets(platform, build, folder, targets, deployment_target=version, trust_build=True)
     assert snapshot(folder) == before
 
 
@@ -289,26 +289,26 @@ def test_a_file_in_the_way_is_refused_before_anything_is_written(build: Path, ap
     code.write_text("// mine\n")
     before = snapshot(app)
     with pytest.raises(UsageError, match="is in the way"):
-        apps.write_assets("android", build, app)
+        apps.write_assets("android", build, app, trust_build=True)
     assert snapshot(app) == before
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../../b"])
 def test_a_list_that_names_files_outside_of_the_app_is_refused(path: str, build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     listed = app / "edgekit/toy.assets.json"
     record = json.loads(listed.read_text())
     record["files"][path] = "0" * 64
     listed.write_text(json.dumps(record))
     with pytest.raises(UsageError, match="not a plain path"):
-        apps.write_assets("android", build, app)
+        apps.write_assets("android", build, app, trust_build=True)
 
 
 def test_a_damaged_list_is_refused(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app)
+    apps.write_assets("android", build, app, trust_build=True)
     (app / "edgekit/toy.assets.json").write_text("{")
     with pytest.raises(UsageError, match="is damaged"):
-        apps.check_assets("android", build, app)
+        apps.check_assets("android", build, app, trust_build=True)
 
 
 def test_links_are_not_written_through(build: Path, app: Path, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_links_are_not_written_through(build: Path, app: Path, tmp_path: Path) -
     outside.mkdir()
     (app / "src/main/assets/edgekit").symlink_to(outside)
     with pytest.raises(UsageError, match="is a link"):
-        apps.write_assets("android", build, app)
+        apps.write_assets("android", build, app, trust_build=True)
     assert list(outside.iterdir()) == []
 
 

@@ -35,7 +35,7 @@ def own(build: Path, tmp_path: Path) -> Path:
 
 
 def test_the_index_names_and_hashes_every_other_file(build: Path) -> None:
-    made = bundle.plan(build, ANY, ())
+    made = bundle.plan(build, ANY, (), trust_build=True)
     content = made.files[bundle.INDEX]
     assert isinstance(content, bytes)
     index = json.loads(content)
@@ -50,13 +50,13 @@ def test_the_index_names_and_hashes_every_other_file(build: Path) -> None:
 
 def test_models_come_in_the_order_of_the_platform(build: Path) -> None:
     order = ("torch-mobile", "onnx", "executorch")
-    assert [m.manifest.target for m in bundle.plan(build, platform(*order), ()).models] == list(order)
-    chosen = bundle.plan(build, platform(*order), ("executorch", "torch-mobile"))
+    assert [m.manifest.target for m in bundle.plan(build, platform(*order), (), trust_build=True).models] == list(order)
+    chosen = bundle.plan(build, platform(*order), ("executorch", "torch-mobile"), trust_build=True)
     assert [m.manifest.target for m in chosen.models] == ["torch-mobile", "executorch"]
 
 
 def test_a_package_has_one_size_and_one_hash_of_all_its_files(build: Path) -> None:
-    (model,) = bundle.plan(build, platform("coreml"), ()).models
+    (model,) = bundle.plan(build, platform("coreml"), (), trust_build=True).models
     inside = [f for f in read_artifact(build / "coreml").files if f.path.startswith("Toy.mlpackage/")]
     assert len(inside) == 2
     assert model.path == "coreml/Toy.mlpackage"
@@ -65,7 +65,7 @@ def test_a_package_has_one_size_and_one_hash_of_all_its_files(build: Path) -> No
 
 
 def test_a_single_file_has_its_own_hash_and_its_companions_stay_out(build: Path) -> None:
-    made = bundle.plan(build, platform("torch-mobile"), ())
+    made = bundle.plan(build, platform("torch-mobile"), (), trust_build=True)
     (model,) = made.models
     assert model.sha256 == content_digest(build / "torch-mobile" / "model.ptl")
     assert "torch-mobile/model.ptl" in made.files
@@ -73,7 +73,7 @@ def test_a_single_file_has_its_own_hash_and_its_companions_stay_out(build: Path)
 
 
 def test_the_limit_on_a_device_follows_the_precision(build: Path) -> None:
-    vectors = bundle.plan(build, ANY, ()).files["golden.json"]
+    vectors = bundle.plan(build, ANY, (), trust_build=True).files["golden.json"]
     assert isinstance(vectors, bytes)
     limits = {target: table["relevance"]["max_abs"] for target, table in json.loads(vectors)["limits"].items()}
     assert limits == {"executorch-int8": 2e-2, "executorch": 1e-3, "coreml": 1e-2, "onnx": 1e-3, "torch-mobile": 1e-3}
@@ -81,30 +81,30 @@ def test_the_limit_on_a_device_follows_the_precision(build: Path) -> None:
 
 def test_a_target_that_no_app_of_the_kind_runs_is_refused(build: Path) -> None:
     with pytest.raises(ArtifactError, match="no app here runs 'coreml': possible are onnx"):
-        bundle.plan(build, platform("onnx"), ("coreml",))
+        bundle.plan(build, platform("onnx"), ("coreml",), trust_build=True)
 
 
 def test_what_was_not_verified_is_left_out_with_a_note_or_refused_by_name(own: Path) -> None:
     toy.judge(own / "executorch", "not verified here")
-    made = bundle.plan(own, platform("executorch", "onnx"), ())
+    made = bundle.plan(own, platform("executorch", "onnx"), (), trust_build=True)
     assert [m.manifest.target for m in made.models] == ["onnx"]
     assert "'executorch' was not verified and was left out" in made.notes
     with pytest.raises(ArtifactError, match="was not verified, so it goes into no app"):
-        bundle.plan(own, platform("executorch", "onnx"), ("executorch",))
+        bundle.plan(own, platform("executorch", "onnx"), ("executorch",), trust_build=True)
 
 
 def test_a_build_without_any_artifact_of_the_kind_says_what_to_do(own: Path) -> None:
     shutil.rmtree(own / "coreml")
     with pytest.raises(ArtifactError, match=r"it has none of coreml.*: run `edgekit export -t coreml`"):
-        bundle.plan(own, platform("coreml"), ())
+        bundle.plan(own, platform("coreml"), (), trust_build=True)
 
 
 def test_an_artifact_of_another_size_goes_into_no_app(own: Path) -> None:
     """Its golden vectors have the default size: a device could not check itself."""
     resealed(own / "onnx", sizes=({"height": 160, "width": 112},))
-    assert "onnx" not in [model.manifest.target for model in bundle.plan(own, ANY, ()).models]
+    assert "onnx" not in [model.manifest.target for model in bundle.plan(own, ANY, (), trust_build=True).models]
     with pytest.raises(ArtifactError, match="takes 160x112, and a device checks itself with pictures of the default"):
-        bundle.plan(own, ANY, ("onnx",))
+        bundle.plan(own, ANY, ("onnx",), trust_build=True)
     resealed(own / "onnx", sizes=({"height": 160, "width": 112}, {"height": 160, "width": 160}))
     with pytest.raises(ArtifactError, match="takes 160x112, and a device checks itself with pictures of the default"):
-        bundle.plan(own, ANY, ("onnx",))
+        bundle.plan(own, ANY, ("onnx",), trust_build=True)

@@ -12,14 +12,14 @@ from tests.command import exit_code
 
 def test_check_exits_0_and_after_the_model_changed_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     build, app = toy.build(tmp_path / "build" / "toy"), toy.android_app(tmp_path / "app")
-    assert exit_code("assets", "android", build, "--into", app) == 0
+    assert exit_code("assets", "android", build, "--trust-build", "--into", app) == 0
     assert " written, 0 removed, 0 unchanged, " in capsys.readouterr().out
-    assert exit_code("assets", "android", build, "--into", app) == 0
+    assert exit_code("assets", "android", build, "--trust-build", "--into", app) == 0
     assert capsys.readouterr().out.startswith("0 written, 0 removed, ")
-    assert exit_code("assets", "android", build, "--into", app, "--check") == 0
+    assert exit_code("assets", "android", build, "--trust-build", "--into", app, "--check") == 0
     assert capsys.readouterr().out == "up to date\n"
     newer = toy.build(tmp_path / "newer" / "toy", shift=0.5)
-    assert exit_code("assets", "android", newer, "--into", app, "--check") == 3
+    assert exit_code("assets", "android", newer, "--trust-build", "--into", app, "--check") == 3
     assert "torch-mobile/model.ptl' is stale" in capsys.readouterr().out
 
 

@@ -98,7 +98,9 @@ def test_sdk_free_files_import_no_sdk() -> None:
 def _filled_sample(folder: Path) -> Path:
     """The sample app with the assets of a build of the same name."""
     sample = Path(shutil.copytree(ANDROID / "sample", folder / "sample", ignore=_written_by_assets))
-    apps.write_assets("android", toy.build(folder / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample)
+    apps.write_assets(
+        "android", toy.build(folder / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample, trust_build=True
+    )
     applied = re.findall(r'apply\(from = "(.+)"\)', (sample / "build.gradle.kts").read_text())
     assert applied
     assert all((sample / path).is_file() for path in applied)

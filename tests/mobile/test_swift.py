@@ -63,7 +63,9 @@ def test_the_xcode_project_is_well_formed() -> None:
 
 def test_the_sample_finds_what_assets_wrote(tmp_path: Path) -> None:
     sample = Path(shutil.copytree(APPLE / "Sample", tmp_path / "Sample", ignore=shutil.ignore_patterns("Edgekit")))
-    apps.write_assets("ios", toy.build(tmp_path / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample)
+    apps.write_assets(
+        "ios", toy.build(tmp_path / "build" / "arr-coc-tiny", name="arr-coc-tiny"), sample, trust_build=True
+    )
     made = (sample / "Edgekit" / "ArrCocTiny.swift").read_text()
     named = {n for p in (sample / "Sources").glob("*.swift") for n in re.findall(r"ArrCocTiny\.(\w+)", p.read_text())}
     assert named == {"Models", "open", "Images"}

@@ -16,6 +16,7 @@ from edgekit.model.folder import read_config
 from edgekit.pipeline import bill, signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
+from edgekit.storage.files import digest_file
 from tests.apps import toy
 from tests.command import exit_code
 from tests.keys import NO_LIBRARY, write_keys
@@ -30,7 +31,8 @@ TOOLS = {"torch": "2.13.0+cpu", "onnx": "1.23.2"}
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     root = toy.build(tmp_path_factory.mktemp("bill") / "toy")
-    resealed(root / "onnx", tools=TOOLS)
+    export = read_artifact(root / "onnx").export.model_copy(update={"tools": TOOLS})
+    resealed(root / "onnx", export=export)
     toy.judge(root / "coreml", "rejected", "max abs 2 > 1")
     made = {target: read_artifact(root / target) for target in ("onnx", "coreml")}
     return Build(tuple(TargetOutcome(t, root / t, m.verdicts[0].status, manifest=m) for t, m in made.items()), root, "")
@@ -60,14 +62,13 @@ def test_it_is_valid(build: Build, told: dict[str, Any]) -> None:
 def test_it_names_the_model_the_data_the_artifacts_and_the_tools(build: Build, told: dict[str, Any]) -> None:
     model, config = component(told, "model"), read_config(build.path / "model")
     assert (model["type"], model["name"]) == ("machine-learning-model", "toy")
-    assert model["hashes"] == [{"alg": "SHA-256", "content": config["weights_sha256"]}]
+    assert model["hashes"] == [{"alg": "SHA-256", "content": config["files"]["model.safetensors"]}]
     assert model["properties"]["edgekit:reference.device"] == 'NVIDIA H200 "$1"'
     data = component(told, "data:evaluation")
     assert (data["type"], data["properties"]["edgekit:samples"]) == ("data", "3")
     [batch] = [b for b in read_info(build.path / "reference").batches if b.name == "evaluation"]
-    assert data["hashes"][0]["content"] == batch.inputs_sha256
+    assert data["properties"]["edgekit:arrays.sha256"] == batch.inputs_sha256
     made = component(told, "artifact:onnx")
-    assert made["hashes"][0]["content"] == read_artifact(build.path / "onnx").sha256
     assert made["properties"]["edgekit:verdict.cpu"] == "verified"
     assert component(told, "artifact:coreml")["properties"]["edgekit:verdict.cpu"] == "rejected"
     torch = component(told, "tool:torch")
@@ -76,6 +77,25 @@ def test_it_names_the_model_the_data_the_artifacts_and_the_tools(build: Build, t
     depends = {one["ref"]: one.get("dependsOn") for one in told["dependencies"]}
     assert depends["artifact:onnx"] == ["model"]
     assert "data:evaluation" in depends["model"]
+
+
+def test_each_hash_is_that_of_the_file_of_its_name(build: Build, told: dict[str, Any]) -> None:
+    """As `sha256sum` says it."""
+    for target, entry in (("onnx", "model.onnx"), ("coreml", "")):
+        whole, there = component(told, f"artifact:{target}"), {}
+        if entry:
+            there[entry] = whole["hashes"][0]["content"]
+        else:
+            assert "hashes" not in whole
+        there |= {part["name"]: part["hashes"][0]["content"] for part in whole.get("components", ())}
+        files = {file.path for file in read_artifact(build.path / target).files}
+        assert there == {path: digest_file(build.path / target / path) for path in files}
+    assert component(told, "model")["hashes"][0]["content"] == digest_file(build.path / "model" / "model.safetensors")
+
+
+def test_a_tool_has_the_licence_that_its_metadata_states(told: dict[str, Any]) -> None:
+    for name in ("torch", "onnx"):
+        assert component(told, f"tool:{name}")["licenses"]
 
 
 def test_a_licence_that_nobody_stated_is_not_made_up(build: Build, told: dict[str, Any]) -> None:
@@ -115,7 +135,7 @@ def test_a_signature_vouches_for_it(build: Build, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' is not what was signed"):
         signature.require_signed(build.path, public)
     path.unlink()
-    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' is not what was signed"):
+    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' was signed and is not there"):
         signature.require_signed(build.path, public)
 
 

@@ -17,6 +17,7 @@ from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError
 from edgekit.pipeline import run, signature
+from edgekit.pipeline.bill import BILL
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.testing import QuietListener
@@ -235,6 +236,20 @@ def test_an_artifact_that_was_changed_after_it_was_signed_is_refused(
     assert found["torch-mobile"] == ""
 
 
+def test_a_build_that_lacks_what_was_signed_is_refused(own: Path, keys: tuple[Path, Path]) -> None:
+    for target in SIGNED:
+        (own / target).rename(own.parent / target)
+        with pytest.raises(ArtifactError, match=rf"{target}/manifest\.json' was signed and is not there"):
+            verified(own, keys[1])
+        (own.parent / target).rename(own / target)
+
+
+def test_a_bill_that_nobody_signed_is_refused(own: Path, keys: tuple[Path, Path]) -> None:
+    (own / BILL).write_text("{}")
+    with pytest.raises(ArtifactError, match=r"bom\.cdx\.json' is not in the build's signature: remove it"):
+        verified(own, keys[1])
+
+
 def test_the_unsigned_source_of_a_signed_artifact_is_not_run_beside_it(
     own: Path, keys: tuple[Path, Path], reached: list[str]
 ) -> None:
@@ -248,9 +263,9 @@ def test_the_unsigned_source_of_a_signed_artifact_is_not_run_beside_it(
 def test_assets_take_only_signed_artifacts(own: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     app = toy.android_app(tmp_path / "app")
     chosen = ("executorch", "torch-mobile")
-    assert apps.write_assets("android", own, app, chosen, key=keys[1]).written
+    assert apps.write_assets("android", own, app, chosen, key=keys[1], trust_build=True).written
     with pytest.raises(ArtifactError, match=r"'.*executorch-int8/manifest\.json' is not in the build's signature"):
-        apps.write_assets("android", own, app, ("executorch-int8",), key=keys[1])
+        apps.write_assets("android", own, app, ("executorch-int8",), key=keys[1], trust_build=True)
 
 
 def test_an_app_takes_its_limit_from_signed_results_only(
@@ -260,7 +275,9 @@ def test_an_app_takes_its_limit_from_signed_results_only(
     amend(own / "executorch", verdicts, {"scores-cpu.safetensors": b"others"})
     assert verified(own, keys[1])["executorch"] == ""
     with pytest.raises(ArtifactError, match=r"executorch/result\.json' is not what was signed"):
-        apps.write_assets("android", own, toy.android_app(tmp_path / "app"), ("executorch",), key=keys[1])
+        apps.write_assets(
+            "android", own, toy.android_app(tmp_path / "app"), ("executorch",), key=keys[1], trust_build=True
+        )
 
 
 def test_a_word_list_that_the_model_does_not_name_goes_into_no_app(
@@ -268,7 +285,7 @@ def test_a_word_list_that_the_model_does_not_name_goes_into_no_app(
 ) -> None:
     (own / "model" / "presence.json").write_text("{}")
     app = toy.android_app(tmp_path / "app")
-    done = apps.write_assets("android", own, app, ("executorch",), key=keys[1])
+    done = apps.write_assets("android", own, app, ("executorch",), key=keys[1], trust_build=True)
     assert not [path for path in done.written if "presence" in path]
 
 
