@@ -115,12 +115,16 @@ class Source(_Record):
 
 
 class Variant(_Record):
-    """One of several models in a bundle: which precision, which file, proved as which target."""
+    """One of several models in a bundle: which precision, which file, proved as which target.
+
+    `first_visit` is what a first visit that runs it transfers, in bytes with brotli; 0 where it is not chosen unasked.
+    """
 
     name: Name
     precision: Name
     path: str
     target: Name
+    first_visit: int = Field(default=0, ge=0)
 
 
 class BundleInfo(_Record):
@@ -212,6 +216,21 @@ class Manifest(_Record):
     verdicts: tuple[VerdictInfo, ...] = ()
     results: tuple[File, ...] = ()
     content_sha256: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk: of a bundle all of its files, else the entry file or folder."""
+        whole = bool(self.bundle.variants)
+        return sum(f.size for f in self.files if whole or f.path == self.entry or f.path.startswith(f"{self.entry}/"))
+
+    @property
+    def first_visit(self) -> int | None:
+        """Bytes that a first visit to a bundle's page transfers, with brotli; None where that is not known."""
+        verified = [v for v in self.bundle.variants if any(self._ran(v, one) for one in self.verdicts)]
+        return min((v.first_visit for v in verified or self.bundle.variants[:1] if v.first_visit), default=None)
+
+    def _ran(self, variant: Variant, verdict: VerdictInfo) -> bool:
+        return verdict.status == "verified" and verdict.place.endswith(f"-{variant.name}")
 
     @property
     def static(self) -> bool:

@@ -72,7 +72,10 @@ def _state(outcome: TargetOutcome) -> str:
 
 
 def _size(outcome: TargetOutcome) -> str:
-    return f"{outcome.size / 1e6:.2f} MB" if outcome.size is not None else ""
+    if outcome.size is None:
+        return ""
+    visit = f", first visit {outcome.first_visit / 1e6:.2f}" if outcome.first_visit is not None else ""
+    return f"{outcome.size / 1e6:.2f} MB{visit}"
 
 
 def _p50(outcome: TargetOutcome) -> str:

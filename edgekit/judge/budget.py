@@ -23,10 +23,11 @@ NAMES = {
     "first": _TIME,
     "memory": _BYTES,
     "size": _BYTES,
+    "visit": _BYTES,
     "task_drop": {"": 1.0},
 }
 """What can be limited, and its units: latency, time to open and to the first answer, peak memory of a fresh process,
-bytes of the entry, drop of the task metric."""
+bytes on disk, bytes of a first visit to a bundle's page with brotli, drop of the task metric."""
 _FORM = re.compile(
     r"(?:(?P<selector>[a-z0-9-]+)\.)?(?P<name>[a-z0-9_]+)=(?P<value>[0-9.]+(?:e-?[0-9]+)?)(?P<unit>[A-Za-z]*)"
 )
@@ -113,6 +114,8 @@ def _held(budget: Budget, place: Verdict, result: Result) -> Iterator[Fact]:
 def _value(name: str, place: Verdict, result: Result) -> float | None:
     if name == "size":
         return float(result.size)
+    if name == "visit":
+        return float(result.first_visit) if result.first_visit is not None else None
     if name == "task_drop":
         found = [m.value for m in place.measures if m.batch == EVALUATION and m.metric.endswith(" drop")]
         return found[0] if found else None

@@ -140,6 +140,7 @@ def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[
 
 def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
     """What was found, as a record."""
+    judged_manifest = made.model_copy(update={"verdicts": tuple(_info(made, finding) for finding in findings)})
     return Result(
         name=context.spec.name,
         target=name,
@@ -148,7 +149,8 @@ def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence
         reference_sha256=context.recorded.sha256,
         reference_device=context.recorded.device,
         judge_sha256=_code(context.targets[name], made),
-        size=sum(f.size for f in made.files if f.path == made.entry or f.path.startswith(f"{made.entry}/")),
+        size=made.size,
+        first_visit=judged_manifest.first_visit,
         host=host(),
         places=tuple(finding.verdict for finding in findings),
     )

@@ -51,7 +51,7 @@ class TargetRecord(_Record):
         error: Why it failed or was skipped, in a sentence; else empty.
         reused: Whether nothing had to be done.
         part_of: The bundle that it was made for, where nobody named it.
-        size: Bytes of the entry file or folder; null where there is no artifact.
+        size: Bytes on disk; null where there is no artifact.
         reasons: Why it is not verified.
         notes: What a reader should know, whatever the status.
         exporter_notes: What the exporter said.
@@ -147,6 +147,11 @@ class TargetOutcome:
         return self.status in ENDED
 
     @property
+    def left_out(self) -> bool:
+        """Whether it is a part of a bundle that does without it: what is only over budget is in the bundle."""
+        return bool(self.part_of) and self.bad and self.status != OVER
+
+    @property
     def made_anew(self) -> bool:
         """Whether it was made and judged in this run."""
         return self.result is not None and not self.reused
@@ -189,8 +194,13 @@ class TargetOutcome:
 
     @property
     def size(self) -> int | None:
-        """Bytes of the entry file or folder; None where there is no artifact."""
+        """Bytes on disk; None where there is no artifact."""
         return self.result.size if self.result is not None else None
+
+    @property
+    def first_visit(self) -> int | None:
+        """Bytes that a first visit to a bundle's page transfers, with brotli; None elsewhere."""
+        return self.result.first_visit if self.result is not None else None
 
     @property
     def slower(self) -> bool:
@@ -202,7 +212,7 @@ class TargetOutcome:
         """What to tell of it: the error, the reasons, of several places those that are verified, then the notes."""
         verified = [p for p in self.places if p.status == "verified"] if len(self.places) > 1 else []
         told = [f"{place.place}: verified ({place.device})" for place in verified]
-        left = [f"left out of '{self.part_of}', which does without it"] if self.part_of and self.bad else []
+        left = [f"left out of '{self.part_of}', which does without it"] if self.left_out else []
         first = [self.error] if self.error else []
         return (*first, *left, *map(str, self.reasons), *told, *map(str, self.notes))
 
@@ -271,7 +281,7 @@ class Build(Mapping[str, TargetOutcome]):
     @property
     def faults(self) -> tuple[TargetOutcome, ...]:
         """What was rejected, is over budget, failed or was skipped, but for parts that a bundle does without."""
-        return tuple(outcome for outcome in self.outcomes if outcome.bad and not outcome.part_of)
+        return tuple(outcome for outcome in self.outcomes if outcome.bad and not outcome.left_out)
 
     def raise_for_verdict(self) -> None:
         """See that nothing was rejected and nothing failed.

@@ -40,8 +40,8 @@ def made_and_evaluated(
     known = settled(context, name, made, before) if before is not None else []
     if before is not None and len(known) == len(before.places):
         return made, before, True
-    if made.bundle.left_out and before is None:  # another judge or reference: what was left out gets another chance
-        made = make(replace(context, fresh=True), name, options)
+    if made.bundle.left_out:  # another judge, reference or host: what was left out gets another chance
+        made, known = make(replace(context, fresh=True), name, options), []
     findings = _found(context, name, made, known)
     while rejected := _rejected(made, findings):
         bring(rejected)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 ENTRY = "index.html"
 INT8_TARGETS = ("onnx-int8-static", "onnx-int8-dynamic")
 # The file names that transformers.js looks for, so that a bundle opens there too.
+FIRST = ("q8", "fp32")
+"""Variants of which a page on WASM chooses one unasked."""
 PATHS = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
 PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
 
@@ -99,20 +101,26 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     for file in spec.files:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
-    variants = tuple(
-        Variant(name=name, precision=PRECISIONS[name], path=PATHS[name], target=read_artifact(folder).target)
-        for name, folder in chosen.items()
-    )
     notes, path = _golden(spec, job, out, tuple(chosen))
     _write_samples(spec, job, out)
     _site.write_headers(out)
     _stamp(out)
     _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
+    variants = tuple(
+        Variant(
+            name=name,
+            precision=PRECISIONS[name],
+            path=PATHS[name],
+            target=read_artifact(folder).target,
+            first_visit=_transferred(first_visit(out, name), ".br") if name in FIRST else 0,
+        )
+        for name, folder in chosen.items()
+    )
     return Exported(
         precision="mixed",
         entry=ENTRY,
         dynamic=job.dynamic,
-        notes=(*notes, *_sizes(out), *(ASYNCIFY_NOTE,) * asyncify),
+        notes=(*notes, *(ASYNCIFY_NOTE,) * asyncify),
         variants=variants,
         golden=path,
     )
@@ -203,29 +211,18 @@ def _stamp(out: Path) -> None:
     script.write_text(text.replace(PLACEHOLDER, digest_text(lines)[:16]))
 
 
-def first_visit(out: Path) -> list[Path]:
+def first_visit(out: Path, variant: str) -> list[Path]:
     """What a first visit to the page loads until its first answer on WASM, but for manifest and sample picture."""
     parts = ["index.html", "icon.svg", "app.webmanifest", "assets/*", "ort/*wasm.min.mjs"]
     parts += ["ort/ort-wasm-simd-threaded.mjs", "ort/ort-wasm-simd-threaded.wasm"]
-    parts += ["vocabulary.json", "presence.json", "samples.json", PATHS[_first_model(out)]]
+    parts += ["vocabulary.json", "presence.json", "samples.json", PATHS[variant]]
     return [p for part in parts for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
 
 
-def _first_model(out: Path) -> str:
-    return "q8" if (out / PATHS["q8"]).is_file() else "fp32"
-
-
-def _sizes(out: Path) -> tuple[str, ...]:
-    """What a first visit downloads, in words."""
-    dtype, files = _first_model(out), first_visit(out)
-    size: Callable[[str], int] = lambda suffix: sum(  # noqa: E731
-        (p.with_name(p.name + suffix) if p.with_name(p.name + suffix).is_file() else p).stat().st_size for p in files
-    )
-    raw, gz, br = size(""), size(".gz"), size(".br")
-    return (
-        f"a first visit (WASM, {PRECISIONS[dtype]}) downloads {raw / 1e6:.2f} MB until its first answer, "
-        f"{gz / 1e6:.2f} with gzip, {br / 1e6:.2f} with brotli",
-    )
+def _transferred(files: Iterable[Path], suffix: str) -> int:
+    """Bytes of files, compressed where they are stored so."""
+    stored = ((p.with_name(p.name + suffix), p) for p in files)
+    return sum((small if small.is_file() else plain).stat().st_size for small, plain in stored)
 
 
 TARGET = Target(

@@ -22,6 +22,7 @@ def result(**place: object) -> Result:
         reference_sha256="b",
         reference_device="c",
         size=8_000_000,
+        first_visit=5_500_000,
         places=(found,),
     )
 
@@ -32,6 +33,7 @@ def result(**place: object) -> Result:
         ("p50=10ms", "p50=9.9ms", "10ms"),
         ("p95=12000us", "p95=11ms", "12ms"),
         ("size=8MB", "size=7.9MB", "8MB"),
+        ("visit=5.5MB", "visit=5.4MB", "5.5MB"),
         ("size=8MiB", "size=7MiB", "7.629MiB"),
         ("memory=150MB", "memory=149MB", "150MB"),
         ("open=0.5s", "open=499ms", "500ms"),
@@ -56,10 +58,10 @@ def test_a_budget_for_another_artifact_is_not_asked() -> None:
     assert over_budget(parse_budgets(["onnx.size=1MB"], KNOWN), {"torchscript"}, result()) == ()
 
 
-@pytest.mark.parametrize("budget", ["p50=1h", "memory=1GB", "task_drop=1"])
+@pytest.mark.parametrize("budget", ["p50=1h", "memory=1GB", "task_drop=1", "visit=1GB"])
 def test_what_was_not_measured_meets_no_budget(budget: str) -> None:
     budget = budget.replace("1h", "100s")
-    bare = result(timings={}, measures=(), start_up=None)
+    bare = result(timings={}, measures=(), start_up=None).model_copy(update={"first_visit": None})
     [(_, found)] = over_budget(parse_budgets([budget], KNOWN), {"onnx"}, bare)
     assert found.code is Code.BUDGET_UNKNOWN
     assert "was not measured" in str(found)

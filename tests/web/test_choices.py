@@ -208,3 +208,19 @@ def test_models_without_counts_or_words(open_page: Opener, url: str, bundle: Pat
     page.locator("#query-status", has_text="needs a query vector").wait_for()
     assert page.is_disabled("#query")
     assert not page.is_visible("#notice")
+
+
+def test_an_unverified_precision_is_taken_on_request_only_and_marked(open_page: Opener, url: str, bundle: Path) -> None:
+    plain: dict[str, Any] = json.loads((bundle / "manifest.json").read_bytes())
+    plain["verdicts"] = [v for v in plain["verdicts"] if v["place"] != "wasm-q8"]
+    plain["verdicts"].append({"place": "wasm-q8", "status": "not verified here", "reason": "no browser"})
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
+    page.goto(f"{url}?device=wasm")
+    page.locator("#top-patches button").first.wait_for()
+    assert "fp32" in page.inner_text("#status-text")
+    assert "not verified" in page.inner_text('#dtype input[value="q8"] + span')
+    choose(page, "dtype", "int8")
+    page.locator("#status-text", has_text="int8").wait_for()
+    assert "not verified" in page.inner_text("#status-text")
+    assert page.get_attribute("#status", "data-state") == "warn"

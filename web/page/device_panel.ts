@@ -1,5 +1,5 @@
 /** DevicePanel: device and precision in use, self-test results, fallbacks and speed. */
-import { type Info, type Manifest, type Runner, type SelfTestReport, capabilities } from "../src/index";
+import { type Info, type Manifest, type Runner, type SelfTestReport, capabilities, verifiedDtypes } from "../src/index";
 import { createElement, element, fillDescriptionList } from "./dom";
 
 export const DISPLAY_NAMES: Readonly<Record<string, string>> = { wasm: "WASM", webgpu: "WebGPU", webnn: "WebNN", q8: "int8", fp16: "fp16", fp32: "fp32" };
@@ -21,7 +21,10 @@ export function disableMissingPrecisions(manifest: Manifest): void {
     for (const group of ["dtype", "compare"]) {
       const label = element(`#${group} input[value="${dtype}"] + span`, HTMLElement);
       if (size === undefined) disable(group, dtype, "Not in this bundle");
-      else if (label.children.length === 0) label.append(createElement("small", `${(size / 1e6).toFixed(1)} MB`));
+      else if (label.children.length === 0) {
+        const state = verifiedDtypes(manifest).includes(dtype) ? "" : " · not verified";
+        label.append(createElement("small", `${(size / 1e6).toFixed(1)} MB${state}`));
+      }
     }
   }
 }
@@ -50,9 +53,10 @@ export function setStatus(text: string, state: "loading" | "good" | "warn" | "ba
   if (shown.textContent !== text) shown.textContent = text;
 }
 
-/** Show what runs in the header; a warning where a fallback is in use. */
+/** Show what runs in the header; a warning where a fallback or an unverified precision is in use. */
 export function setRunningStatus(info: Info, ms?: number): void {
-  setStatus(backendLabel(info, ms), info.fallbacks.length > 0 ? "warn" : "good");
+  const label = info.verified ? backendLabel(info, ms) : `${backendLabel(info, ms)} · not verified`;
+  setStatus(label, info.fallbacks.length > 0 || !info.verified ? "warn" : "good");
 }
 
 export function showInfo(runner: Runner): void {

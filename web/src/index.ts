@@ -10,6 +10,7 @@ export * from "./errors.js";
 export type { CaseReport, SelfTestReport } from "./golden.js";
 export type { Fallback } from "./fallback_chain.js";
 export type { BundleFile, Dtype, Manifest, Variant } from "./manifest.js";
+export { verifiedDtypes } from "./manifest.js";
 export type { Size } from "./input_size.js";
 export type { LoadOptions } from "./options.js";
 export { type ImageSource, type ImageTensor, decode } from "./preprocessing.js";

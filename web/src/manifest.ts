@@ -105,6 +105,17 @@ export function parseManifest(value: unknown, url: string): Manifest {
   return manifest;
 }
 
+/**
+ * The precisions that a device ran and that were verified there, so that they may be chosen unasked; of a bundle in which
+ * none was, fp32 alone.
+ */
+export function verifiedDtypes({ bundle, verdicts }: Pick<Manifest, "bundle" | "verdicts">): readonly Dtype[] {
+  const verified = (name: Dtype): boolean => verdicts.some((v) => v.place.endsWith(`-${name}`) && v.status === "verified");
+  const names = bundle.variants.map((v) => v.name);
+  const chosen = names.filter(verified);
+  return chosen.length > 0 ? chosen : names.slice(0, 1);
+}
+
 /** The size of a dimension; a named axis has its default size. */
 export function sizeOf(manifest: Pick<Manifest, "axes">, dimension: number | string | undefined): number | undefined {
   return typeof dimension === "string" ? manifest.axes[dimension]?.default : dimension;

@@ -10,7 +10,7 @@ import { type ActiveBackend, type Fallback, type LoadTimings, activateFirst, run
 import type { SelfTestReport } from "./golden.js";
 import { type Prepared, type RunInput, alike, largestBatch, prepare } from "./run_input.js";
 import { type Size, fittingSize } from "./input_size.js";
-import type { Dtype } from "./manifest.js";
+import { type Dtype, verifiedDtypes } from "./manifest.js";
 import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options.js";
 import type { Adapter, Build, Device, ModelOutput } from "./protocol.js";
 import { fetchThreshold, isPresent } from "./presence.js";
@@ -24,6 +24,8 @@ export interface Info {
   readonly name: string;
   readonly device: Device;
   readonly dtype: Dtype;
+  /** Whether this precision was verified in a browser when the bundle was exported. */
+  readonly verified: boolean;
   readonly build: Build;
   readonly threads: number;
   readonly adapter: Adapter | null;
@@ -138,6 +140,7 @@ export class Runner {
       name: this.bundle.manifest.name,
       device: runtime.device ?? candidate.device,
       dtype: candidate.dtype,
+      verified: verifiedDtypes(this.bundle.manifest).includes(candidate.dtype),
       build: candidate.build,
       threads: runtime.threads,
       adapter: runtime.adapter,
