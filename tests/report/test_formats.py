@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from edgekit.artifact.metric import plain, share
 from edgekit.artifact.result import Measure, Ratio
 from edgekit.report import formats
 
@@ -55,5 +56,27 @@ def test_a_measure_is_written_by_the_custom_of_its_metric() -> None:
     assert said("cosine", 0.9999999) == ">0.99999"
     assert said("agreement", 0.9375) == "0.938"
     assert said("snr", 101.6) == "102 dB"
-    assert said("max abs", None) == formats.NOT_FINITE
+    assert said("max abs", None) == "not finite"
     assert formats.measured(None) == formats.NONE
+
+
+def test_limits_are_round() -> None:
+    rows = (("max abs", 1e-4, "≤ 1e-4"), ("spearman", 0.99, "≥ 0.99"), ("snr", 20.0, "≥ 20 dB"))
+    for metric, limit, said in (*rows, ("max abs", 3.32e-6, "≤ 3.32e-6"), ("max abs", None, "")):
+        measure = Measure(batch="evaluation", output="y", metric=metric, value=1.0, limit=limit)
+        assert formats.limit(measure) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "not finite"), (0.0, "0"), (1.234e-7, "1.2e-7"), (0.012345, "0.0123"), (3.8166, "3.82"), (1234.5, "1234"),
+     (float("inf"), "not finite"), (-0.5, "-0.500"), (0.00099999, "1.0e-3"), (12.0, "12.0")],
+)  # fmt: skip
+def test_plain_numbers(value: float | None, said: str) -> None:
+    assert plain(value) == said
+
+
+def test_a_share_below_one_never_looks_like_one() -> None:
+    for value in (1 - 1e-7, 0.999999, 0.99999, 0.9999, 0.995, 0.95):
+        assert float(share(value).lstrip(">")) < 1
+    assert share(1.0) == "1"

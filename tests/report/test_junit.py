@@ -10,8 +10,8 @@ import pytest
 
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import Verdict
-from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
+from edgekit.report.text import to_junit
 from tests.command import exit_code
 
 SCHEMA = Path(__file__).with_name("junit.xsd")

@@ -39,11 +39,6 @@ def test_numbers_have_units_and_options_are_told() -> None:
     assert row.options == "pareto yes, alpha 0.5"
 
 
-def test_measures_may_be_a_list_as_results_hold_them() -> None:
-    (row,) = trials.trial_rows([tried("one", measures=[{"metric": "max abs", "value": 1.5e-5}, "strange"])])
-    assert row.measures == "max abs 1.5e-5"
-
-
 @pytest.mark.parametrize("strange", [{}, {"measures": 3}, {"p50_ms": "fast", "size": True}, {"size": float("nan")}])
 def test_what_is_missing_or_of_another_kind_is_a_dash(strange: dict[str, Any]) -> None:
     (row,) = trials.trial_rows([strange])
