@@ -35,7 +35,7 @@ def inputs(images: tuple[int, ...], queries: tuple[int, ...]) -> dict[str, np.nd
 
 @pytest.mark.parametrize("images", [(1, 3, 32, 8), (5, 3, 32, 64)])
 def test_dynamic_and_undeclared_sizes_are_free(images: tuple[int, ...]) -> None:
-    input_shapes.require_shapes(MANIFEST, inputs(images, (images[0], 16)))
+    input_shapes.arguments(MANIFEST, inputs(images, (images[0], 16)))
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_dynamic_and_undeclared_sizes_are_free(images: tuple[int, ...]) -> None:
 )
 def test_a_fixed_size_that_differs_is_refused(images: tuple[int, ...], queries: tuple[int, ...], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        input_shapes.require_shapes(MANIFEST, inputs(images, queries))
+        input_shapes.arguments(MANIFEST, inputs(images, queries))
 
 
 def test_a_missing_input_is_named() -> None:
     with pytest.raises(UsageError, match=r"the artifact 'net' \(coreml\) needs the input 'queries'"):
-        input_shapes.require_shapes(MANIFEST, {"images": np.zeros((1, 3, 32, 8), np.float32)})
+        input_shapes.arguments(MANIFEST, {"images": np.zeros((1, 3, 32, 8), np.float32)})

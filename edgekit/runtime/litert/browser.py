@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
-from edgekit.runtime.browser import CODING, PATIENCE, launch, received, sent
-from edgekit.runtime.litert.runtime import JS, narrowed
+from edgekit.runtime.browser import PATIENCE, SCRIPT, launch, received, sent
+from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.litert.frames import NARROW
+from edgekit.runtime.litert.runtime import JS, require_names
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -79,13 +81,10 @@ class LitertJsRuntime:
         try:
             self._page = self._browser.new_page()
             self._page.set_default_timeout(PATIENCE)
-            self._page.add_init_script(CODING)
+            self._page.add_init_script(path=SCRIPT)
             self._page.route("**/*", self._answer)
             self._page.goto(ORIGIN)
-            found = self._evaluated(LOAD, f"LiteRT.js refuses '{entry}'")
-            for kind, declared in (("inputs", self._manifest.inputs), ("outputs", self._manifest.outputs)):
-                if found[kind] != (names := sorted(one.name for one in declared)):
-                    raise ArtifactError(f"'{entry}' has the {kind} {found[kind]}, not {names}: export again")
+            require_names(self._manifest, entry, self._evaluated(LOAD, f"LiteRT.js refuses '{entry}'"))
         except BaseException:
             self.close()
             raise
@@ -102,7 +101,7 @@ class LitertJsRuntime:
             UsageError: If a size that the artifact has fixed differs.
             ArtifactError: If LiteRT.js fails.
         """
-        outputs = self._evaluated(RUN, "LiteRT.js failed", sent(narrowed(self._manifest, inputs)))["outputs"]
+        outputs = self._evaluated(RUN, "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))["outputs"]
         return {o.name: received(outputs[o.name]).astype(o.dtype, copy=False) for o in self._manifest.outputs}
 
     def close(self) -> None:
