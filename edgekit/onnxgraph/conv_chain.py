@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from edgekit.onnxgraph.graph import readers
+
 if TYPE_CHECKING:
     import onnx
 
@@ -123,10 +125,7 @@ class _Wiring:
         self.nodes = list(graph.graph.node)
         self.outputs = {value.name for value in graph.graph.output}
         self.weights = {i.name: list(i.dims) for i in graph.graph.initializer}
-        self.readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self.nodes:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = readers(graph)
 
     def able(self, node: onnx.NodeProto) -> bool:
         """Whether a node is a convolution with constant weights whose answer is not the model's own."""
@@ -136,9 +135,9 @@ class _Wiring:
     def end(self, node: onnx.NodeProto) -> str:
         """What a node gives, after the Relu that alone reads it."""
         name = str(node.output[0])
-        readers = self.readers.get(name, [])
-        fused = node.op_type not in PASSING and len(readers) == 1 and readers[0].op_type in FUSED
-        return str(readers[0].output[0]) if fused and name not in self.outputs else name
+        after = self.readers.get(name, [])
+        fused = node.op_type not in PASSING and len(after) == 1 and after[0].op_type in FUSED
+        return str(after[0].output[0]) if fused and name not in self.outputs else name
 
     def data(self, node: onnx.NodeProto) -> list[str]:
         """What a node reads; a constant among it, as an Add of a bias has, is no tensor of the chain."""

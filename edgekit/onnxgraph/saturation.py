@@ -23,7 +23,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, set_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -82,8 +82,7 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
         excess = _excess(layer, exact, f"{node.name}/saturated", copy.graph, nodes)
         nodes.append(helper.make_node("Sub", [exact, excess], [node.output[0]], name=f"{node.name}/saturated"))
         node.output[0] = exact
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
+    set_nodes(copy.graph, nodes)
     return copy
 
 

@@ -108,9 +108,7 @@ def check_folder(folder: Path) -> None:
     Raises:
         CalibrationError: If it is missing, holds nothing to calibrate with, too few pictures, or one that is broken.
     """
-    paths = _pictures(folder)
-    if not paths and not any(folder.glob("*.npy")):
-        raise CalibrationError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
+    paths = _pictures(folder, needed=not any(folder.glob("*.npy")))
     if paths and len(paths) < LEAST:
         raise CalibrationError(
             f"the folder '{folder}' has {len(paths)} calibration samples: at least {LEAST} are needed"
@@ -172,7 +170,8 @@ def _rows_of(spec: ModelSpec, declared: Input) -> int:
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
-    picture, paths = next((i for i in spec.inputs if i.kind == "image"), None), _pictures(folder)
+    picture = next((i for i in spec.inputs if i.kind == "image"), None)
+    paths = _pictures(folder, needed=picture is not None)
     others = [i.name for i in spec.inputs if i is not picture]
     if picture is None and not any((folder / f"{name}.npy").is_file() for name in others):
         expected = ", ".join(f"{name}.npy" for name in others)
@@ -182,10 +181,6 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
     inputs: dict[str, Array] = {}
     names = tuple(p.name for p in paths)
     if picture is not None:
-        if not paths:
-            raise CalibrationError(
-                f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read"
-            )
         shape = spec.shape(picture.name)
         inputs[picture.name] = np.stack([_image(path, picture, shape) for path in paths])
     for other in (i for i in spec.inputs if i is not picture):
@@ -195,10 +190,13 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
     return Samples(inputs, names, unusual_shapes(spec.inputs))
 
 
-def _pictures(folder: Path) -> list[Path]:
+def _pictures(folder: Path, needed: bool) -> list[Path]:
     if not folder.is_dir():
         raise CalibrationError(f"there is no calibration folder '{folder}'")
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    if needed and not paths:
+        raise CalibrationError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
+    return paths
 
 
 def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
