@@ -40,13 +40,11 @@ SOURCE, ENTRY = "onnx", "model.onnx"
 
 @dataclass(frozen=True)
 class Part:
-    """One module.
+    """One module, by its path as in `named_modules`; empty for what stands in the outermost `forward`.
 
-    Attributes:
-        module: Its path, as in `named_modules`; empty for what stands in the outermost `forward`.
-        noise_in: Of the noisiest tensor that it is given, as a share of that tensor's root mean square.
-        noise_out: Of the noisiest tensor that it gives; where it gives no floats, the share of values that differ.
-        introduced: Noise out where it is given the fp32 graph's tensors.
+    `noise_in` is that of the noisiest tensor that it is given, as a share of that tensor's root mean square;
+    `noise_out` of the noisiest that it gives, where that is no floats the share of values that differ; `introduced` is
+    noise out where it is given the fp32 graph's tensors.
     """
 
     module: str

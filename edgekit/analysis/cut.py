@@ -28,12 +28,7 @@ LAYOUT = ("Reshape", "Transpose")
 
 @dataclass(frozen=True)
 class Cut:
-    """A graph, cut, in ONNX Runtime.
-
-    Attributes:
-        runtime: It.
-        given: Type of what is given in place of each tensor, by the tensor's name.
-    """
+    """A graph, cut, in ONNX Runtime, and the type of what is given in place of each tensor, by the tensor's name."""
 
     runtime: ort.OrtRuntime
     given: Mapping[str, np.dtype[Any]]
@@ -45,12 +40,9 @@ class Cut:
 
 
 def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) -> Cut:
-    """Cut a graph; the given one is not changed.
+    """Cut a graph at some tensors, given with what they hold on some input; the given graph is not changed.
 
-    Args:
-        graph: Of the artifact.
-        at: The tensors to cut at, with what they hold on some input.
-        tapped: The tensors that nodes make and that are answered beside the graph's outputs.
+    It also answers with the tensors of `tapped`, which nodes make, beside the graph's outputs.
     """
     copy = copied(graph)
     _read_given(copy.graph.node, set(at))

@@ -27,12 +27,8 @@ SSH, PYTHON = "ssh:", "python:"
 class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
-    Attributes:
-        summary: One line for people.
-        kind: What opens an artifact: "onnxruntime" or "openvino".
-        settings: What it is opened with, by name; names with a prefix go to the provider as they are.
-        install: The command that installs it.
-        opens: Suffixes of the files that it opens.
+    `kind` is what opens an artifact: "onnxruntime" or "openvino". Names of settings with a prefix go to the provider as
+    they are. `opens` are the suffixes of files, `install` is the command that installs it.
     """
 
     summary: str
@@ -73,13 +69,10 @@ _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<pyth
 
 @dataclass(frozen=True)
 class FurtherPlace:
-    """A place that a user named: a target's own, or a runtime on a host.
+    """A place that a user named: a target's own, which has no `runtime`, or a runtime on a host.
 
-    Attributes:
-        name: As reports print it: the runtime, and the host if it is not this one.
-        runtime: Name of the runtime; empty for a target's own place.
-        host: Of an ssh host, as ssh takes it; empty for this host.
-        python: What starts Python there, as words; empty for this process's own.
+    `name` is as reports print it; `host` as ssh takes it, empty for this one; `python` the words that start Python
+    there, empty for this process's own.
     """
 
     name: str

@@ -40,11 +40,9 @@ OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "bad allocation", "can't allocate m
 
 @dataclass(frozen=True)
 class Limits:
-    """What one worker may take.
+    """What one worker may take: bytes of memory, and seconds until it is killed.
 
-    Attributes:
-        memory: Bytes of its own data, and of each process that it starts; the operating system holds to it on Linux.
-        seconds: Until it is killed.
+    The memory is that of its own data, and of each process that it starts; the operating system holds to it on Linux.
     """
 
     memory: int

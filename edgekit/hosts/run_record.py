@@ -70,14 +70,9 @@ class Measured(_Record):
 
 
 class Run(Measured):
-    """One artifact of a pack in one of its places.
+    """One artifact of a pack in one of its places: what made it, and the name of the runtime.
 
-    Attributes:
-        place: Name of the runtime.
-        target: What made the artifact.
-        missing: What the host lacks; empty where it ran.
-        error: What went wrong; empty where it ran.
-        answers: Name of the answers in the archive; their hash is `answers_sha256`.
+    `missing` is what the host lacks, `error` what went wrong; `answers` names those in the archive, with their sha256.
     """
 
     place: str = Field(pattern=NAME)
@@ -114,13 +109,7 @@ class _Result(_Record):
 
 @dataclass(frozen=True)
 class Answered:
-    """A run with its answers.
-
-    Attributes:
-        run: What the far side tells.
-        artifact_sha256: Of the artifact that was sent.
-        answers: Arrays by `<batch>/<output>`, rows first.
-    """
+    """A run as the far side tells it, the artifact that was sent, and answers by `<batch>/<output>`, rows first."""
 
     run: Run
     artifact_sha256: str
@@ -129,13 +118,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Returned:
-    """A whole result.
-
-    Attributes:
-        reference_sha256: Of the reference that the questions are from.
-        images: How many evaluation inputs were asked; None for all.
-        runs: One an artifact and place.
-    """
+    """A whole result: of which reference the questions are, how many images were asked (None: all), and all runs."""
 
     reference_sha256: str
     images: int | None

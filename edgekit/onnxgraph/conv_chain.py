@@ -37,14 +37,10 @@ LARGE = 4096
 
 @dataclass(frozen=True)
 class Chain:
-    """What is computed in INT8 around the chosen convolutions.
+    """What is computed in INT8 around the chosen convolutions, and the nodes carried between them, by name.
 
-    Attributes:
-        convolutions: Their nodes' names.
-        carried: Names of the nodes between them.
-        taken: The tensors that these read, in the graph's order.
-        given: The tensors that these give, each after its fused Relu.
-        scaled_as: The tensor whose scale a passed tensor has.
+    `taken` are the tensors that these read, in the graph's order, `given` those that they give, each after its fused
+    Relu; `scaled_as` is the tensor whose scale a passed tensor has.
     """
 
     convolutions: frozenset[str]

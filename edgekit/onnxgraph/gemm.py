@@ -40,12 +40,8 @@ def flatten(model: ir.Model) -> None:
 class _Flattening:
     """One graph while it is rewritten: nodes get copies on flat values, then the other readers are connected to these.
 
-    Attributes:
-        graph: Changed in place.
-        nodes: Those that have a flat copy.
-        flat: Value of [B * N, D], by its value of [B, N, D].
-        sources: A value that is not flat, by its leading sizes.
-        shapes: Shape tensor, by all sizes.
+    `flat` is the value of [B * N, D], by its value of [B, N, D]; `sources` a value that is not flat, by its leading
+    sizes; `shapes` the shape tensor, by all sizes.
     """
 
     graph: ir.Graph

@@ -37,12 +37,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Processor:
-    """What this host's processor does with INT8.
-
-    Attributes:
-        name: The instruction set that decides.
-        saturates: Whether pairs of products saturate.
-    """
+    """The instruction set that decides on this host, and whether pairs of products saturate."""
 
     name: str
     saturates: bool
@@ -94,12 +89,9 @@ def convolutions(graph: onnx.ModelProto) -> int:
 
 @dataclass(frozen=True)
 class _Layer:
-    """An INT8 linear layer.
+    """An INT8 linear layer: the name of the uint8 rows [..., K], and its int8 weight as float [K, N].
 
-    Attributes:
-        rows: Name of the uint8 rows, [..., K].
-        weight: The int8 weight as float, [K, N].
-        scale: Of its sums, scalar or [N]; None where it answers with the sums themselves, in INT32.
+    `scale` is that of its sums, scalar or [N]; None where it answers with the sums themselves, in INT32.
     """
 
     rows: str

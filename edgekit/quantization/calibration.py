@@ -55,12 +55,9 @@ FOLDER = Option[Path | None](
 
 @dataclass(frozen=True)
 class Samples:
-    """What the model is shown.
+    """What the model is shown: arrays [n, ...] by input name, and the names of the samples.
 
-    Attributes:
-        inputs: Arrays [n, ...] by input name.
-        names: Of the samples.
-        shapes: Declared shapes of the inputs whose batch is not their first axis.
+    `shapes` are the declared ones of the inputs whose batch is not their first axis.
     """
 
     inputs: Mapping[str, Array]

@@ -46,12 +46,7 @@ saves nothing there, and in arr-coc-tiny the three that read the query carry a t
 
 @dataclass(frozen=True)
 class Conditioned:
-    """What a conditioning ended with.
-
-    Attributes:
-        graph: In fp32.
-        floats: Groups that should stay in float arithmetic, sorted.
-    """
+    """The conditioned graph in fp32, and the groups that should stay in float arithmetic, sorted."""
 
     graph: onnx.ModelProto
     floats: tuple[str, ...]

@@ -92,13 +92,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search ended with.
-
-    Attributes:
-        graph: The quantized graph of the chosen recipe.
-        chosen: Its trial; the best there was, if none passed.
-        best: The trial of rank 0.
-    """
+    """The graph of the chosen recipe, its trial (the best there was, if none passed), and the trial of rank 0."""
 
     graph: onnx.ModelProto
     chosen: Trial

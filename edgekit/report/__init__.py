@@ -23,9 +23,6 @@ __all__ = ["write_history", "write_junit", "write_report"]
 def write_report(folder: Path) -> Study:
     """Write report.html, .json, .md and .csv of a build into its folder; all four are always of one report.
 
-    Args:
-        folder: A build of one model, for example `build/arr-coc-tiny`.
-
     Raises:
         UsageError: If there is no artifact in the folder, or it cannot be written to.
     """

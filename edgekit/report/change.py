@@ -32,12 +32,9 @@ _DB = 20.0  # decibels per factor of ten in amplitude
 
 @dataclass(frozen=True)
 class Allowed:
-    """Changes that count as none, each a share.
+    """Changes that count as none, each a share: of the size, of a speed, and of what a number's limit allows.
 
-    Attributes:
-        size: Of the size before.
-        speed: Of the ratio to a baseline that ran interleaved; the two intervals must also lie apart.
-        accuracy: Of what a number's limit allows.
+    A speed is the ratio to a baseline that ran interleaved; the two intervals must also lie apart.
     """
 
     size: float = 0.01
@@ -49,17 +46,9 @@ class Allowed:
 class Change:
     """One thing that became better or worse.
 
-    Attributes:
-        artifact: Target and place, as the report labels them.
-        subject: What kind of thing.
-        better: Whether it became better.
-        what: The metric and its output, the baseline, or the kind of input; empty where the subject says it all.
-        before: As people read it.
-        after: Likewise.
-        limit: What it is held against; empty where there is no limit.
-        image: The image that is worst afterwards, or the image itself.
-        batch: Which inputs.
-        extent: How far it changed, in units of what is allowed; infinite where nothing is.
+    `what` is the metric and its output, the baseline, or the kind of input; `limit` what it is held against; `image`
+    the one that is worst afterwards, or the image itself; `batch` which inputs. Each is empty where it means nothing.
+    `extent` says how far it changed, in units of what is allowed; infinite where nothing is.
     """
 
     artifact: str
@@ -89,13 +78,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One build's row, and what is needed to compare its images.
-
-    Attributes:
-        row: The row.
-        reference: What it was judged by.
-        recorded: The reference's scores, by output.
-    """
+    """One build's row, what it was judged by, and the reference's scores, by output."""
 
     row: ReportRow
     reference: ReferenceInfo

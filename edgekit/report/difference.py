@@ -25,13 +25,9 @@ MODEL_DROP = 0.002
 
 @dataclass(frozen=True)
 class Difference:
-    """What changed between two builds.
+    """What changed between two builds: the worse first, and of these verdicts before numbers, the largest change first.
 
-    Attributes:
-        before: The build that was compared with.
-        after: The build in question.
-        changes: The worse first, and of these verdicts before numbers, the largest change first.
-        notes: What makes the two hard to compare, one sentence each.
+    `notes` say what makes the two hard to compare, one sentence each.
     """
 
     before: Path
@@ -95,12 +91,7 @@ class Difference:
 
 
 def compare_builds(before: Path, after: Path, allowed: Allowed | None = None) -> Difference:
-    """Compare two builds by artifact, place, image and metric.
-
-    Args:
-        before: A model's build folder.
-        after: Another one, of the same model or of a later one.
-        allowed: Changes that count as none.
+    """Compare two builds by artifact, place, image and metric; what `allowed` allows counts as none.
 
     Raises:
         UsageError: If one of them is no build.

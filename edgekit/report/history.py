@@ -32,12 +32,8 @@ TRENDS = {"size": "size", "p50": "p50", "share of the nearest limit": "used"}
 class Point:
     """One artifact in one place, in one build.
 
-    Attributes:
-        status: Its verdict.
-        size: Bytes; None where unknown.
-        p50: Milliseconds; None where it was not timed.
-        used: Share of the nearest limit that it uses; None where nothing was judged, or the number is not finite.
-        error: That number, with its limit, in words; empty likewise.
+    `size` is in bytes, `p50` in milliseconds; `used` is the share of the nearest limit, `error` that number with its
+    limit. None or empty where it is not known, was not judged, or is not finite.
     """
 
     status: str

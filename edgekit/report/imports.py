@@ -29,15 +29,12 @@ LONGEST_NAME = 100  # characters of an imported folder's name
 
 
 def add_result(build: Path, path: Path, name: str) -> Path:
-    """Copy a result that another device wrote into a build.
+    """Copy a result.json that another device wrote into a build; returns the file there.
 
     Args:
         build: The model's build folder.
         path: The result.json.
         name: What the report calls it, for example "pixel-8-onnx"; letters, digits, dots, dashes and underscores.
-
-    Returns:
-        The file in the build.
 
     Raises:
         ArtifactError: If the result cannot be taken.

@@ -62,16 +62,10 @@ LIMIT_SCALE = Scale(0.0, BEYOND)
 
 @dataclass(frozen=True)
 class Mark:
-    """What is drawn at a value: a tick, a dot, a bar, an interval.
+    """What is drawn at a value, with its text and its title: a tick, a dot, a bar, an interval.
 
-    Attributes:
-        x: Percent.
-        text: What is written beside it.
-        title: What it says when it is pointed at.
-        low: Percent; where its interval or its quartiles begin.
-        high: Percent; where they end, or a bar's whisker.
-        y: Pixels.
-        own: Whether a bar is of the lane's artifact, rather than of a baseline.
+    `x`, `low` and `high` are in percent, of which the latter two are the ends of an interval, of the quartiles, or of a
+    bar's whisker; `y` is in pixels. `own` is a bar of the lane's artifact, rather than of a baseline.
     """
 
     x: float
@@ -92,15 +86,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Lane:
-    """One artifact in one place, or one way to run the model on the reference's device.
+    """One artifact in one place, or one way to run the model on the reference's device, which has no status.
 
-    Attributes:
-        name: Of the artifact, or what was run.
-        note: Its variant or place.
-        status: Its verdict; empty for the reference's device.
-        dots: One an image, or a bar a runtime.
-        marks: All else, by name.
-        remark: What must be said of it; empty where there is nothing.
+    `dots` are one an image, or a bar a runtime; `marks` all else, by name; `remark` is what must be said of it.
     """
 
     name: str
@@ -113,15 +101,10 @@ class Lane:
 
 @dataclass(frozen=True)
 class Plot:
-    """Lanes that share their axes.
+    """Lanes, from top to bottom, that share their axes.
 
-    Attributes:
-        lanes: From top to bottom.
-        ticks: Grid lines with their numbers.
-        title: Of the place, or what speeds are ratios to.
-        device: What ran there.
-        sizes: Ticks of the trade-off's axis of sizes.
-        limit: Where the line of a limit stands.
+    `title` is that of the place, or what speeds are ratios to; `sizes` are the ticks of the trade-off's axis of sizes,
+    and `limit` is where its line of a limit stands, in percent.
     """
 
     lanes: tuple[Lane, ...]

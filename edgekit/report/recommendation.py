@@ -33,11 +33,8 @@ EQUAL = 0.02
 class Candidate:
     """An artifact, or one variant of a bundle, beside the original of the same audience: fp32, where there is one.
 
-    Attributes:
-        row: Where it was judged.
-        size: Bytes that a device loads.
-        smaller: The original's size over its own; None where one is unknown.
-        speed: Beside the original's; None where that was not measured or is too noisy to say.
+    `size` is what a device loads, in bytes; `smaller` the original's size over its own; `speed` is beside the
+    original's. None where one is unknown or too noisy to say.
     """
 
     row: ReportRow
@@ -65,15 +62,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to ship to one audience.
+    """What to ship to one audience: `best`, or nothing.
 
-    Attributes:
-        audience: To whom.
-        best: What to ship; None where nothing can be.
-        against: Name of the original that gains are beside; empty where `best` is that itself.
-        task: What it does to the task metric; empty where there is none.
-        limit: The number that is nearest to its limit.
-        others: What else could be shipped, and what not, one sentence each.
+    `against` names the original that gains are beside, empty where `best` is that itself; `task` is what it does to the
+    task metric, `limit` the number that is nearest to its limit; `others` what else could be shipped, and what not.
     """
 
     audience: str

@@ -31,12 +31,7 @@ class _Record(BaseModel):
 
 
 class Bucket(_Record):
-    """One size.
-
-    Attributes:
-        file: The ONNX file beside `buckets.json`.
-        sizes: Of each axis.
-    """
+    """One size of each axis, and the ONNX file beside `buckets.json`."""
 
     file: str
     sizes: dict[str, int]

@@ -177,12 +177,7 @@ def _picture(pixels: Array) -> object:
 
 @dataclass(frozen=True)
 class Derived:
-    """An output that an app computes from scores.
-
-    Attributes:
-        output: What the model declares.
-        count: How many a ranking names; 0 for counts.
-    """
+    """An output that an app computes from scores, and how many a ranking names; 0 for counts."""
 
     output: Output
     count: int = 0
@@ -192,10 +187,8 @@ class Derived:
 class Contract:
     """What a package's metadata declare; empty for packages that edgekit did not make.
 
-    Attributes:
-        spans: Smallest and largest value of an image, by name.
-        outputs: What the package gives.
-        derived: What an app computes from that.
+    `spans` are the smallest and largest value of each image; `outputs` what the package gives, `derived` what an app
+    computes from that.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
