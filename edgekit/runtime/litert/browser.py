@@ -30,36 +30,8 @@ PAGE = """<!doctype html><script type="importmap">{"imports": {
   "@litertjs/core": "/@litertjs/core/dist/index.js",
   "@litertjs/wasm-utils": "/@litertjs/wasm-utils/dist/index.js"
 }}</script>"""
+OWN_SCRIPT = Path(__file__).with_name("litert.js")
 TYPES = {".js": "text/javascript", ".wasm": "application/wasm"}
-
-LOAD = """async () => {
-  try {
-    globalThis.litert = await import("@litertjs/core");
-    await litert.loadLiteRt("/@litertjs/core/wasm/");
-    globalThis.model = await litert.loadAndCompile("/model", { accelerator: "wasm" });
-    const names = (details) => details.map(({ name }) => name).sort();
-    return { inputs: names(model.getInputDetails()), outputs: names(model.getOutputDetails()) };
-  } catch (error) {
-    return { error: String(error) };
-  }
-}"""
-RUN = """async (inputs) => {
-  const held = [];
-  const kept = (tensor) => (held.push(tensor), tensor);
-  try {
-    const given = Object.entries(decode(inputs)).map(([n, t]) => [n, kept(new litert.Tensor(t.data, t.shape))]);
-    const found = await model.run(Object.fromEntries(given));
-    const outputs = {};
-    for (const { name, dtype, shape } of model.getOutputDetails()) {
-      outputs[name] = { dtype, shape: [...shape], data: text(kept(found[name]).toTypedArray()) };
-    }
-    return { outputs };
-  } catch (error) {
-    return { error: String(error) };
-  } finally {
-    for (const tensor of held) tensor.delete();
-  }
-}"""
 
 
 class LitertJsRuntime:
@@ -81,10 +53,11 @@ class LitertJsRuntime:
         try:
             self._page = self._browser.new_page()
             self._page.set_default_timeout(PATIENCE)
-            self._page.add_init_script(path=SCRIPT)
+            for script in (SCRIPT, OWN_SCRIPT):
+                self._page.add_init_script(path=script)
             self._page.route("**/*", self._answer)
             self._page.goto(ORIGIN)
-            require_names(self._manifest, entry, self._evaluated(LOAD, f"LiteRT.js refuses '{entry}'"))
+            require_names(self._manifest, entry, self._evaluated("openModel", f"LiteRT.js refuses '{entry}'"))
         except BaseException:
             self.close()
             raise
@@ -101,7 +74,9 @@ class LitertJsRuntime:
             UsageError: If a size that the artifact has fixed differs.
             ArtifactError: If LiteRT.js fails.
         """
-        outputs = self._evaluated(RUN, "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))["outputs"]
+        outputs = self._evaluated("answerModel", "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))[
+            "outputs"
+        ]
         return {o.name: received(outputs[o.name]).astype(o.dtype, copy=False) for o in self._manifest.outputs}
 
     def close(self) -> None:
