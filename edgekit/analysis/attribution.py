@@ -82,11 +82,7 @@ class Attribution:
 
 
 def explain(folder: Path, images: int = IMAGES) -> Attribution:
-    """Attribute the error of an ONNX artifact to modules.
-
-    Args:
-        folder: The artifact, in its build: `build/<model>/onnx-int8-static`, for example.
-        images: How many evaluation images to run.
+    """Attribute the error of an ONNX artifact in its build to modules, on so many evaluation images.
 
     Raises:
         UsageError: If it is not an ONNX artifact that was made from the fp32 one beside it.

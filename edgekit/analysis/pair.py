@@ -141,10 +141,6 @@ def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]
     A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
     weights are rounded: of the quotients of scales and of shifts, the one is taken that explains the weights better. A
     scale that differs while the weights do not is an error of the normalisation.
-
-    Args:
-        right: The fp32 graph.
-        other: The artifact's graph.
     """
     one, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
     factors: dict[str, Array] = {}

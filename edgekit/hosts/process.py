@@ -50,13 +50,10 @@ class Limits:
 
 
 def limits_for(size: int) -> Limits:
-    """Limits that no converter or runtime comes near that does what it should; the environment may set others.
-
-    Args:
-        size: Bytes of the model.
+    """Limits for a model of so many bytes that no converter or runtime comes near that does what it should.
 
     Raises:
-        UsageError: If the environment sets anything but a number above zero.
+        UsageError: If the environment, which may set others, sets anything but a number above zero.
     """
     return Limits(
         memory=int(_set(MEMORY_VARIABLE, 16 + 64 * size / (1 << 30)) * (1 << 30)),

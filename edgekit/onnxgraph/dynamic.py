@@ -38,13 +38,7 @@ AXES_AS_INPUT = 18
 def quantize_dynamic(
     graph: onnx.ModelProto, floats: tuple[str, ...] = (), reduce_range: bool = False
 ) -> onnx.ModelProto:
-    """Make the dynamically quantized graph; the given one is not changed.
-
-    Args:
-        graph: In fp32.
-        floats: Groups that stay in float arithmetic.
-        reduce_range: Whether weights have 7 bits.
-    """
+    """Make the dynamically quantized graph of one in fp32, which stays as it is; groups of `floats` stay in float."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -253,13 +253,9 @@ AT_A_SHAPE = 4
 def extra_inputs(
     spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]] = ()
 ) -> tuple[Batch, ...]:
-    """Random, extreme and changed inputs, and real ones at the shapes of the grid.
+    """Random, extreme and changed inputs, and real ones at the shapes of the grid and at `more`.
 
-    Args:
-        spec: The model.
-        samples: The first are changed (dark, bright, grey, flat ...), the last are resized.
-        dynamic: The axes whose sizes the graph leaves open.
-        more: Shapes beside those of the grid.
+    The first samples are changed (dark, bright, grey, flat ...), the last are resized, along the axes of `dynamic`.
     """
     return (_extremes(spec, samples), *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
 
@@ -283,12 +279,7 @@ def at_shapes(
 ) -> tuple[Batch, ...]:
     """Real inputs at shapes, each with its own; a batch of one, since batches do not change what a row is answered.
 
-    Args:
-        spec: The model.
-        samples: What is resized, the last first.
-        dynamic: The axes whose sizes the graph leaves open.
-        shapes: Those with default sizes are left out.
-        rows_a_shape: Real inputs at each.
+    The last samples are resized first, along the axes of `dynamic`; shapes with default sizes are left out.
     """
     rows = samples.batches(1)
     batches: list[Batch] = []

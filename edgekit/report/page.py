@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import metric_info
 from edgekit.artifact.result import Measure
 from edgekit.report import formats, pictures, plots, trials
@@ -63,10 +62,7 @@ def environment() -> Environment:
         "n": formats,
         "statuses": STATUSES,
         "strip": plots.STRIP,
-        "slug": slug,
         "displayed": displayed,
-        "other_reasons": other_reasons,
-        "link": link,
         "heat": pictures.HEAT,
         "lower": pictures.LOWER,
         "higher": pictures.HIGHER,
@@ -129,11 +125,6 @@ def _kind(batch: str) -> str:
     return batch if batch in (EVALUATION, "stress") else "grid of shapes"
 
 
-def other_reasons(row: ReportRow) -> tuple[Fact, ...]:
-    """The reasons that are not a failed number, which the page shows in its own way."""
-    return tuple(reason for reason in row.reasons if reason.code is not Code.LIMIT_EXCEEDED)
-
-
 def displayed(row: ReportRow) -> dict[str, list[Measure]]:
     """A row's measures for its table: real and stress inputs whole, of the grid the one nearest its limit a metric."""
     groups: dict[str, list[Measure]] = {}
@@ -176,11 +167,6 @@ def script_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def link(target: str, path: str) -> str:
-    """The address of an artifact's file from the report, which lies beside the artifacts."""
-    return quote(f"{target}/{path}")
-
-
 def prose(text: object) -> Markup:
     """A sentence with its `commands` set as code, and everything escaped."""
     from markupsafe import Markup, escape
@@ -194,8 +180,3 @@ def prose(text: object) -> Markup:
 def _visible(value: object) -> object:
     """What a template writes; markup was made from texts that are visible already."""
     return visible(value, "\n") if isinstance(value, str) and not hasattr(value, "__html__") else value
-
-
-def slug(text: str) -> str:
-    """A text as an anchor: what is no letter or digit becomes a dash."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())

@@ -133,10 +133,7 @@ def read_index(folder: Path) -> Buckets:
 
 
 class BucketRuntime:
-    """Buckets in ONNX Runtime; a file is opened when it is first asked.
-
-    Args:
-        folder: Where `buckets.json` lies.
+    """The buckets of a folder in ONNX Runtime; a file is opened when it is first asked.
 
     Raises:
         ArtifactError: If `buckets.json` is damaged, or ONNX Runtime refuses the first file.
@@ -153,11 +150,7 @@ class BucketRuntime:
         return self._device
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; padded, and its answers cut, where it is smaller than the chosen bucket.
-
-        Raises:
-            UsageError: If no bucket takes inputs of this size.
-        """
+        """Answer one batch; padded, and its answers cut, where it is smaller than the chosen bucket."""
         sizes = self._index.sizes_of(inputs)
         bucket = self._bucket(sizes)
         runtime = self._open(bucket)

@@ -36,14 +36,9 @@ MOST_PRODUCTS = 2.0
 
 
 class CoreaiRuntime:
-    """An `.aimodel` in this process.
+    """An `.aimodel` in this process: the entry of an artifact, in the place `coreai-linux` or `coreai`.
 
     A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The asset in it.
-        place: `coreai-linux` or `coreai`.
 
     Raises:
         NotVerifiedHere: If this host cannot run it there.
@@ -62,12 +57,7 @@ class CoreaiRuntime:
         self._model = self._awaited(self._open(folder / entry, place))
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs, or it has no function for the inputs' size.
-            ArtifactError: If Core AI cannot answer it.
-        """
+        """Answer one batch, with the function for its size."""
         from coreai.runtime import NDArray
 
         feed = {name: NDArray(array) for name, array in arguments(self._manifest, inputs, NARROW).items()}

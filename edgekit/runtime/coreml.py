@@ -35,11 +35,7 @@ LARGEST_BYTE = 255.0  # of a pixel
 
 
 def open_package(artifact: Path, place: str) -> Runtime:
-    """Open the package in an artifact's folder.
-
-    Args:
-        artifact: A folder with one `.mlpackage`.
-        place: "interpreter" (anywhere) or "coreml" (macOS only).
+    """Open the one `.mlpackage` of an artifact in the place "interpreter" (anywhere) or "coreml" (macOS only).
 
     Raises:
         ArtifactError: If the package is missing or damaged.
@@ -76,11 +72,7 @@ class _PackageRuntime:
         self._contract = declared(self._package)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out, in the model's dtypes.
-
-        Raises:
-            UsageError: If an input is missing or has a shape that the package does not take.
-        """
+        """Answer one batch, in the model's dtypes."""
         answers = self._answers(self._contract.with_pixels(self._package, inputs))
         return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self._package.outputs})
 

@@ -32,13 +32,9 @@ class _Method(Protocol):
 
 
 class ExecutorchRuntime:
-    """A `.pte` file.
+    """A `.pte` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
 
     A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The file in it.
 
     Raises:
         NotVerifiedHere: If this build of ExecuTorch has no XNNPACK.
@@ -55,12 +51,7 @@ class ExecutorchRuntime:
         return f"ExecuTorch {version('executorch')}, XNNPACK, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; the answer is copied, since the runtime writes the next one into the same memory.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs.
-            ArtifactError: If the runtime fails.
-        """
+        """Answer one batch; the answer is copied, since the runtime writes the next one into the same memory."""
         import torch
 
         feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]

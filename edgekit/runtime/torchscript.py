@@ -14,12 +14,7 @@ from edgekit.runtime.processor import threads
 
 
 class TorchScriptRuntime:
-    """A `.ptl` or `.pt` file.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The file in it.
-        lite: Whether the lite interpreter runs it.
+    """A `.ptl` or `.pt` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
 
     Raises:
         ArtifactError: If the interpreter refuses the file.
@@ -50,11 +45,7 @@ class TorchScriptRuntime:
         return f"PyTorch {torch.__version__} {kind}, CPU, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; inputs are copied, since a module may change them in place.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs.
-        """
+        """Answer one batch; inputs are copied, since a module may change them in place."""
         import torch
 
         feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]

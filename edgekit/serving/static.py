@@ -68,14 +68,9 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Served:
-    """One file as it goes out: the file itself, and its compressed siblings by encoding.
+    """One file as it goes out, and its compressed siblings by encoding, each with its size.
 
-    Attributes:
-        path: Absolute.
-        size: Bytes, checked again when it is opened.
-        sha256: For the ETag.
-        encoded: Encoding -> (path, size).
-        packed: What has no sibling, with gzip; empty where nothing.
+    `size` is checked again when it is opened, `sha256` is for the ETag; `packed` is one without a sibling, with gzip.
     """
 
     path: Path
@@ -86,12 +81,7 @@ class Served:
 
 
 class Server:
-    """Serves one bundle until it is closed.
-
-    Args:
-        folder: An artifact folder of the target `web`.
-        host: Address to listen on.
-        port: Port; 0 takes a free one.
+    """Serves one bundle, an artifact folder of the target `web`, until it is closed; port 0 takes a free one.
 
     Raises:
         ArtifactError: If it is no artifact, or a file differs from its manifest.

@@ -35,7 +35,7 @@ def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch) -> N
     assert browser.find_chromium() == "/opt/chrome"
 
 
-def testreceiveds_come_back_as_they_were_sent() -> None:
+def test_arrays_come_back_as_they_were_sent() -> None:
     data = base64.b64encode(bytes(range(18))).decode()
     array = browser.received({"dtype": "uint8", "shape": [3, 6], "data": data})
     assert array.shape == (3, 6)

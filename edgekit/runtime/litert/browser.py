@@ -35,11 +35,7 @@ TYPES = {".js": "text/javascript", ".wasm": "application/wasm"}
 
 
 class LitertJsRuntime:
-    """A `.tflite` file with one signature, in a page of its own.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The file in it.
+    """A `.tflite` file with one signature, the entry of an artifact, in a page of its own.
 
     Raises:
         NotVerifiedHere: There is no LiteRT.js, no Playwright or no Chromium, with what to install.
@@ -68,12 +64,7 @@ class LitertJsRuntime:
         return f"Chromium {self._browser.version}, WebAssembly, 1 thread, LiteRT.js {VERSION}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs.
-            ArtifactError: If LiteRT.js fails.
-        """
+        """Answer one batch."""
         outputs = self._evaluated("answerModel", "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))[
             "outputs"
         ]

@@ -36,11 +36,7 @@ SCRIPT = Path(answering.__file__)
 
 
 class LitertRuntime:
-    """A `.tflite` file with one signature.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The file in it.
+    """A `.tflite` file with one signature: the entry of an artifact.
 
     Raises:
         DependencyError: If the environment is not there.
@@ -63,12 +59,7 @@ class LitertRuntime:
         return f"LiteRT {facts['version']}, {'' if facts['parts'] else 'without '}XNNPACK, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs.
-            ArtifactError: If LiteRT fails.
-        """
+        """Answer one batch."""
         answers = frames.unpacked(self._process.ask(frames.RUN, arguments(self._manifest, inputs, frames.NARROW)))
         return {one.name: answers[one.name].astype(one.dtype, copy=False) for one in self._manifest.outputs}
 
@@ -97,12 +88,7 @@ def require_names(manifest: Manifest, entry: str, facts: Mapping[str, Any]) -> N
 
 
 def parts(path: Path) -> int:
-    """In how many parts XNNPACK runs the graph of a `.tflite` file; 0 where it takes nothing of it.
-
-    Raises:
-        DependencyError: If the environment is not there.
-        ArtifactError: If LiteRT refuses the file.
-    """
+    """In how many parts XNNPACK runs the graph of a `.tflite` file; 0 where it takes nothing of it."""
     with closing(Process(path)) as process:
         count: int = process.facts["parts"]
     return count
