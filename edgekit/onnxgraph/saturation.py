@@ -35,26 +35,16 @@ LIMITS = -32768.0, 32767.0
 CPUINFO = Path("/proc/cpuinfo")
 
 
-@dataclass(frozen=True)
-class Processor:
-    """The instruction set that decides on this host, and whether pairs of products saturate."""
-
-    name: str
-    saturates: bool
-
-
-def processor() -> Processor:
-    """Look at this host's instruction sets; ARM's dot products and VNNI add in 32 bits."""
+def processor() -> str:
+    """The instruction set that says how this host computes INT8; ARM's dot products and VNNI add in 32 bits."""
     if platform.machine().lower() in ("arm64", "aarch64"):
-        return Processor("ARM", saturates=False)
+        return "ARM"
     try:
         flags = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).split()
     except (OSError, StopIteration):
-        return Processor("unknown", saturates=False)
-    for flag, name in (("amx_int8", "AMX"), ("avx512_vnni", "AVX-512 VNNI"), ("avx_vnni", "AVX VNNI")):
-        if flag in flags:
-            return Processor(name, saturates=False)
-    return Processor("x86 without VNNI", saturates=True)
+        return "unknown"
+    names = {"amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx_vnni": "AVX VNNI"}
+    return next((name for flag, name in names.items() if flag in flags), "x86 without VNNI")
 
 
 def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -166,7 +166,7 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
     source = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
     tried = repr((replace(options, rank=0), spec.outputs, spec.inputs))
-    host = [saturation.processor().name, onnxruntime.__version__]
+    host = [saturation.processor(), onnxruntime.__version__]
     return digest_text("\n".join([source, tried, *host, package_digest("edgekit"), *arrays]))
 
 
