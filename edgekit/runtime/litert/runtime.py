@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import closing
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,17 @@ class Process:
         with path.open("rb") as stream:
             if stream.read(8)[4:] != IDENTIFIER:
                 raise ArtifactError(f"'{path}' is not a LiteRT model: export again")
+        command = [str(environment.python(environment.LITERT)), "-I", str(SCRIPT), str(path), str(threads())]
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - `close` closes it
-        self._process = subprocess.Popen(
-            [str(environment.python(environment.LITERT)), "-I", str(SCRIPT), str(path), str(threads())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-        )
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                pass_fds=[theirs.fileno()],
+            )
         try:
             self.facts: dict[str, Any] = json.loads(self._answer(f"LiteRT refuses '{path.name}'"))
         except BaseException:
@@ -125,27 +130,28 @@ class Process:
             raise
 
     def ask(self, kind: bytes, arrays: Mapping[str, Array]) -> bytes:
-        """Send one frame; returns what comes back.
+        """Send one message; returns what comes back.
 
         Raises:
             ArtifactError: If LiteRT fails.
         """
-        with contextlib.suppress(BrokenPipeError):  # it died: the answer says so
-            frames.send(self._process.stdin, kind, frames.packed(arrays))  # type: ignore[arg-type]  # it has a pipe
+        with contextlib.suppress(OSError):  # it died: the answer says so
+            self._connection.send_bytes(kind + frames.packed(arrays))
         return self._answer("LiteRT failed")
 
     def close(self) -> None:
         """End it."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        self._connection.close()
         self._process.kill()
         self._process.wait()
         self._said.close()
 
     def _answer(self, what: str) -> bytes:
-        kind, content = frames.receive(self._process.stdout)  # type: ignore[arg-type]  # it has a pipe
+        try:
+            message = self._connection.recv_bytes()
+        except (EOFError, OSError):
+            message = b""
+        kind, content = message[:1], message[1:]
         if kind == frames.REFUSED:
             raise ArtifactError(f"{what}: {content.decode(errors='replace')}")
         if not kind:
