@@ -26,7 +26,7 @@ from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
 from edgekit.report.recommendation import base_of, size_of, tightest
 from edgekit.report.speed import Speed, beside
-from edgekit.report.study import SINGLE, ReportRow, Study
+from edgekit.report.study import ReportRow, Study
 
 MOST_DOTS = 160  # a row; more images are thinned out, the worst always stays
 SMALLEST = 1e-12  # a difference of zero is drawn at the left end
@@ -276,14 +276,13 @@ def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Plot:
 
 
 def _reference_speeds(study: Study, base: ReportRow | None) -> dict[str, Speed]:
-    """The model itself on the reference's device at batch 1, by mode."""
+    """The model itself on the reference's device at batch 1, by mode, the slowest first."""
     speeds: dict[str, Speed] = {}
-    for speed in study.reference.speeds:
-        if base is not None and base.timing is not None and speed.batch in SINGLE and speed.p50:
-            value = base.timing.p50 / speed.p50
-            mode = f"PyTorch, {speed.mode.replace('_', ' ')}"
-            speeds[mode] = Speed(value, value, value, f"p50 {formats.milliseconds(speed.p50)}; another machine")
-    return dict(sorted(speeds.items(), key=lambda pair: pair[1].value))
+    if base is not None and base.timing is not None:
+        for mode, p50 in sorted(study.model_p50.items(), key=lambda pair: -pair[1]):
+            value, how = base.timing.p50 / p50, f"p50 {formats.milliseconds(p50)}; another machine"
+            speeds[f"PyTorch, {mode.replace('_', ' ')}"] = Speed(value, value, value, how)
+    return speeds
 
 
 def _speed(speed: Speed | None, scale: Scale) -> dict[str, Mark]:

@@ -147,9 +147,12 @@ class Study:
         """The reference's outputs of which some row holds maps."""
         return self.reference.outputs(sorted({name for row in self.rows for name in row.scores}))
 
+    @property
+    def model_p50(self) -> dict[str, float]:
+        """Milliseconds of the model itself on the reference's device, batch 1, by mode."""
+        return {speed.mode: speed.p50 for speed in self.reference.speeds if speed.batch in SINGLE and speed.p50}
+
     def beside_reference(self, row: ReportRow) -> dict[str, float]:
         """How many times as fast as the model itself on the reference's device a row is, batch 1, by mode."""
-        if row.timing is None or not row.timing.p50:
-            return {}
-        speeds = [speed for speed in self.reference.speeds if speed.batch in SINGLE and speed.p50]
-        return {speed.mode: speed.p50 / row.timing.p50 for speed in speeds}
+        own = row.timing.p50 if row.timing else 0.0
+        return {mode: p50 / own for mode, p50 in self.model_p50.items() if own}
