@@ -107,3 +107,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """`did_you_mean` with a space behind it, for a sentence that goes on with all that is known; or nothing."""
     meant = did_you_mean(name, known)
     return f"{meant} " if meant else ""
+
+
+def reason(error: Exception) -> str:
+    """What a library says of an error, in a line; the error's name where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -40,13 +40,11 @@ SOURCE, ENTRY = "onnx", "model.onnx"
 
 @dataclass(frozen=True)
 class Part:
-    """One module.
+    """One module, by its path as in `named_modules`; empty for what stands in the outermost `forward`.
 
-    Attributes:
-        module: Its path, as in `named_modules`; empty for what stands in the outermost `forward`.
-        noise_in: Of the noisiest tensor that it is given, as a share of that tensor's root mean square.
-        noise_out: Of the noisiest tensor that it gives; where it gives no floats, the share of values that differ.
-        introduced: Noise out where it is given the fp32 graph's tensors.
+    `noise_in` is that of the noisiest tensor that it is given, as a share of that tensor's root mean square;
+    `noise_out` of the noisiest that it gives, where that is no floats the share of values that differ; `introduced` is
+    noise out where it is given the fp32 graph's tensors.
     """
 
     module: str
@@ -59,10 +57,15 @@ class Part:
         """What comes of the noise that it is given."""
         return math.sqrt(max(self.noise_out**2 - self.introduced**2, 0.0))
 
+    @property
+    def share(self) -> float:
+        """Of the power of its noise out, what is introduced."""
+        return min(self.introduced / self.noise_out, 1.0) ** 2 if self.noise_out > 0 else 0.0
+
 
 @dataclass(frozen=True)
 class Attribution:
-    """What was found: the modules in the order in which they run."""
+    """The modules in the order in which they run."""
 
     target: str
     images: int
@@ -79,11 +82,7 @@ class Attribution:
 
 
 def explain(folder: Path, images: int = IMAGES) -> Attribution:
-    """Attribute the error of an ONNX artifact to modules.
-
-    Args:
-        folder: The artifact, in its build: `build/<model>/onnx-int8-static`, for example.
-        images: How many evaluation images to run.
+    """Attribute the error of an ONNX artifact in its build to modules, on so many evaluation images.
 
     Raises:
         UsageError: If it is not an ONNX artifact that was made from the fp32 one beside it.
@@ -92,7 +91,8 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
     if images < 1:
         raise UsageError(f"{images} images cannot be run: give 1 or more")
     manifest = read_artifact(folder)
-    source = folder.resolve().parent / SOURCE
+    build = folder.resolve().parent
+    source = build / SOURCE
     if manifest.entry != ENTRY or manifest.target == SOURCE:
         raise UsageError(
             f"'{folder}' is of the target '{manifest.target}': fp16 and INT8 ONNX artifacts can be explained, against "
@@ -103,7 +103,6 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
     import onnx
 
     right, other = onnx.load(source / ENTRY), onnx.load(folder / ENTRY)
-    build = folder.resolve().parent
     recorded = reference_of(build / "reference", recorded_weights(build / "model"))
     batch = applicable_batches(recorded.batches, manifest)[0]
     rows = [row for row, _ in zip(batch.rows(), range(images), strict=False)]
@@ -136,25 +135,8 @@ def _parts(modules: Iterable[Module], whole: Noise, apart: Noise) -> Iterable[Pa
 
 def _drawn(attribution: Attribution) -> str:
     """One bar per module: its output noise, split into propagated and introduced power."""
-    from xml.sax.saxutils import escape
+    from jinja2 import Environment, FileSystemLoader
 
-    row, left, wide = 16, 300, 420
+    jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     top = max((part.noise_out for part in attribution.parts), default=0.0) or 1.0
-    lines = []
-    for number, part in enumerate(attribution.parts):
-        y, length = 40 + row * number, wide * part.noise_out / top
-        own = length * min(part.introduced / part.noise_out, 1.0) ** 2 if part.noise_out > 0 else 0.0
-        name = escape(part.module or "(outermost)")
-        lines.append(f'<text x="{left - 8}" y="{y + 11}" text-anchor="end">{name}</text>')
-        lines.append(f'<rect x="{left}" y="{y + 2}" width="{length:.1f}" height="{row - 4}" fill="#9db8d9"/>')
-        lines.append(
-            f'<rect x="{left + length - own:.1f}" y="{y + 2}" width="{own:.1f}" height="{row - 4}" fill="#b5402a"/>'
-        )
-        lines.append(f'<text x="{left + length + 6:.1f}" y="{y + 11}">{part.noise_out:.2%}</text>')
-    height = 56 + row * len(attribution.parts)
-    title = f"{escape(attribution.target)}: noise after each module; red is introduced there, blue carried through"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide + 80} {height}" '
-    head += 'font-family="system-ui, sans-serif" font-size="11">'
-    ground = '<rect width="100%" height="100%" fill="#fff"/>'
-    heading = f'<text x="16" y="24" font-size="14">{title} ({attribution.images} images)</text>'
-    return "\n".join((head, ground, heading, *lines, "</svg>")) + "\n"
+    return jinja.get_template("explain.svg.jinja").render(attribution=attribution, top=top) + "\n"

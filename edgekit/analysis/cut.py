@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.model.spec import Array
+from edgekit.onnxgraph.graph import copied, set_nodes
 from edgekit.runtime import ort
 
 if TYPE_CHECKING:
@@ -27,12 +28,7 @@ LAYOUT = ("Reshape", "Transpose")
 
 @dataclass(frozen=True)
 class Cut:
-    """A graph, cut, in ONNX Runtime.
-
-    Attributes:
-        runtime: It.
-        given: Type of what is given in place of each tensor, by the tensor's name.
-    """
+    """A graph, cut, in ONNX Runtime, and the type of what is given in place of each tensor, by the tensor's name."""
 
     runtime: ort.OrtRuntime
     given: Mapping[str, np.dtype[Any]]
@@ -44,17 +40,11 @@ class Cut:
 
 
 def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) -> Cut:
-    """Cut a graph; the given one is not changed.
+    """Cut a graph at some tensors, given with what they hold on some input; the given graph is not changed.
 
-    Args:
-        graph: Of the artifact.
-        at: The tensors to cut at, with what they hold on some input.
-        tapped: The tensors that nodes make and that are answered beside the graph's outputs.
+    It also answers with the tensors of `tapped`, which nodes make, beside the graph's outputs.
     """
-    import onnx
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
+    copy = copied(graph)
     _read_given(copy.graph.node, set(at))
     copy.graph.input.extend(_declared(GIVEN.format(name), values) for name, values in at.items())
     return Cut(ort.tapped(copy, list(tapped)), {name: values.dtype for name, values in at.items()})
@@ -66,11 +56,9 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
     `x -> QuantizeLinear -> Reshape -> DequantizeLinear` becomes `x -> Reshape -> QuantizeLinear -> DequantizeLinear`,
     which computes the same, and what Reshape gives is the tensor of that name in the fp32 graph.
     """
-    import onnx
     from onnx import helper
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
+    copy = copied(graph)
     rounded: dict[str, onnx.NodeProto] = {}
     added: set[str] = set()
     source: dict[str, str] = {}
@@ -83,14 +71,13 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
             node.input[0] = source[first]
             rounded[node.output[0]], source[node.output[0]] = rounded[first], node.output[0]
         elif node.op_type == "DequantizeLinear" and source.get(first) == first:
-            made = f"{first}/rounded"
-            if made not in added:
-                added.add(made)
-                nodes.append(helper.make_node("QuantizeLinear", [first, *rounded[first].input[1:]], [made], name=made))
-            node.input[0] = made
+            name = f"{first}/rounded"
+            if name not in added:
+                added.add(name)
+                nodes.append(helper.make_node("QuantizeLinear", [first, *rounded[first].input[1:]], [name], name=name))
+            node.input[0] = name
         nodes.append(node)
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
+    set_nodes(copy.graph, nodes)
     return copy
 
 

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Module:
-    """One module.
+    """One module, by its path as in `named_modules`; empty for what stands in the outermost `forward`.
 
-    Attributes:
-        path: As in `named_modules`; empty for what stands in the outermost `forward`.
-        reads: The tensors that others make and it reads.
-        gives: The tensors that it makes and others read, or that are the graph's answer.
+    `reads` are the tensors that others make; `gives` those that it makes and others read, or that are the graph's
+    answer.
     """
 
     path: str

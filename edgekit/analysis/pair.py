@@ -29,12 +29,9 @@ Row = Mapping[str, Array]
 
 @dataclass
 class Noise:
-    """Sums over images, by tensor.
+    """Sums of squares and of squared differences over images, by tensor.
 
-    Attributes:
-        signal: Of squares.
-        error: Of squared differences.
-        kinds: Of the tensors: "f" for floats; of others the share of values that differ counts.
+    Where a tensor holds no floats ("i" of `kinds`): its size, and how many of its values differ.
     """
 
     signal: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -70,13 +67,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor that both graphs have.
-
-    Attributes:
-        name: In the fp32 graph.
-        called: In the artifact.
-        factor: What its channels were divided by there.
-    """
+    """A tensor that both graphs have: its name in each, and what its channels were divided by in the artifact."""
 
     name: str
     called: str
@@ -92,13 +83,10 @@ class _Tensor:
 
 
 class Pair:
-    """Both graphs, ready to run.
+    """Both graphs, ready to run, with the tensors that both have.
 
-    Attributes:
-        tensors: Those that both have.
-        right: The fp32 graph.
-        whole: The artifact's, which is given the fp32 graph's rankings alone.
-        apart: The artifact's, cut at each of the tensors.
+    `right` is the fp32 graph; `whole` the artifact's, which is given the fp32 graph's rankings alone; `apart` the
+    artifact's, cut at each of the tensors.
     """
 
     def __init__(self, right: onnx.ModelProto, other: onnx.ModelProto, names: Sequence[str], row: Row) -> None:
@@ -153,10 +141,6 @@ def smoothed(right: onnx.ModelProto, other: onnx.ModelProto) -> dict[str, Array]
     A normalisation's scale / s and shift / s come with s W in the layers that read it (onnxgraph/smoothquant.py). The
     weights are rounded: of the quotients of scales and of shifts, the one is taken that explains the weights better. A
     scale that differs while the weights do not is an error of the normalisation.
-
-    Args:
-        right: The fp32 graph.
-        other: The artifact's graph.
     """
     one, two = ({i.name: i for i in graph.graph.initializer} for graph in (right, other))
     factors: dict[str, Array] = {}

@@ -27,7 +27,7 @@ def examine() -> dict[str, dict[str, str]]:
         states[name] = f"needs {needs[0].module}: {needs[0].install}" if needs else "installed"
     return {
         "versions": versions,
-        "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor().name},
+        "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor()},
         "targets": dict(sorted(states.items())),
         "places": {name: _place(name) for name in RUNTIMES},
         "environments": environments(),

@@ -34,10 +34,10 @@ def report(
         trend, page = reports.write_history(history)
         print(json.dumps(trend.as_record(), indent=2) if as_json else page)
         return
-    written = reports.write_report(build)
+    study = reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
     if junit is not None:
-        reports.write_junit(written.study, junit)
+        reports.write_junit(study, junit)
         paths.append(str(junit))
     print(json.dumps({"report": paths}) if as_json else "\n".join(paths))
 

@@ -27,12 +27,8 @@ SSH, PYTHON = "ssh:", "python:"
 class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
-    Attributes:
-        summary: One line for people.
-        kind: What opens an artifact: "onnxruntime" or "openvino".
-        settings: What it is opened with, by name; names with a prefix go to the provider as they are.
-        install: The command that installs it.
-        opens: Suffixes of the files that it opens.
+    `kind` is what opens an artifact: "onnxruntime" or "openvino". Names of settings with a prefix go to the provider as
+    they are. `opens` are the suffixes of files, `install` is the command that installs it.
     """
 
     summary: str
@@ -42,29 +38,27 @@ class RuntimeSettings:
     opens: tuple[str, ...] = (".onnx",)
 
 
-_GPU, _OPENVINO = "pip install 'edgekit[gpu]'", "pip install 'edgekit[openvino]'"
+def _ort(summary: str, **settings: str) -> RuntimeSettings:
+    return RuntimeSettings(summary, settings=settings)
+
+
+def _cuda(summary: str, tf32: str) -> RuntimeSettings:
+    settings = {"provider": CUDA, "provider.use_tf32": tf32}
+    return RuntimeSettings(summary, settings=settings, install="pip install 'edgekit[gpu]'")
+
+
 RUNTIMES: Mapping[str, RuntimeSettings] = {
-    "ort": RuntimeSettings("ONNX Runtime on the CPU, as it is by default"),
-    "ort-extended": RuntimeSettings("the same, without layout changes", settings={"optimization": "enable_extended"}),
-    "ort-basic": RuntimeSettings(
-        "the same, with basic graph optimisations only", settings={"optimization": "enable_basic"}
-    ),
-    "ort-off": RuntimeSettings("the same, without graph optimisations", settings={"optimization": "disable_all"}),
-    "ort-cuda": RuntimeSettings(
-        "ONNX Runtime on an NVIDIA GPU, fp32 without TF32",
-        settings={"provider": CUDA, "provider.use_tf32": "0"},
-        install=_GPU,
-    ),
-    "ort-cuda-tf32": RuntimeSettings(
-        "the same as it is by default, with TF32",
-        settings={"provider": CUDA, "provider.use_tf32": "1"},
-        install=_GPU,
-    ),
+    "ort": _ort("ONNX Runtime on the CPU, as it is by default"),
+    "ort-extended": _ort("the same, without layout changes", optimization="enable_extended"),
+    "ort-basic": _ort("the same, with basic graph optimisations only", optimization="enable_basic"),
+    "ort-off": _ort("the same, without graph optimisations", optimization="disable_all"),
+    "ort-cuda": _cuda("ONNX Runtime on an NVIDIA GPU, fp32 without TF32", tf32="0"),
+    "ort-cuda-tf32": _cuda("the same as it is by default, with TF32", tf32="1"),
     "openvino": RuntimeSettings(
         "OpenVINO on the CPU, in fp32",
         kind="openvino",
         settings={"INFERENCE_PRECISION_HINT": "f32"},
-        install=_OPENVINO,
+        install="pip install 'edgekit[openvino]'",
         opens=(".onnx", ".xml"),
     ),
 }
@@ -73,13 +67,10 @@ _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<pyth
 
 @dataclass(frozen=True)
 class FurtherPlace:
-    """A place that a user named: a target's own, or a runtime on a host.
+    """A place that a user named: a target's own, which has no `runtime`, or a runtime on a host.
 
-    Attributes:
-        name: As reports print it: the runtime, and the host if it is not this one.
-        runtime: Name of the runtime; empty for a target's own place.
-        host: Of an ssh host, as ssh takes it; empty for this host.
-        python: What starts Python there, as words; empty for this process's own.
+    `name` is as reports print it; `host` as ssh takes it, empty for this one; `python` the words that start Python
+    there, empty for this process's own.
     """
 
     name: str

@@ -34,13 +34,7 @@ READ_LATE = ("EDGEKIT_", "PYTEST_", "CUBLAS_", "TORCHINDUCTOR_")
 
 
 class ForkedWorker:
-    """A worker and the ends of its pipes.
-
-    Attributes:
-        pid: Its process, which leads a group of its own.
-        stdin: What it reads.
-        stdout: What it answers.
-    """
+    """A worker, which leads a process group of its own, and the ends of its pipes."""
 
     def __init__(self, pid: int, stdin: TextIO, stdout: TextIO, status: TextIO) -> None:
         self.pid, self.stdin, self.stdout, self._status = pid, stdin, stdout, status
@@ -93,9 +87,8 @@ def environment() -> dict[str, str]:
 
 def prepare(modules: Sequence[str]) -> None:
     """Let the server import modules while this process does something else."""
-    with contextlib.suppress(OSError), _lock:
-        if server := _server():
-            server.socket.send(_request(modules))
+    with contextlib.suppress(OSError):
+        _send(modules, [])
 
 
 def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
@@ -122,11 +115,12 @@ def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
         ends[0].write(json.dumps(setup) + "\n")
         ends[0].flush()
         return ForkedWorker(int(ends[2].readline()), *ends)
-    except (OSError, ValueError):  # there is no server, or it has died
-        _close(ends)
-        return None
-    except BaseException:
-        _close(ends)  # the worker reads the end of its input, and ends
+    except BaseException as error:
+        for pipe in ends:  # a worker reads the end of its input, and ends
+            with contextlib.suppress(OSError):
+                pipe.close()
+        if isinstance(error, OSError | ValueError):  # there is no server, or it has died
+            return None
         raise
 
 
@@ -135,17 +129,7 @@ def _send(modules: Sequence[str], streams: list[int]) -> None:
         server = _server()
         if server is None:
             raise ConnectionError("no fork server")
-        socket.send_fds(server.socket, [_request(modules)], streams)
-
-
-def _close(ends: Sequence[TextIO]) -> None:
-    for end in ends:
-        with contextlib.suppress(OSError):
-            end.close()
-
-
-def _request(modules: Sequence[str]) -> bytes:
-    return json.dumps(list(modules)).encode()
+        socket.send_fds(server.socket, [json.dumps(list(modules)).encode()], streams)
 
 
 def _server() -> _Server | None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 import edgekit
-from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.evaluate.__main__ import PACK
@@ -77,8 +76,23 @@ def write_pack(
         "images": images,
         "seconds": seconds,
         "row_axes": dict(recorded.info.row_axes),
-        "artifacts": {target: _artifact(made) for target, made in manifests.items()},
-        "places": {place.runtime: _place(place, timed) for place in places},
+        "artifacts": {
+            target: {
+                "sha256": made.sha256,
+                "entry": made.entry,
+                "files": {file.path: file.sha256 for file in made.files},
+            }
+            for target, made in manifests.items()
+        },
+        "places": {
+            place.runtime: {
+                "runtime": RUNTIMES[place.runtime].kind,
+                "settings": dict(place.settings),
+                "timed": timed,
+                "install": RUNTIMES[place.runtime].install,
+            }
+            for place in places
+        },
         "batches": [_batch(folder, batch, repeats(batch, timed, images)) for batch in batches],
     }
     identity = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
@@ -98,15 +112,6 @@ def archive(folder: Path, path: Path) -> None:
         raise UsageError(f"cannot write '{path}' ({error.strerror}): choose another file with -o") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _artifact(made: Manifest) -> dict[str, object]:
-    return {"sha256": made.sha256, "entry": made.entry, "files": {file.path: file.sha256 for file in made.files}}
-
-
-def _place(place: FurtherPlace, timed: bool) -> dict[str, object]:
-    runtime = RUNTIMES[place.runtime]
-    return {"runtime": runtime.kind, "settings": dict(place.settings), "timed": timed, "install": runtime.install}
 
 
 def _batch(folder: Path, batch: Batch, repeated: int) -> dict[str, object]:

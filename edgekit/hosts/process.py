@@ -38,11 +38,9 @@ LONGEST_LINE = 64 << 20  # characters of one line of a worker's answer; real one
 
 @dataclass(frozen=True)
 class Limits:
-    """What one worker may take.
+    """What one worker may take: bytes of memory, and seconds until it is killed.
 
-    Attributes:
-        memory: Bytes of its own data, and of each process that it starts; the operating system holds to it on Linux.
-        seconds: Until it is killed.
+    The memory is that of its own data, and of each process that it starts; the operating system holds to it on Linux.
     """
 
     memory: int
@@ -50,13 +48,10 @@ class Limits:
 
 
 def limits_for(size: int) -> Limits:
-    """Limits that no converter or runtime comes near that does what it should; the environment may set others.
-
-    Args:
-        size: Bytes of the model.
+    """Limits for a model of so many bytes that no converter or runtime comes near that does what it should.
 
     Raises:
-        UsageError: If the environment sets anything but a number above zero.
+        UsageError: If the environment, which may set others, sets anything but a number above zero.
     """
     return Limits(
         memory=int(_set(MEMORY_VARIABLE, 16 + 64 * size / (1 << 30)) * (1 << 30)),

@@ -70,14 +70,9 @@ class Measured(_Record):
 
 
 class Run(Measured):
-    """One artifact of a pack in one of its places.
+    """One artifact of a pack in one of its places: what made it, and the name of the runtime.
 
-    Attributes:
-        place: Name of the runtime.
-        target: What made the artifact.
-        missing: What the host lacks; empty where it ran.
-        error: What went wrong; empty where it ran.
-        answers: Name of the answers in the archive; their hash is `answers_sha256`.
+    `missing` is what the host lacks, `error` what went wrong; `answers` names those in the archive, with their sha256.
     """
 
     place: str = Field(pattern=NAME)
@@ -88,28 +83,33 @@ class Run(Measured):
     answers_sha256: str = ""
 
 
-class _Artifact(_Record):
+class _Loose(BaseModel):
+    """A part of a pack's own record, of which no more is used."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class _Artifact(_Loose):
     sha256: str
-    entry: str
-    files: dict[str, str]
+
+
+class _Pack(_Loose):
+    id: str
+    reference_sha256: str
+    images: int | None = Field(gt=0)
+    artifacts: dict[str, _Artifact]
 
 
 class _Result(_Record):
     schema_version: Literal[1]
-    pack: dict[str, Any]
+    pack: _Pack
     runs: tuple[Run, ...]
     sha256: str
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A run with its answers.
-
-    Attributes:
-        run: What the far side tells.
-        artifact_sha256: Of the artifact that was sent.
-        answers: Arrays by `<batch>/<output>`, rows first.
-    """
+    """A run as the far side tells it, the artifact that was sent, and answers by `<batch>/<output>`, rows first."""
 
     run: Run
     artifact_sha256: str
@@ -118,13 +118,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Returned:
-    """A whole result.
-
-    Attributes:
-        reference_sha256: Of the reference that the questions are from.
-        images: How many evaluation inputs were asked; None for all.
-        runs: One an artifact and place.
-    """
+    """A whole result: of which reference the questions are, how many images were asked (None: all), and all runs."""
 
     reference_sha256: str
     images: int | None
@@ -141,40 +135,38 @@ def read_returned(path: Path) -> Returned:
         with zipfile.ZipFile(path) as archive:
             record = _record(_bounded(archive, RESULT, LARGEST_RECORD))
             pack = record.pack
-            artifacts = {name: _Artifact.model_validate(one) for name, one in pack["artifacts"].items()}
             runs = tuple(
-                Answered(run, artifacts[run.target].sha256, _answers(archive, run) if run.device else {})
+                Answered(run, pack.artifacts[run.target].sha256, _answers(archive, run) if run.device else {})
                 for run in record.runs
             )
-            images = pack["images"]
-            if not (images is None or (isinstance(images, int) and images > 0)):
-                raise ValueError("its number of images is none")
-            return Returned(str(pack["reference_sha256"]), images, runs)
+            return Returned(pack.reference_sha256, pack.images, runs)
     except FileNotFoundError:
         raise ArtifactError(f"no file '{path}': name the result.zip that a pack's runner wrote") from None
-    except (OSError, zipfile.BadZipFile, ValidationError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise ArtifactError(f"the result '{path}' cannot be used ({_why(error)}): run the pack again") from error
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, ValidationError):
+    except ValidationError as error:
         first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise ArtifactError(f"the result '{path}' cannot be used ({why}): run the pack again") from error
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ArtifactError(f"the result '{path}' cannot be used ({why}): run the pack again") from error
 
 
 def _record(data: bytes) -> _Result:
     raw = json.loads(data)
     if not isinstance(raw, dict):
         raise ValueError("it is not a result")
-    found = _Result.model_validate_json(data)
-    sealed = json.dumps({key: value for key, value in raw.items() if key != "sha256"}, sort_keys=True)
-    if hashlib.sha256(sealed.encode()).hexdigest() != found.sha256:
+    record = _Result.model_validate_json(data)
+    if _seal(raw, "sha256") != record.sha256:
         raise ValueError("it was changed after it was made")
-    packed = json.dumps({key: value for key, value in found.pack.items() if key != "id"}, sort_keys=True)
-    if hashlib.sha256(packed.encode()).hexdigest() != found.pack.get("id"):
+    if _seal(raw["pack"], "id") != record.pack.id:
         raise ValueError("its pack was changed after it was made")
-    return found
+    return record
+
+
+def _seal(record: Mapping[str, Any], name: str) -> str:
+    """sha256 over all of a record but the field that holds it."""
+    rest = {key: value for key, value in record.items() if key != name}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
@@ -193,10 +185,6 @@ def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:
 
 
 def _bounded(archive: zipfile.ZipFile, name: str, largest: int) -> bytes:
-    if archive.getinfo(name).file_size > largest:
+    if archive.getinfo(name).file_size > largest:  # no more is unpacked than it says there
         raise ValueError(f"'{name}' is larger than {largest} bytes")
-    with archive.open(name) as stream:
-        data = stream.read(largest + 1)
-    if len(data) > largest:
-        raise ValueError(f"'{name}' is larger than {largest} bytes")
-    return data
+    return archive.read(name)

@@ -11,10 +11,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from edgekit.errors import NotVerifiedHere
 from edgekit.evaluate.__main__ import ARCHIVE, COMMAND_VARIABLE
@@ -34,13 +36,8 @@ def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -
     if place.host:
         return _over_ssh(place, pack, progress)
     progress("answering")
-    _ran(
-        [sys.executable, "-m", ENGINE],
-        place.name,
-        RUN,
-        cwd=pack,
-        variables={COMMAND_VARIABLE: shlex.join(place.python)},
-    )
+    variables = {COMMAND_VARIABLE: shlex.join(place.python)}
+    _ran([sys.executable, "-m", ENGINE], place.name, RUN, cwd=pack, env={**os.environ, **variables})
     return pack / ARCHIVE
 
 
@@ -50,9 +47,11 @@ def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) 
     progress(f"connecting to {place.host}")
     with _folder(place) as folder:
         progress(f"copying to {place.host}")
-        packed = _piped(["tar", "-C", str(pack), "-cf", "-", "."], _ssh(place, f"tar -C {folder} -xf -"), place)
-        if packed:
-            raise NotVerifiedHere(f"{place.host}: the copy broke off ({packed})")
+        with tempfile.TemporaryFile() as packed:
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(pack, ".")
+            packed.seek(0)
+            _ran(_ssh(place, f"tar -C {folder} -xf -"), f"{place.host}: the copy broke off", STEP, stdin=packed)
         progress(f"answering on {place.host}")
         _ran(_ssh(place, f"cd {folder} && {shlex.join(place.python)} -m {ENGINE}"), place.host, RUN)
         progress(f"copying back from {place.host}")
@@ -79,50 +78,15 @@ def _ssh(place: FurtherPlace, command: str) -> list[str]:
     return ["ssh", *options, "--", place.host, command]
 
 
-def _ran(
-    command: Sequence[str],
-    host: str,
-    seconds: float,
-    cwd: Path | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> bytes:
+def _ran(command: Sequence[str], what: str, seconds: float, stdin: Any = subprocess.DEVNULL, **options: Any) -> bytes:
     """Run a command to its end; returns what it printed."""
     try:
-        ended = subprocess.run(
-            command,
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **(variables or {})},
-        )
+        ended = subprocess.run(command, capture_output=True, timeout=seconds, check=False, stdin=stdin, **options)
     except subprocess.TimeoutExpired as late:
-        raise NotVerifiedHere(f"{host}: no end after {seconds:.0f} s") from late
+        raise NotVerifiedHere(f"{what}: no end after {seconds:.0f} s") from late
     if ended.returncode:
-        raise NotVerifiedHere(f"{host}: {_last(ended.stderr) or f'ended with code {ended.returncode}'}")
-    return ended.stdout
-
-
-def _piped(one: Sequence[str], other: Sequence[str], place: FurtherPlace) -> str:
-    """Run `one | other`; returns what went wrong, or nothing."""
-    with tempfile.TemporaryFile() as said:
-        first = subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        try:
-            second = subprocess.run(
-                other, stdin=first.stdout, stdout=subprocess.DEVNULL, stderr=said, timeout=STEP, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return f"no end after {STEP} s"
-        finally:
-            if first.stdout is not None:
-                first.stdout.close()
-            first.kill()
-            first.wait()
-        said.seek(0)
-        return (_last(said.read()) or f"code {second.returncode}") if second.returncode else ""
-
-
-def _last(said: bytes) -> str:
-    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else ""
+        lines = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
+        last = lines[-1].strip()[:300] if lines else f"ended with code {ended.returncode}"
+        raise NotVerifiedHere(f"{what}: {last}")
+    printed: bytes = ended.stdout
+    return printed

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from edgekit.onnxgraph.graph import readers
+
 if TYPE_CHECKING:
     import onnx
 
@@ -35,14 +37,10 @@ LARGE = 4096
 
 @dataclass(frozen=True)
 class Chain:
-    """What is computed in INT8 around the chosen convolutions.
+    """What is computed in INT8 around the chosen convolutions, and the nodes carried between them, by name.
 
-    Attributes:
-        convolutions: Their nodes' names.
-        carried: Names of the nodes between them.
-        taken: The tensors that these read, in the graph's order.
-        given: The tensors that these give, each after its fused Relu.
-        scaled_as: The tensor whose scale a passed tensor has.
+    `taken` are the tensors that these read, in the graph's order, `given` those that they give, each after its fused
+    Relu; `scaled_as` is the tensor whose scale a passed tensor has.
     """
 
     convolutions: frozenset[str]
@@ -123,10 +121,7 @@ class _Wiring:
         self.nodes = list(graph.graph.node)
         self.outputs = {value.name for value in graph.graph.output}
         self.weights = {i.name: list(i.dims) for i in graph.graph.initializer}
-        self.readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self.nodes:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = readers(graph)
 
     def able(self, node: onnx.NodeProto) -> bool:
         """Whether a node is a convolution with constant weights whose answer is not the model's own."""
@@ -136,9 +131,9 @@ class _Wiring:
     def end(self, node: onnx.NodeProto) -> str:
         """What a node gives, after the Relu that alone reads it."""
         name = str(node.output[0])
-        readers = self.readers.get(name, [])
-        fused = node.op_type not in PASSING and len(readers) == 1 and readers[0].op_type in FUSED
-        return str(readers[0].output[0]) if fused and name not in self.outputs else name
+        after = self.readers.get(name, [])
+        fused = node.op_type not in PASSING and len(after) == 1 and after[0].op_type in FUSED
+        return str(after[0].output[0]) if fused and name not in self.outputs else name
 
     def data(self, node: onnx.NodeProto) -> list[str]:
         """What a node reads; a constant among it, as an Add of a bias has, is no tensor of the chain."""

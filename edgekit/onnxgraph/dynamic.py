@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, set_nodes
 from edgekit.onnxgraph.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -38,13 +38,7 @@ AXES_AS_INPUT = 18
 def quantize_dynamic(
     graph: onnx.ModelProto, floats: tuple[str, ...] = (), reduce_range: bool = False
 ) -> onnx.ModelProto:
-    """Make the dynamically quantized graph; the given one is not changed.
-
-    Args:
-        graph: In fp32.
-        floats: Groups that stay in float arithmetic.
-        reduce_range: Whether weights have 7 bits.
-    """
+    """Make the dynamically quantized graph of one in fp32, which stays as it is; groups of `floats` stay in float."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -55,8 +49,7 @@ def quantize_dynamic(
     read = {name for node in nodes for name in node.input}
     del copy.graph.initializer[:]
     copy.graph.initializer.extend(weight for name, weight in weights.items() if name in read)
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
+    set_nodes(copy.graph, nodes)
     copy = scale_tokens(copy, chosen)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
@@ -151,8 +144,7 @@ def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelP
         if _opset(graph) >= AXES_AS_INPUT:
             constants["token_axis"] = np.array([-1], np.int64)
         graph.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items())
-    del graph.graph.node[:]
-    graph.graph.node.extend(nodes)
+    set_nodes(graph.graph, nodes)
     return graph
 
 

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, reason
+from edgekit.onnxgraph.graph import take_output
 
 if TYPE_CHECKING:
     import onnx
@@ -77,7 +78,7 @@ def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     try:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
     except Exception as error:
-        raise ExportError(f"the graph's types cannot be inferred: {str(error).splitlines()[0]}") from error
+        raise ExportError(f"the graph's types cannot be inferred: {reason(error)}") from error
     graph = ir.from_proto(inferred)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph)
     passes.NameFixPass()(graph)
@@ -294,10 +295,7 @@ def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     """Let all read another value, which takes over the name of an output."""
     import onnx_ir as ir
 
-    for position, output in enumerate(graph.outputs):
-        if output is old:
-            new.name, old.name = old.name, None
-            graph.outputs[position] = new
+    take_output(graph, old, new)
     ir.convenience.replace_all_uses_with(old, new)
 
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from edgekit.onnxgraph.graph import on_ir
+from edgekit.onnxgraph.graph import on_ir, sizes, take_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,12 +40,8 @@ def flatten(model: ir.Model) -> None:
 class _Flattening:
     """One graph while it is rewritten: nodes get copies on flat values, then the other readers are connected to these.
 
-    Attributes:
-        graph: Changed in place.
-        nodes: Those that have a flat copy.
-        flat: Value of [B * N, D], by its value of [B, N, D].
-        sources: A value that is not flat, by its leading sizes.
-        shapes: Shape tensor, by all sizes.
+    `flat` is the value of [B * N, D], by its value of [B, N, D]; `sources` a value that is not flat, by its leading
+    sizes; `shapes` the shape tensor, by all sizes.
     """
 
     graph: ir.Graph
@@ -58,15 +52,15 @@ class _Flattening:
 
     def visit(self, node: ir.Node) -> None:
         """Add a flat copy of a linear layer, or of an operator on flat values that works row by row."""
-        sizes = _sizes(node.outputs[0])
-        if sizes is None or len(sizes) < 3:
+        own = _sizes(node.outputs[0])
+        if own is None or len(own) < 3:
             return
         linear = _linear(node)
         if linear is not None:
             rows, weight, bias = linear
             self._add("Gemm", [self._flattened(rows, node), weight, bias], node)
-        elif any(value in self.flat for value in node.inputs) and _fits(node, sizes):
-            inputs = [self._flattened(v, node) if v is not None and _sizes(v) == sizes else v for v in node.inputs]
+        elif any(value in self.flat for value in node.inputs) and _fits(node, own):
+            inputs = [self._flattened(v, node) if v is not None and _sizes(v) == own else v for v in node.inputs]
             self._add(node.op_type, inputs, node)
 
     def restore(self) -> None:
@@ -95,11 +89,11 @@ class _Flattening:
 
     def _flattened(self, value: ir.Value, before: ir.Node) -> ir.Value:
         if value not in self.flat:
-            sizes = _sizes(value) or ()
-            self.sources.setdefault(sizes[:-1], value)
+            own = _sizes(value) or ()
+            self.sources.setdefault(own[:-1], value)
             producer = value.producer()
             earlier = producer.inputs[0] if producer is not None and producer.op_type == "Reshape" else None
-            target = self._constant([-1, int(sizes[-1])])
+            target = sizes(self.graph, [-1, int(own[-1])])
             self.flat[value] = self._node("Reshape", [earlier or value, target], before)
         return self.flat[value]
 
@@ -110,16 +104,13 @@ class _Flattening:
         new.shape, new.type = old.shape, old.type
         for use in uses:
             use.node.replace_input_with(use.idx, new)
-        for position, output in enumerate(self.graph.outputs):
-            if output is old:
-                new.name, old.name = old.name, None
-                self.graph.outputs[position] = new
+        take_output(self.graph, old, new)
 
-    def _shape(self, sizes: tuple[str, ...], before: ir.Node) -> ir.Value:
-        if sizes not in self.shapes:
-            leading = self._node("Shape", [self.sources[sizes[:-1]]], before, start=0, end=-1)
-            self.shapes[sizes] = self._node("Concat", [leading, self._constant([int(sizes[-1])])], before, axis=0)
-        return self.shapes[sizes]
+    def _shape(self, own: tuple[str, ...], before: ir.Node) -> ir.Value:
+        if own not in self.shapes:
+            leading = self._node("Shape", [self.sources[own[:-1]]], before, start=0, end=-1)
+            self.shapes[own] = self._node("Concat", [leading, sizes(self.graph, [int(own[-1])])], before, axis=0)
+        return self.shapes[own]
 
     def _node(self, kind: str, inputs: Sequence[ir.Value], before: ir.Node, **attributes: int) -> ir.Value:
         import onnx_ir as ir
@@ -127,15 +118,6 @@ class _Flattening:
         node = ir.node(kind, inputs, attributes, metadata_props=dict(before.metadata_props))
         self.graph.insert_before(before, node)
         return node.outputs[0]
-
-    def _constant(self, values: list[int]) -> ir.Value:
-        import onnx_ir as ir
-
-        name = f"sizes_{'_'.join(map(str, values)).replace('-', 'm')}"
-        if name not in self.graph.initializers:
-            tensor = ir.tensor(np.array(values, np.int64), name=name)
-            self.graph.register_initializer(ir.Value(name=name, const_value=tensor))
-        return self.graph.initializers[name]
 
 
 def _linear(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
@@ -155,15 +137,15 @@ def _linear(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     return None
 
 
-def _fits(node: ir.Node, sizes: tuple[str, ...]) -> bool:
+def _fits(node: ir.Node, own: tuple[str, ...]) -> bool:
     """Whether a node computes the same on flat values: inputs have the output's sizes, or are constants of one row."""
     if node.op_type not in UNARY | BINARY or len(node.outputs) != 1:
         return False
     axis = node.attributes.get("axis")
-    if axis is not None and axis.as_int() not in (-1, len(sizes) - 1):
+    if axis is not None and axis.as_int() not in (-1, len(own) - 1):
         return False
     known = (v for v in node.inputs if v is not None)
-    return all(_sizes(v) == sizes or (v.const_value is not None and (_rank(v) or 0) <= 1) for v in known)
+    return all(_sizes(v) == own or (v.const_value is not None and (_rank(v) or 0) <= 1) for v in known)
 
 
 def _reshapes_to_given_sizes(node: ir.Node, value: ir.Value) -> bool:

@@ -7,11 +7,13 @@ onnx_ir, and declared with `on_ir`: it also takes the model that PyTorch's expor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
-from edgekit.errors import ExportError
+import numpy as np
+
+from edgekit.errors import ExportError, reason
 
 if TYPE_CHECKING:
     import onnx
@@ -54,6 +56,41 @@ def copied(graph: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def readers(graph: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
+    """The nodes that read each tensor, as often as they read it."""
+    nodes: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.graph.node:
+        for name in node.input:
+            nodes.setdefault(name, []).append(node)
+    return nodes
+
+
+def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give a graph other nodes."""
+    listed = list(nodes)
+    del graph.node[:]
+    graph.node.extend(listed)
+
+
+def sizes(graph: ir.Graph, values: Sequence[int]) -> ir.Value:
+    """A constant of sizes or places, the same for all that need it."""
+    import onnx_ir as ir
+
+    name = f"sizes_{'_'.join(map(str, values)).replace('-', 'm')}"
+    if name not in graph.initializers:
+        tensor = ir.tensor(np.array(values, np.int64), name=name)
+        graph.register_initializer(ir.Value(name=name, const_value=tensor))
+    return graph.initializers[name]
+
+
+def take_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    """Where a value is an output of the graph, let another be that output, by its name."""
+    for position, output in enumerate(graph.outputs):
+        if output is old:
+            new.name, old.name = old.name, None
+            graph.outputs[position] = new
+
+
 def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     """Check a graph and write it.
 
@@ -65,6 +102,6 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     try:
         onnx.checker.check_model(graph, full_check=True)
     except Exception as error:
-        raise ExportError(f"the graph breaks ONNX's rules: {str(error).splitlines()[0]}") from error
+        raise ExportError(f"the graph breaks ONNX's rules: {reason(error)}") from error
     graph.producer_name, graph.producer_version = "edgekit", ""
     path.write_bytes(graph.SerializeToString(deterministic=True))

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 def embed(model: ir.Model, multiples: Mapping[str, tuple[int, ...]]) -> None:
     """Rewrite each Conv -> Reshape -> Transpose over an input's patches.
 
-    Args:
-        model: The graph.
-        multiples: What each input's sizes are multiples of: a convolution drops what is left over, a Gemm cannot.
+    `multiples` say what each input's sizes are multiples of: a convolution drops what is left over, a Gemm cannot.
     """
     import onnx_ir.passes.common as passes
 

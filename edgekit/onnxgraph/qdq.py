@@ -22,7 +22,7 @@ import numpy as np
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.conv_chain import Chain, chain, convolutions
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, readers, set_nodes
 from edgekit.onnxgraph.groups import groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange, QuantConfig
 
@@ -48,9 +48,10 @@ def quantize_static(
 ) -> onnx.ModelProto:
     """Make the INT8 graph of a configuration; the given graph is not changed."""
     copy = copied(graph)
-    quantizing = _Quantizing(copy.graph, config, {n: one.ranges[config.method] for n, one in observed.items()})
-    chosen = set(nodes_of(groups(copy), config.floats))
-    quantizing.run(chosen - set(convolutions(copy)), chain(copy, chosen & set(convolutions(copy))))
+    chosen, convs = set(nodes_of(groups(copy), config.floats)), set(convolutions(copy))
+    chained, layouts = chain(copy, chosen & convs), _layout_nodes(copy, chosen - convs)
+    ranges = {name: one.ranges[config.method] for name, one in observed.items()}
+    _Quantizing(copy.graph, config, ranges, layouts, chained).run(chosen - convs)
     return weight_only.quantize_weights(copy)
 
 
@@ -62,42 +63,40 @@ class _Quantizing:
         graph: Changed in place.
         config: Types and bits.
         ranges: Smallest and largest value to represent, by tensor.
+        layouts: The Reshape and Transpose nodes before a tensor, in order: moving bytes is faster than moving floats.
+        chain: Of the convolutions.
         scales: Of the tensors that were quantized.
         nodes: The new list of nodes.
-        layouts: The Reshape and Transpose nodes before a tensor, in order: moving bytes is faster than moving floats.
-        scaled_as: The tensor whose scale a tensor has that was only moved.
         weights: Scales of the weights that were quantized.
     """
 
     graph: onnx.GraphProto
     config: QuantConfig
     ranges: Mapping[str, tuple[float, float]]
+    layouts: Mapping[str, tuple[onnx.NodeProto, ...]]
+    chain: Chain
     scales: dict[str, float] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
-    layouts: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
-    scaled_as: Mapping[str, str] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
 
-    def run(self, linear: set[str], chained: Chain) -> None:
-        """Quantize the chosen linear layers, and a chain of convolutions."""
+    def run(self, linear: set[str]) -> None:
+        """Quantize the chosen linear layers, and the chain of convolutions."""
         weights = {i.name: i for i in self.graph.initializer}
-        self.layouts, self.scaled_as = _layout_nodes(self.graph, linear), chained.scaled_as
         for node in self.graph.node:
-            if node.name in linear or node.name in chained.convolutions:
+            if node.name in linear or node.name in self.chain.convolutions:
                 self._layer(node, weights)
             for place, name in enumerate(node.input):
-                if name in chained.given:  # what rounds it in one kernel leaves nothing else to read
+                if name in self.chain.given:  # what rounds it in one kernel leaves nothing else to read
                     node.input[place] = f"{name}_dequantized"
             self.nodes.append(node)
             for name in node.output:
-                if name in chained.given:
+                if name in self.chain.given:
                     self._tensor(name)
         read = {name for node in self.nodes for name in node.input}
         for name, weight in weights.items():
             if name not in read:
                 self.graph.initializer.remove(weight)
-        del self.graph.node[:]
-        self.graph.node.extend(self.nodes)
+        set_nodes(self.graph, self.nodes)
 
     def _layer(self, node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -> None:
         """Round what a layer reads; its inputs become the rounded ones."""
@@ -112,8 +111,8 @@ class _Quantizing:
 
     def _like(self, name: str) -> str:
         """The tensor whose scale a tensor has."""
-        while name in self.scaled_as:
-            name = self.scaled_as[name]
+        while name in self.chain.scaled_as:
+            name = self.chain.scaled_as[name]
         return name
 
     def _tensor(self, name: str) -> None:
@@ -207,16 +206,12 @@ class _Quantizing:
         self.nodes.append(helper.make_node(kind, inputs, [result], name=f"{result}/{kind}", **attributes))
 
 
-def _layout_nodes(graph: onnx.GraphProto, chosen: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
+def _layout_nodes(graph: onnx.ModelProto, chosen: set[str]) -> dict[str, tuple[onnx.NodeProto, ...]]:
     """The Reshape and Transpose nodes right before the chosen layers, by the tensor that these alone read."""
-    producers = {name: node for node in graph.node for name in node.output}
-    users: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
-    ends = {value.name for value in graph.output}
+    producers = {name: node for node in graph.graph.node for name in node.output}
+    users, ends = readers(graph), {value.name for value in graph.graph.output}
     layouts: dict[str, tuple[onnx.NodeProto, ...]] = {}
-    for node in graph.node:
+    for node in graph.graph.node:
         if node.name in chosen and all(u.name in chosen and u.input[0] == node.input[0] for u in users[node.input[0]]):
             chain: list[onnx.NodeProto] = []
             name = node.input[0]

@@ -56,13 +56,10 @@ class QuantConfig:
 
 @dataclass(frozen=True)
 class ObservedRange:
-    """One tensor on all samples.
+    """One tensor on all samples: smallest and largest value to represent, by method, always with zero between them.
 
-    Attributes:
-        ranges: Smallest and largest value to represent, by method; zero is always between them.
-        low: Smallest value of each entry of the last axis, [channels].
-        high: Largest value, [channels].
-        rows: Vectors of the last axis, for one sample.
+    `low` and `high` are the smallest and largest value of each entry of the last axis, [channels]; `rows` are the
+    vectors of the last axis, for one sample.
     """
 
     ranges: Mapping[Method, tuple[float, float]]

@@ -23,7 +23,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, set_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -35,31 +35,16 @@ LIMITS = -32768.0, 32767.0
 CPUINFO = Path("/proc/cpuinfo")
 
 
-@dataclass(frozen=True)
-class Processor:
-    """What this host's processor does with INT8.
-
-    Attributes:
-        name: The instruction set that decides.
-        saturates: Whether pairs of products saturate.
-    """
-
-    name: str
-    saturates: bool
-
-
-def processor() -> Processor:
-    """Look at this host's instruction sets; ARM's dot products and VNNI add in 32 bits."""
+def processor() -> str:
+    """The instruction set that says how this host computes INT8; ARM's dot products and VNNI add in 32 bits."""
     if platform.machine().lower() in ("arm64", "aarch64"):
-        return Processor("ARM", saturates=False)
+        return "ARM"
     try:
         flags = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).split()
     except (OSError, StopIteration):
-        return Processor("unknown", saturates=False)
-    for flag, name in (("amx_int8", "AMX"), ("avx512_vnni", "AVX-512 VNNI"), ("avx_vnni", "AVX VNNI")):
-        if flag in flags:
-            return Processor(name, saturates=False)
-    return Processor("x86 without VNNI", saturates=True)
+        return "unknown"
+    names = {"amx_int8": "AMX", "avx512_vnni": "AVX-512 VNNI", "avx_vnni": "AVX VNNI"}
+    return next((name for flag, name in names.items() if flag in flags), "x86 without VNNI")
 
 
 def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -82,8 +67,7 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
         excess = _excess(layer, exact, f"{node.name}/saturated", copy.graph, nodes)
         nodes.append(helper.make_node("Sub", [exact, excess], [node.output[0]], name=f"{node.name}/saturated"))
         node.output[0] = exact
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
+    set_nodes(copy.graph, nodes)
     return copy
 
 
@@ -95,12 +79,9 @@ def convolutions(graph: onnx.ModelProto) -> int:
 
 @dataclass(frozen=True)
 class _Layer:
-    """An INT8 linear layer.
+    """An INT8 linear layer: the name of the uint8 rows [..., K], and its int8 weight as float [K, N].
 
-    Attributes:
-        rows: Name of the uint8 rows, [..., K].
-        weight: The int8 weight as float, [K, N].
-        scale: Of its sums, scalar or [N]; None where it answers with the sums themselves, in INT32.
+    `scale` is that of its sums, scalar or [N]; None where it answers with the sums themselves, in INT32.
     """
 
     rows: str

@@ -24,7 +24,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, readers
 from edgekit.onnxgraph.groups import LINEAR, linear_groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange
 
@@ -45,11 +45,7 @@ def smooth(
 
     graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer}
-    users: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
-    ends = {value.name for value in graph.graph.output}
+    users, ends = readers(graph), {value.name for value in graph.graph.output}
     divided: dict[str, Array] = {}
     for node in graph.graph.node:
         if node.op_type != "LayerNormalization" or not set(node.input[1:]) <= set(weights):
@@ -62,8 +58,7 @@ def smooth(
             continue
         peaks = np.maximum(np.max([observed[name].peaks for name in seen], axis=0).astype(np.float64), FLOOR)
         columns = [np.abs(numpy_helper.to_array(weights[name])).max(axis=1) for name in read]
-        factors = (peaks**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)).astype(np.float32)
-        factors = np.maximum(factors, FLOOR).astype(np.float32)
+        factors = _factors(peaks, columns, alpha)
         for name in node.input[1:]:
             _set_values(weights[name], numpy_helper.to_array(weights[name]) / factors)
         for name in read:
@@ -81,17 +76,23 @@ def _read_by_linears(
     """Names of the weights of the linear layers that alone read a normalisation; none where others read it too."""
     if any(len(users[name]) > 1 for name in node.input[1:]):
         return ()
-    readers = [user for name in tensors for user in users.get(name, ()) if user.op_type not in ("Reshape", "Shape")]
-    alone = all(r.op_type in LINEAR and r.input[1] in weights and len(users[r.input[1]]) == 1 for r in readers)
-    alone = alone and all(len(weights[r.input[1]].dims) == 2 for r in readers)
-    plain = all(not any(a.name in ("transA", "transB") and a.i for a in r.attribute) for r in readers)
-    return tuple(r.input[1] for r in readers) if alone and plain else ()
+    nodes = [user for name in tensors for user in users.get(name, ()) if user.op_type not in ("Reshape", "Shape")]
+    alone = all(n.op_type in LINEAR and n.input[1] in weights and len(users[n.input[1]]) == 1 for n in nodes)
+    alone = alone and all(len(weights[n.input[1]].dims) == 2 for n in nodes)
+    plain = all(not any(a.name in ("transA", "transB") and a.i for a in n.attribute) for n in nodes)
+    return tuple(n.input[1] for n in nodes) if alone and plain else ()
 
 
 def _with_reshapes(name: str, users: Mapping[str, list[onnx.NodeProto]]) -> list[str]:
     """A tensor and what it is reshaped to."""
     reshaped = [user.output[0] for user in users.get(name, ()) if user.op_type == "Reshape"]
     return [name, *(same for one in reshaped for same in _with_reshapes(one, users))]
+
+
+def _factors(peaks: Array, columns: Sequence[Array], alpha: float) -> Array:
+    """What each channel is divided by, float32 [K], of the peaks that it has and those of the weights that read it."""
+    factors = peaks**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)
+    return np.asarray(np.maximum(factors, FLOOR).astype(np.float32))
 
 
 def _set_values(weight: onnx.TensorProto, values: Array) -> None:
@@ -123,20 +124,18 @@ def scale_channels(
     graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer}
     chosen = set(nodes_of(linear_groups(graph), floats))
-    readers: dict[str, list[onnx.NodeProto]] = {}
+    layers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.graph.node:
         if node.name in chosen and node.input[0] in peaks and node.input[0] not in without:
-            readers.setdefault(node.input[0], []).append(node)
-    inputs = _given(graph)
-    once = _read_once(graph)
+            layers.setdefault(node.input[0], []).append(node)
+    users, inputs = readers(graph), _given(graph)
     divided: dict[str, Array] = {}
-    for name, nodes in readers.items():
-        if name in inputs or not all(node.input[1] in once for node in nodes):
+    for name, nodes in layers.items():
+        if name in inputs or any(len(users[node.input[1]]) > 1 for node in nodes):
             continue
         columns = [np.abs(_inputs_first(weights[n.input[1]], n)).max(1) for n in nodes]
         high = np.maximum(peaks[name], FLOOR).astype(np.float64)
-        factors = high**alpha / np.maximum(np.max(columns, axis=0), FLOOR) ** (1.0 - alpha)
-        factors = np.maximum(factors, FLOOR).astype(np.float32)
+        factors = _factors(high, columns, alpha)
         graph.graph.initializer.append(numpy_helper.from_array(np.float32(1.0) / factors, f"{name}_channel_scales"))
         place = list(graph.graph.node).index(nodes[0])
         scaled = helper.make_node("Mul", [name, f"{name}_channel_scales"], [f"{name}_scaled"], name=f"{name}/Mul")
@@ -144,8 +143,7 @@ def scale_channels(
         for node in nodes:
             weight = weights[node.input[1]]
             values = numpy_helper.to_array(weight)
-            values = values * (factors[None, :] if weight_only.transposed(node) else factors[:, None])
-            weight.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values), weight.name))
+            _set_values(weight, values * (factors[None, :] if weight_only.transposed(node) else factors[:, None]))
             node.input[0] = f"{name}_scaled"
         divided[name] = factors
     return graph, divided
@@ -166,9 +164,3 @@ def _given(graph: onnx.ModelProto) -> set[str]:
         if node.op_type in LAYOUT and node.input[0] in inputs:
             inputs.update(node.output)
     return inputs
-
-
-def _read_once(graph: onnx.ModelProto) -> set[str]:
-    """What one node reads, once."""
-    read = [name for node in graph.graph.node for name in node.input]
-    return {name for name in read if read.count(name) == 1}

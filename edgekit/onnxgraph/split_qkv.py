@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from edgekit.onnxgraph.graph import on_ir
+from edgekit.onnxgraph.graph import on_ir, sizes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -61,24 +59,14 @@ def _rewrite(graph: ir.Graph, node: ir.Node, picked: list[ir.Value]) -> None:
     if packed is None or packed.shape is None or reshape is None or reshape.inputs[0] is None:
         return
     many, heads, size = (int(str(packed.shape[axis])) for axis in (2, 3, 4))
-    rows = ir.node("Slice", [reshape.inputs[1], *(_constant(graph, [i]) for i in (0, 2))])
-    sizes = ir.node("Concat", [rows.outputs[0], _constant(graph, [many * heads, size])], {"axis": 0})
-    laid = ir.node("Reshape", [reshape.inputs[0], sizes.outputs[0]])
+    rows = ir.node("Slice", [reshape.inputs[1], *(sizes(graph, [i]) for i in (0, 2))])
+    shape = ir.node("Concat", [rows.outputs[0], sizes(graph, [many * heads, size])], {"axis": 0})
+    laid = ir.node("Reshape", [reshape.inputs[0], shape.outputs[0]])
     moved = ir.node("Transpose", [laid.outputs[0]], {"perm": [0, 2, 1, 3]})
     parts = ir.node("Split", [moved.outputs[0]], {"axis": 1, "num_outputs": many}, num_outputs=many)
-    for made in (rows, sizes, laid, moved, parts):
-        made.metadata_props.update(node.metadata_props)
-        graph.insert_before(node, made)
-    for old, new in zip(picked, parts.outputs, strict=True):
-        new.shape, new.type = old.shape, old.type
-        ir.convenience.replace_all_uses_with(old, new)
-
-
-def _constant(graph: ir.Graph, values: list[int]) -> ir.Value:
-    import onnx_ir as ir
-
-    name = f"sizes_{'_'.join(map(str, values))}"
-    if name not in graph.initializers:
-        tensor = ir.tensor(np.array(values, np.int64), name=name)
-        graph.register_initializer(ir.Value(name=name, const_value=tensor))
-    return graph.initializers[name]
+    for new in (rows, shape, laid, moved, parts):
+        new.metadata_props.update(node.metadata_props)
+        graph.insert_before(node, new)
+    for old, part in zip(picked, parts.outputs, strict=True):
+        part.shape, part.type = old.shape, old.type
+        ir.convenience.replace_all_uses_with(old, part)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, readers, set_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -45,11 +45,7 @@ def quantize_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
 
     graph = copied(graph)
     weights = {i.name: i for i in graph.graph.initializer if i.data_type == TensorProto.FLOAT}
-    users: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
-    added = []
+    users, added = readers(graph), []
     for name, weight in weights.items():
         values = numpy_helper.to_array(weight)
         if values.size < LEAST or name not in users:  # or read in a branch or a loop only
@@ -63,9 +59,7 @@ def quantize_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
         graph.graph.initializer.remove(weight)
         graph.graph.initializer.extend(numpy_helper.from_array(array, held_name) for held_name, array in arrays.items())
         added.extend(unpacking)
-    nodes = list(graph.graph.node)
-    del graph.graph.node[:]
-    graph.graph.node.extend([*added, *nodes])
+    set_nodes(graph.graph, [*added, *graph.graph.node])
     return graph
 
 

@@ -4,6 +4,5 @@
 
 Where things are: `calibration.py` what is shown to the model; `conditioning.py` what makes a graph lose less, whichever
 way it is quantized; `observers.py` what its activations do; `evaluator.py` judges a graph on samples; `search.py` finds
-the recipe; `trials.py` keeps what was found; `vnni.py` what processors without VNNI answer. The graphs themselves are
-made in `edgekit/onnxgraph/`.
+the recipe; `trials.py` keeps what was tried. The graphs themselves are made in `edgekit/onnxgraph/`.
 """

@@ -55,12 +55,9 @@ FOLDER = Option[Path | None](
 
 @dataclass(frozen=True)
 class Samples:
-    """What the model is shown.
+    """What the model is shown: arrays [n, ...] by input name, and the names of the samples.
 
-    Attributes:
-        inputs: Arrays [n, ...] by input name.
-        names: Of the samples.
-        shapes: Declared shapes of the inputs whose batch is not their first axis.
+    `shapes` are the declared ones of the inputs whose batch is not their first axis.
     """
 
     inputs: Mapping[str, Array]
@@ -108,9 +105,7 @@ def check_folder(folder: Path) -> None:
     Raises:
         CalibrationError: If it is missing, holds nothing to calibrate with, too few pictures, or one that is broken.
     """
-    paths = _pictures(folder)
-    if not paths and not any(folder.glob("*.npy")):
-        raise CalibrationError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
+    paths = _pictures(folder, needed=not any(folder.glob("*.npy")))
     if paths and len(paths) < LEAST:
         raise CalibrationError(
             f"the folder '{folder}' has {len(paths)} calibration samples: at least {LEAST} are needed"
@@ -172,7 +167,8 @@ def _rows_of(spec: ModelSpec, declared: Input) -> int:
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
-    picture, paths = next((i for i in spec.inputs if i.kind == "image"), None), _pictures(folder)
+    picture = next((i for i in spec.inputs if i.kind == "image"), None)
+    paths = _pictures(folder, needed=picture is not None)
     others = [i.name for i in spec.inputs if i is not picture]
     if picture is None and not any((folder / f"{name}.npy").is_file() for name in others):
         expected = ", ".join(f"{name}.npy" for name in others)
@@ -182,10 +178,6 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
     inputs: dict[str, Array] = {}
     names = tuple(p.name for p in paths)
     if picture is not None:
-        if not paths:
-            raise CalibrationError(
-                f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read"
-            )
         shape = spec.shape(picture.name)
         inputs[picture.name] = np.stack([_image(path, picture, shape) for path in paths])
     for other in (i for i in spec.inputs if i is not picture):
@@ -195,10 +187,13 @@ def _read(spec: ModelSpec, folder: Path) -> Samples:
     return Samples(inputs, names, unusual_shapes(spec.inputs))
 
 
-def _pictures(folder: Path) -> list[Path]:
+def _pictures(folder: Path, needed: bool) -> list[Path]:
     if not folder.is_dir():
         raise CalibrationError(f"there is no calibration folder '{folder}'")
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    if needed and not paths:
+        raise CalibrationError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
+    return paths
 
 
 def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
@@ -258,13 +253,9 @@ AT_A_SHAPE = 4
 def extra_inputs(
     spec: ModelSpec, samples: Samples, dynamic: Collection[str], more: Sequence[Mapping[str, int]] = ()
 ) -> tuple[Batch, ...]:
-    """Random, extreme and changed inputs, and real ones at the shapes of the grid.
+    """Random, extreme and changed inputs, and real ones at the shapes of the grid and at `more`.
 
-    Args:
-        spec: The model.
-        samples: The first are changed (dark, bright, grey, flat ...), the last are resized.
-        dynamic: The axes whose sizes the graph leaves open.
-        more: Shapes beside those of the grid.
+    The first samples are changed (dark, bright, grey, flat ...), the last are resized, along the axes of `dynamic`.
     """
     return (_extremes(spec, samples), *at_shapes(spec, samples, dynamic, (*grid(spec.axes), *more)))
 
@@ -288,12 +279,7 @@ def at_shapes(
 ) -> tuple[Batch, ...]:
     """Real inputs at shapes, each with its own; a batch of one, since batches do not change what a row is answered.
 
-    Args:
-        spec: The model.
-        samples: What is resized, the last first.
-        dynamic: The axes whose sizes the graph leaves open.
-        shapes: Those with default sizes are left out.
-        rows_a_shape: Real inputs at each.
+    The last samples are resized first, along the axes of `dynamic`; shapes with default sizes are left out.
     """
     rows = samples.batches(1)
     batches: list[Batch] = []

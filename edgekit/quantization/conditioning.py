@@ -46,12 +46,7 @@ saves nothing there, and in arr-coc-tiny the three that read the query carry a t
 
 @dataclass(frozen=True)
 class Conditioned:
-    """What a conditioning ended with.
-
-    Attributes:
-        graph: In fp32.
-        floats: Groups that should stay in float arithmetic, sorted.
-    """
+    """The conditioned graph in fp32, and the groups that should stay in float arithmetic, sorted."""
 
     graph: onnx.ModelProto
     floats: tuple[str, ...]
@@ -131,15 +126,9 @@ def _look(graph: onnx.ModelProto, samples: Samples) -> dict[str, _Seen]:
     """Run the samples and look at what the linear layers read."""
     linear = set(nodes_of(linear_groups(graph), ()))
     names = tuple(dict.fromkeys(node.input[0] for node in graph.graph.node if node.name in linear))
-    session = ort.tapped(graph, names)
     seen: dict[str, _Seen] = {}
-    size = observers.samples_a_run(graph)
-    for number, batch in enumerate(samples.batches(size)):
-        arrays = observers.answers(session, batch, names)
-        count = min(size, len(samples.names) - number * size)
-        for name in names:
-            array = arrays[name]
-            observers.refuse_not_finite(name, array)
+    for arrays, count in observers.seen(ort.tapped(graph, names), samples, observers.samples_a_run(graph), names):
+        for name, array in arrays.items():
             rows = array.reshape(-1, array.shape[-1])
             low, high = rows.min(0), rows.max(0)
             moment = _moment(rows) if rows.shape[1] <= WIDEST else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,13 +56,9 @@ def observe(
     batch_size = samples_a_run(graph)
     batches = samples.batches(batch_size)
     session = ort.tapped(graph, tensors)
-    for number, batch in enumerate(batches):
+    for number, (arrays, count) in enumerate(seen(session, samples, batch_size, tensors)):
         tell(number / len(batches))
-        arrays = answers(session, batch, tensors)
-        count = min(batch_size, len(samples.names) - number * batch_size)
-        for name in tensors:
-            array = arrays[name]
-            refuse_not_finite(name, array)
+        for name, array in arrays.items():
             others = tuple(range(array.ndim - 1))
             low[name] = np.minimum(low[name], array.min(others)) if name in low else array.min(others)
             high[name] = np.maximum(high[name], array.max(others)) if name in high else array.max(others)
@@ -76,7 +72,7 @@ def observe(
                 del collector.histogram_dict[name]
         _collect(histograms, {n: np.array([low[n].min(), high[n].max()], np.float32) for n in narrow})
         for batch in batches:
-            _collect(histograms, answers(session, batch, narrow))
+            _collect(histograms, _answers(session, batch, narrow))
     ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
     ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
     return {
@@ -95,7 +91,23 @@ def _peak(low: Array, high: Array) -> float:
     return float(max(np.abs(low).max(), np.abs(high).max()))
 
 
-def answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+def seen(
+    session: ort.OrtRuntime, samples: Samples, size: int, names: Sequence[str]
+) -> Iterator[tuple[dict[str, Array], int]]:
+    """The named tensors of each run of so many samples, and how many it had.
+
+    Raises:
+        ExportError: If a tensor holds a NaN or Inf although the samples do not.
+    """
+    for number, batch in enumerate(samples.batches(size)):
+        arrays = _answers(session, batch, names)
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise ExportError(f"the tensor '{name}' is not finite on the calibration samples: the model overflows")
+        yield arrays, min(size, len(samples.names) - number * size)
+
+
+def _answers(session: ort.OrtRuntime, batch: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
     """The named tensors of one run; an input of the graph is what was given."""
     outputs = session.run(batch)
     return {name: np.asarray(outputs[name] if name in outputs else batch[name]) for name in names}
@@ -105,16 +117,6 @@ def samples_a_run(graph: onnx.ModelProto) -> int:
     """Samples that a graph takes at once: one where the first axis of an input is not a free batch."""
     first = [tuple(dim.dim_param for dim in i.type.tensor_type.shape.dim[:1]) for i in graph.graph.input]
     return BATCH if all(dims == FIRST for dims in first) else 1
-
-
-def refuse_not_finite(name: str, array: Array) -> None:
-    """See that a tensor holds numbers only.
-
-    Raises:
-        ExportError: If it holds a NaN or Inf.
-    """
-    if not np.isfinite(array).all():
-        raise ExportError(f"the tensor '{name}' is not finite on the calibration samples: the model overflows")
 
 
 def _collector(method: Method) -> Any:

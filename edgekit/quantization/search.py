@@ -92,13 +92,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search ended with.
-
-    Attributes:
-        graph: The quantized graph of the chosen recipe.
-        chosen: Its trial; the best there was, if none passed.
-        best: The trial of rank 0.
-    """
+    """The graph of the chosen recipe, its trial (the best there was, if none passed), and the trial of rank 0."""
 
     graph: onnx.ModelProto
     chosen: Trial
@@ -172,7 +166,7 @@ def _context(spec: ModelSpec, graph: onnx.ModelProto, samples: Samples, options:
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in samples.inputs.values()]
     source = hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest()
     tried = repr((replace(options, rank=0), spec.outputs, spec.inputs))
-    host = [saturation.processor().name, onnxruntime.__version__]
+    host = [saturation.processor(), onnxruntime.__version__]
     return digest_text("\n".join([source, tried, *host, package_digest("edgekit"), *arrays]))
 
 

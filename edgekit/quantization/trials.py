@@ -35,12 +35,7 @@ class Trial:
 
 @dataclass
 class TrialLog:
-    """The rows of one search.
-
-    Attributes:
-        folder: Where they are kept.
-        context: What they depend on, as a digest. Rows of another context are left out.
-    """
+    """The rows of one search, in a folder; rows that depend on another `context`, a digest, are left out."""
 
     folder: Path
     context: str

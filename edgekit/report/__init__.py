@@ -6,54 +6,30 @@ same bytes, wherever and whenever the report is written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.errors import UsageError
-from edgekit.report import page
-from edgekit.report import text as text_report
+from edgekit.report import page, text
 from edgekit.report.history import write_history
-from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
-from edgekit.report.study import ReportRow, Study
+from edgekit.report.study import Study
 from edgekit.storage.files import write_text, write_together
 from edgekit.storage.host_errors import as_sentences
 
-__all__ = ["Report", "ReportRow", "Study", "write_history", "write_junit", "write_report"]
-
-
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What was written, and what it says."""
-
-    html: Path
-    json: Path
-    markdown: Path
-    csv: Path
-    study: Study
+__all__ = ["write_history", "write_junit", "write_report"]
 
 
 @as_sentences()
-def write_report(folder: Path) -> Report:
+def write_report(folder: Path) -> Study:
     """Write report.html, .json, .md and .csv of a build into its folder; all four are always of one report.
-
-    Args:
-        folder: A build of one model, for example `build/arr-coc-tiny`.
 
     Raises:
         UsageError: If there is no artifact in the folder, or it cannot be written to.
     """
     study = read_study(folder)
-    html, json, markdown, sheet = (folder / f"report.{suffix}" for suffix in ("html", "json", "md", "csv"))
-    report = Report(html, json, markdown, sheet, study)
-    texts = {
-        report.html: page.render(study),
-        report.json: text_report.to_json(study),
-        report.markdown: text_report.to_markdown(study),
-        report.csv: text_report.to_csv(study),
-    }
-    write_together(texts)
-    return report
+    writers = {"html": page.render, "json": text.to_json, "md": text.to_markdown, "csv": text.to_csv}
+    write_together({folder / f"report.{suffix}": write(study) for suffix, write in writers.items()})
+    return study
 
 
 def write_junit(study: Study, path: Path) -> None:
@@ -64,7 +40,7 @@ def write_junit(study: Study, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, to_junit(study))
+        write_text(path, text.to_junit(study))
     except OSError as error:
         raise UsageError(
             f"cannot write '{path}' ({error.strerror}): name a file in a folder that you may write to"

@@ -17,38 +17,24 @@ import numpy as np
 
 from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import Measure, Ratio
+from edgekit.artifact.result import Measure
 from edgekit.judge.metrics import compare
 from edgekit.model.spec import Array, Output
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
-from edgekit.report.study import ReportRow, RowStatus
+from edgekit.report.study import STATUSES, ReportRow
 
 Subject = Literal["verdict", "asked", "size", "speed", "accuracy", "image"]
 SUBJECTS: tuple[Subject, ...] = ("verdict", "asked", "accuracy", "image", "speed", "size")
 NOT_MEASURED = "not measured"
-RANKS: dict[RowStatus, int] = {
-    "verified": 0,
-    "not verified here": 1,
-    "not judged yet": 1,
-    "not installed": 1,
-    "rejected": 2,
-    "over budget": 1,
-    "unreadable": 2,
-    "failed": 2,
-    "skipped": 2,
-}
 _DB = 20.0  # decibels per factor of ten in amplitude
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """Changes that count as none, each a share.
+    """Changes that count as none, each a share: of the size, of a speed, and of what a number's limit allows.
 
-    Attributes:
-        size: Of the size before.
-        speed: Of the ratio to a baseline that ran interleaved; the two intervals must also lie apart.
-        accuracy: Of what a number's limit allows.
+    A speed is the ratio to a baseline that ran interleaved; the two intervals must also lie apart.
     """
 
     size: float = 0.01
@@ -60,17 +46,9 @@ class Allowed:
 class Change:
     """One thing that became better or worse.
 
-    Attributes:
-        artifact: Target and place, as the report labels them.
-        subject: What kind of thing.
-        better: Whether it became better.
-        what: The metric and its output, the baseline, or the kind of input; empty where the subject says it all.
-        before: As people read it.
-        after: Likewise.
-        limit: What it is held against; empty where there is no limit.
-        image: The image that is worst afterwards, or the image itself.
-        batch: Which inputs.
-        extent: How far it changed, in units of what is allowed; infinite where nothing is.
+    `what` is the metric and its output, the baseline, or the kind of input; `limit` what it is held against; `image`
+    the one that is worst afterwards, or the image itself; `batch` which inputs. Each is empty where it means nothing.
+    `extent` says how far it changed, in units of what is allowed; infinite where nothing is.
     """
 
     artifact: str
@@ -100,13 +78,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One build's row, and what is needed to compare its images.
-
-    Attributes:
-        row: The row.
-        reference: What it was judged by.
-        recorded: The reference's scores, by output.
-    """
+    """One build's row, what it was judged by, and the reference's scores, by output."""
 
     row: ReportRow
     reference: ReferenceInfo
@@ -116,47 +88,39 @@ class Side:
 def changes(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
     """What changed between two rows of the same artifact in the same place."""
     old, new = before.row, after.row
-    yield from _verdict(old, new)
+    worse = STATUSES[new.status].rank > STATUSES[old.status].rank
+    if worse or (new.status == "verified" and old.status != "verified"):
+        yield Change(new.label, "verdict", not worse, "", old.status, new.status)
     yield from _asked(old, new)
-    if new.measures:
+    if new.verdict.measures:
         yield from _accuracy(old, new, allowed)
         yield from _images(before, after, allowed)
     yield from _speed(old, new, allowed)
     if old.size and new.size and abs(moved := new.size / old.size - 1) > allowed.size:
-        sizes = formats.size(old.size), formats.size(new.size)
-        limit = f"{allowed.size:+.0%}"
-        yield Change(new.label, "size", moved < 0, "", *sizes, limit, extent=_over(abs(moved), allowed.size))
-
-
-def _verdict(old: ReportRow, new: ReportRow) -> Iterator[Change]:
-    worse = RANKS[new.status] > RANKS[old.status]
-    if worse or (new.status == "verified" and old.status != "verified"):
-        yield Change(new.label, "verdict", not worse, "", old.status, new.status)
+        words = formats.size(old.size), formats.size(new.size), f"{allowed.size:+.0%}"
+        yield Change(new.label, "size", moved < 0, "", *words, extent=_over(moved, allowed.size))
 
 
 def _asked(old: ReportRow, new: ReportRow) -> Iterator[Change]:
     """A verdict that rests on fewer inputs says less."""
-    if old.found is None or new.found is None or old.found.evidence is None or new.found.evidence is None:
-        return
-    sides = old.found.evidence, new.found.evidence
-    counts = [{**side.inputs, "shapes": side.shapes, "inputs twice": side.repeated} for side in sides]
-    for kind, was in counts[0].items():
-        now = counts[1].get(kind, 0)
-        if now < was:
+    evidence = [row.verdict.evidence for row in (old, new)]
+    counts = [{**e.inputs, "shapes": e.shapes, "inputs twice": e.repeated} for e in evidence if e is not None]
+    for kind, was in counts[0].items() if len(counts) == 2 else ():
+        if (now := counts[1].get(kind, 0)) < was:
             yield Change(new.label, "asked", False, kind, str(was), str(now))
 
 
 def _accuracy(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
     """Of each metric of each output the largest change in either direction, over the batches of a kind."""
-    now = {(m.batch, m.output, m.metric): m for m in new.measures}
+    now = {(m.batch, m.output, m.metric): m for m in new.verdict.measures}
     largest: dict[tuple[str, str, str, bool], Change] = {}
     gone: dict[tuple[str, str], Change] = {}
-    measured = {(m.output, m.metric) for m in new.measures}
-    for was in old.measures:
+    measured = {(m.output, m.metric) for m in new.verdict.measures}
+    for was in old.verdict.measures:
         change = _measure(new.label, was, now.get((was.batch, was.output, was.metric)), allowed)
         if (was.output, was.metric) not in measured and was.limit is not None:
-            words = formats.measured(was), NOT_MEASURED, formats.limit(was)
-            gone[was.output, was.metric] = Change(new.label, "accuracy", False, _named(was), *words, batch=was.batch)
+            words = formats.named(was), formats.measured(was), NOT_MEASURED, formats.limit(was)
+            gone[was.output, was.metric] = Change(new.label, "accuracy", False, *words, batch=was.batch)
         if change is not None:
             kind = was.batch if was.batch in (EVALUATION, "stress") else "shape"
             key = kind, was.output, was.metric, change.better
@@ -174,14 +138,14 @@ def _measure(label: str, was: Measure, now: Measure | None, allowed: Allowed) ->
         return None
     better = now.passed if was.passed != now.passed else moved < 0
     words = formats.measured(was), formats.measured(now), formats.limit(now) or formats.limit(was)
-    extent = math.inf if was.passed != now.passed and not moved else _over(abs(moved), room)
-    return Change(label, "accuracy", better, _named(now), *words, now.row, now.batch, extent)
+    extent = math.inf if was.passed != now.passed and not moved else _over(moved, room)
+    return Change(label, "accuracy", better, formats.named(now), *words, now.row, now.batch, extent)
 
 
 def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
     """Each evaluation image whose map moved by more than is allowed, in any metric that has a limit on scores."""
     limits: dict[tuple[str, str], Measure] = {}
-    for m in (*before.row.measures, *after.row.measures):
+    for m in (*before.row.verdict.measures, *after.row.verdict.measures):
         if m.batch == EVALUATION and m.limit is not None and m.output in after.row.scores:
             key = m.output, m.metric
             limits[key] = min(limits.get(key, m), m, key=lambda one: badness(one.metric, one.limit))
@@ -193,10 +157,8 @@ def _images(before: Side, after: Side, allowed: Allowed) -> Iterator[Change]:
             moved = badness(metric, now[image]) - badness(metric, was[image])
             if abs(moved) > room:
                 info = metric_info(metric)
-                words = info.format(was[image]), info.format(now[image]), formats.limit(limit)
-                named = f"{metric} of '{output}'"
-                over = _over(abs(moved), room)
-                yield Change(after.row.label, "image", moved < 0, named, *words, image, EVALUATION, over)
+                words = formats.named(limit), info.format(was[image]), info.format(now[image]), formats.limit(limit)
+                yield Change(after.row.label, "image", moved < 0, *words, image, EVALUATION, _over(moved, room))
 
 
 def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[str, float]]:
@@ -206,9 +168,8 @@ def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[
         maps, right = side.row.scores.get(output), side.recorded.get(output)
         if maps is None or right is None or maps.shape != right.shape or maps.ndim != 2:
             continue
-        names = [side.reference.name(index) for index in range(len(maps))]
         finite = np.isfinite(np.stack((maps, right))).all((0, 2))
-        kept = [name for name, whole in zip(names, finite, strict=True) if whole]
+        kept = [side.reference.name(index) for index in np.flatnonzero(finite).tolist()]
         if not kept:
             continue
         compared = compare((Output(output, "scores"),), {output: right[finite]}, {output: maps[finite]}, kept)
@@ -220,20 +181,15 @@ def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[
 
 def _speed(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
     """Ratios to what ran interleaved, which hold on a busy host; milliseconds of two runs do not compare."""
-    was = {ratio.baseline: ratio for ratio in old.ratios if not ratio.noisy}
-    for now in new.ratios:
-        ratio = was.get(now.baseline)
-        if ratio is None or now.noisy or not (now.high < ratio.low or now.low > ratio.high):
+    before = {ratio.baseline: ratio for ratio in old.verdict.ratios if not ratio.noisy}
+    for now in new.verdict.ratios:
+        was = before.get(now.baseline)
+        if was is None or now.noisy or not (now.high < was.low or now.low > was.high):
             continue
-        moved = now.value / ratio.value - 1
+        moved = now.value / was.value - 1
         if abs(moved) > allowed.speed:
-            words = _ratio(ratio), _ratio(now), f"{-allowed.speed:+.0%}"
-            over = _over(abs(moved), allowed.speed)
-            yield Change(new.label, "speed", moved > 0, f"beside {now.baseline}", *words, extent=over)
-
-
-def _ratio(ratio: Ratio) -> str:
-    return f"{formats.times(ratio.value)} ({formats.interval(ratio)})"
+            words = f"beside {now.baseline}", formats.ratio(was), formats.ratio(now), f"{-allowed.speed:+.0%}"
+            yield Change(new.label, "speed", moved > 0, *words, extent=_over(moved, allowed.speed))
 
 
 def badness(metric: str, value: float | None) -> float:
@@ -246,9 +202,5 @@ def badness(metric: str, value: float | None) -> float:
     return 1.0 - value if info.better == "higher" else value
 
 
-def _named(measure: Measure) -> str:
-    return f"{measure.metric} of '{measure.output}'" if measure.output else measure.metric
-
-
 def _over(moved: float, room: float) -> float:
-    return moved / room if room > 0 else math.inf
+    return abs(moved) / room if room > 0 else math.inf

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.metric import share
 from edgekit.reference.info import ReferenceInfo
-from edgekit.report.change import RANKS, SUBJECTS, Allowed, Change, Side, changes
+from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
 from edgekit.report.rows import read_study
-from edgekit.report.study import Study
+from edgekit.report.study import STATUSES, Study
 from edgekit.report.text import escaped
 
 SCHEMA_VERSION = 1
@@ -24,13 +25,9 @@ MODEL_DROP = 0.002
 
 @dataclass(frozen=True)
 class Difference:
-    """What changed between two builds.
+    """What changed between two builds: the worse first, and of these verdicts before numbers, the largest change first.
 
-    Attributes:
-        before: The build that was compared with.
-        after: The build in question.
-        changes: The worse first, and of these verdicts before numbers, the largest change first.
-        notes: What makes the two hard to compare, one sentence each.
+    `notes` say what makes the two hard to compare, one sentence each.
     """
 
     before: Path
@@ -53,8 +50,11 @@ class Difference:
         """For people: at most MOST of each artifact and direction, then how many more there are."""
         if not self.changes:
             return (*self.notes, "nothing became better or worse")
-        lines = [line for better in (False, True) for line in self._told(better)]
-        return (*self.notes, *lines, f"{len(self.worse)} worse, {len(self.better)} better")
+        lines = list(self.notes)
+        for artifact, better, listed in self._listed():
+            lines += [f"{'better' if better else 'WORSE'}\t{change.sentence}" for change in listed[:MOST]]
+            lines += [f"\t{artifact}: and {len(listed) - MOST} more, in --json"] if len(listed) > MOST else []
+        return (*lines, f"{len(self.worse)} worse, {len(self.better)} better")
 
     def as_record(self) -> dict[str, Any]:
         """For machines: what `edgekit diff --json` prints."""
@@ -75,37 +75,23 @@ class Difference:
         lines = [f"**{len(self.worse)} worse, {len(self.better)} better** beside `{self.before}`", ""]
         lines += [f"> {escaped(note)}\n" for note in self.notes]
         lines += ["| | artifact | what | before | after | limit | image |", "|---|---|---|---:|---:|---:|---|"]
-        for change in (change for better in (False, True) for change in self._first(better)):
+        shown = [change for _, _, listed in self._listed() for change in listed[:MOST]]
+        for change in shown:
             what = " ".join(part for part in (change.subject, change.what) if part)
             cells = (change.artifact, what, change.before, change.after, change.limit, change.image)
             lines.append(f"| {'✅' if change.better else '❌'} | {' | '.join(map(escaped, cells))} |")
-        hidden = len(self.changes) - sum(len(self._first(better)) for better in (False, True))
-        return "\n".join([*lines, *([f"\nand {hidden} more in `edgekit diff --json`"] if hidden else [])]) + "\n"
+        hidden = len(self.changes) - len(shown)
+        lines += [f"\nand {hidden} more in `edgekit diff --json`"] if hidden else []
+        return "\n".join(lines) + "\n"
 
-    def _first(self, better: bool) -> list[Change]:
-        return [change for changes in self._by_artifact(better).values() for change in changes[:MOST]]
-
-    def _told(self, better: bool) -> Iterator[str]:
-        for artifact, listed in self._by_artifact(better).items():
-            yield from (f"{'better' if better else 'WORSE'}\t{change.sentence}" for change in listed[:MOST])
-            if len(listed) > MOST:
-                yield f"\t{artifact}: and {len(listed) - MOST} more, in --json"
-
-    def _by_artifact(self, better: bool) -> dict[str, list[Change]]:
-        artifacts: dict[str, list[Change]] = {}
-        for change in self.changes:
-            if change.better == better:
-                artifacts.setdefault(change.artifact, []).append(change)
-        return artifacts
+    def _listed(self) -> Iterator[tuple[str, bool, list[Change]]]:
+        """Artifact, direction and changes, the worse first."""
+        for (better, artifact), listed in groupby(self.changes, lambda change: (change.better, change.artifact)):
+            yield artifact, better, list(listed)
 
 
 def compare_builds(before: Path, after: Path, allowed: Allowed | None = None) -> Difference:
-    """Compare two builds by artifact, place, image and metric.
-
-    Args:
-        before: A model's build folder.
-        after: Another one, of the same model or of a later one.
-        allowed: Changes that count as none.
+    """Compare two builds by artifact, place, image and metric; what `allowed` allows counts as none.
 
     Raises:
         UsageError: If one of them is no build.
@@ -127,7 +113,7 @@ def _changes(old: Study, new: Study, allowed: Allowed) -> Iterator[Change]:
             yield Change(label, "verdict", False, "", side.row.status, ABSENT)
     for label, side in now.items():
         if not _counterparts(side, was) and side.row.status != NOT_INSTALLED:
-            good = RANKS[side.row.status] < RANKS["rejected"]
+            good = STATUSES[side.row.status].rank < STATUSES["rejected"].rank
             yield Change(label, "verdict", good, "", ABSENT, side.row.status)
 
 
@@ -152,7 +138,7 @@ def _model(old: ReferenceInfo, new: ReferenceInfo) -> Iterator[Change]:
 
 
 def _sides(study: Study) -> Mapping[str, Side]:
-    recorded = study.reference.outputs(sorted({name for row in study.rows for name in row.scores}))
+    recorded = study.recorded()
     return {row.label: Side(row, study.reference, recorded) for row in study.rows}
 
 

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import math
 
-from edgekit.artifact.metric import NOT_FINITE, metric_info, plain, share
+from edgekit.artifact.metric import metric_info, plain, share
 from edgekit.artifact.result import Measure, Ratio, Timing
 from edgekit.report.study import ReportRow
 
-__all__ = [
-    "NONE",
-    "NOT_FINITE",
-    "interval",
-    "limit",
-    "measured",
-    "milliseconds",
-    "plain",
-    "protocol",
-    "runtime",
-    "share",
-    "size",
-    "speed",
-    "table_limit",
-    "times",
-    "where",
-]
-
 NONE = "–"
+TOO_NOISY = "too noisy to say"
 
 
 def measured(measure: Measure | None) -> str:
     """The value of a measure, by the custom of its metric; a dash where it was not measured."""
-    if measure is None:
-        return NONE
-    return metric_info(measure.metric).format(measure.value)
+    return NONE if measure is None else metric_info(measure.metric).format(measure.value)
 
 
 def limit(measure: Measure) -> str:
@@ -44,20 +25,32 @@ def limit(measure: Measure) -> str:
     return ("≥ " if info.better == "higher" else "≤ ") + info.format_limit(measure.limit)
 
 
+def table_limit(measure: Measure) -> str:
+    """The limit before the reference's noise widened it; empty where there is none."""
+    return "" if measure.table is None else metric_info(measure.metric).format_limit(measure.table)
+
+
+def noise(measure: Measure) -> str:
+    """The reference's own noise in this metric; empty where it is not known."""
+    return "" if measure.noise is None else plain(measure.noise)
+
+
+def named(measure: Measure) -> str:
+    """A metric and its output."""
+    return f"{measure.metric} of '{measure.output}'" if measure.output else measure.metric
+
+
+def beside_limit(measure: Measure) -> str:
+    """A metric with its value and its limit."""
+    return f"{measure.metric} {measured(measure)}, {limit(measure)}"
+
+
 def task(name: str, mean: float | None, drop: Measure | None) -> str:
     """The task metric's mean of the model and of an artifact, by name; empty where there is none."""
     if not name or mean is None or drop is None or drop.value is None:
         return ""
-    return f"{name} {_four(mean)} -> {_four(mean - drop.value)}"
-
-
-def _four(value: float) -> str:
-    return f"{value:.4f}" if value < 1 else share(value)
-
-
-def table_limit(measure: Measure) -> str:
-    """The limit before the reference's noise widened it; a dash where there is none."""
-    return NONE if measure.table is None else metric_info(measure.metric).format_limit(measure.table)
+    before, after = (f"{value:.4f}" if value < 1 else share(value) for value in (mean, mean - drop.value))
+    return f"{name} {before} -> {after}"
 
 
 def where(row: ReportRow) -> str:
@@ -67,7 +60,7 @@ def where(row: ReportRow) -> str:
 
 def runtime(row: ReportRow) -> str:
     """What ran it, without threads and settings: `ONNX Runtime 1.31.1`, `PyTorch 2.13.0+cpu lite interpreter`."""
-    return row.device.partition(",")[0]
+    return row.verdict.device.partition(",")[0]
 
 
 def size(count: int | None) -> str:
@@ -89,12 +82,21 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.0f} ms" if value >= 100 else f"{plain(value)} ms"
 
 
+def percentiles(timing: Timing) -> str:
+    """The percentiles of a latency."""
+    return ", ".join(f"{name} {milliseconds(getattr(timing, name))}" for name in ("p50", "p90", "p95", "p99"))
+
+
+def protocol(timing: Timing, processor: str) -> str:
+    """How a latency was measured, and its percentiles."""
+    warm = f"{timing.warm_ups} warm-ups, " if timing.warm_ups is not None else ""
+    load = f", load of the host {timing.load:g}" if timing.load is not None else ""
+    return f"{percentiles(timing)}; {warm}{timing.runs} runs{f' on {processor}' if processor else ''}{load}"
+
+
 def times(value: float) -> str:
     """How many times faster."""
     return f"{value:.2f}×" if value < 10 else f"{value:.1f}×"
-
-
-TOO_NOISY = "too noisy to say"
 
 
 def speed(ratio: Ratio) -> str:
@@ -102,14 +104,11 @@ def speed(ratio: Ratio) -> str:
     return TOO_NOISY if ratio.noisy else times(ratio.value)
 
 
-def protocol(timing: Timing, processor: str) -> str:
-    """How a latency was measured, and its percentiles."""
-    points = ", ".join(f"{name} {milliseconds(getattr(timing, name))}" for name in ("p50", "p90", "p95", "p99"))
-    warm = f"{timing.warm_ups} warm-ups, " if timing.warm_ups is not None else ""
-    load = f", load of the host {timing.load:g}" if timing.load is not None else ""
-    return f"{points}; {warm}{timing.runs} runs{f' on {processor}' if processor else ''}{load}"
-
-
 def interval(ratio: Ratio) -> str:
     """The 95 % interval of a ratio."""
     return f"{times(ratio.low)[:-1]} to {times(ratio.high)}"
+
+
+def ratio(measured: Ratio) -> str:
+    """A ratio with its interval."""
+    return f"{times(measured.value)} ({interval(measured)})"

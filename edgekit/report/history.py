@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.run_record import RUN
 from edgekit.errors import UsageError
 from edgekit.report import formats
+from edgekit.report.page import environment
 from edgekit.report.recommendation import size_of, tightest
 from edgekit.report.rows import read_study
 from edgekit.report.study import ReportRow, Study
@@ -24,18 +24,16 @@ PAGE = "history.html"
 SCHEMA_VERSION = 1
 DEEPEST = 4  # folders below the given one in which a build is looked for
 WIDTH, HEIGHT = 160.0, 28.0  # pixels of a line's drawing
+TRENDS = {"size": "size", "p50": "p50", "share of the nearest limit": "used"}
+"""What is drawn of a line, and the field of its points."""
 
 
 @dataclass(frozen=True)
 class Point:
     """One artifact in one place, in one build.
 
-    Attributes:
-        status: Its verdict.
-        size: Bytes; None where unknown.
-        p50: Milliseconds; None where it was not timed.
-        used: Share of the nearest limit that it uses; None where nothing was judged, or the number is not finite.
-        error: That number, with its limit, in words; empty likewise.
+    `size` is in bytes, `p50` in milliseconds; `used` is the share of the nearest limit, `error` that number with its
+    limit. None or empty where it is not known, was not judged, or is not finite.
     """
 
     status: str
@@ -45,25 +43,17 @@ class Point:
     error: str
 
 
-TRENDS: tuple[tuple[str, Callable[[Point], float | None]], ...] = (
-    ("size", lambda point: point.size),
-    ("p50", lambda point: point.p50),
-    ("share of the nearest limit", lambda point: point.used),
-)
-"""What is drawn of a line."""
-
-
 @dataclass(frozen=True)
 class Line:
     """One artifact in one place over all builds; None where a build does not have it."""
 
     model: str
-    label: str
+    artifact: str
     points: tuple[Point | None, ...]
 
-    def drawn(self, value: Callable[[Point], float | None]) -> str:
+    def drawn(self, number: str) -> str:
         """The points of a drawing of one number, from zero; a build without it is left out."""
-        values = [(i, v) for i, p in enumerate(self.points) if p is not None and (v := value(p)) is not None]
+        values = [(i, v) for i, p in enumerate(self.points) if p is not None and (v := getattr(p, number)) is not None]
         highest = max((v for _, v in values), default=0.0) or 1.0
         step = WIDTH / max(1, len(self.points) - 1)
         return " ".join(f"{i * step:.1f},{HEIGHT - 2 - (HEIGHT - 4) * v / highest:.1f}" for i, v in values)
@@ -88,14 +78,8 @@ class History:
 
     def as_record(self) -> dict[str, Any]:
         """For machines: what `edgekit report --history FOLDER --json` prints."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "builds": [vars(build) for build in self.builds],
-            "artifacts": [
-                {"model": line.model, "artifact": line.label, "points": [p and vars(p) for p in line.points]}
-                for line in self.lines
-            ],
-        }
+        record = asdict(self)
+        return {"schema_version": SCHEMA_VERSION, "builds": record["builds"], "artifacts": record["lines"]}
 
 
 def read_history(folder: Path) -> History:
@@ -117,7 +101,9 @@ def read_history(folder: Path) -> History:
         BuildAt(home.relative_to(folder).as_posix(), study.name, study.run.began, study.run.command)
         for study, home in studies
     )
-    return History(builds, _lines([study for study, _ in studies]))
+    rows = [{(study.name, row.label): _point(study, row) for row in study.rows} for study, _ in studies]
+    keys = sorted({key for one in rows for key in one})
+    return History(builds, tuple(Line(*key, tuple(one.get(key) for one in rows)) for key in keys))
 
 
 @as_sentences()
@@ -127,18 +113,10 @@ def write_history(folder: Path) -> tuple[History, Path]:
     Raises:
         UsageError: As `read_history`, or if it cannot be written.
     """
-    from edgekit.report.page import environment
-
-    trend = read_history(folder)
+    history = read_history(folder)
     shape = {"width": WIDTH, "height": HEIGHT, "trends": TRENDS, "folder": folder.resolve().name}
-    write_text(folder / PAGE, environment().get_template(PAGE).render(history=trend, **shape))
-    return trend, folder / PAGE
-
-
-def _lines(studies: Sequence[Study]) -> tuple[Line, ...]:
-    rows = [{(study.name, row.label): _point(study, row) for row in study.rows} for study in studies]
-    keys = sorted({key for one in rows for key in one})
-    return tuple(Line(*key, tuple(one.get(key) for one in rows)) for key in keys)
+    write_text(folder / PAGE, environment().get_template(PAGE).render(history=history, **shape))
+    return history, folder / PAGE
 
 
 def _point(study: Study, row: ReportRow) -> Point:
@@ -148,5 +126,5 @@ def _point(study: Study, row: ReportRow) -> Point:
         size=size_of(study, row),
         p50=row.timing.p50 if row.timing else None,
         used=near[1] if near and math.isfinite(near[1]) else None,
-        error=f"{near[0].metric} {formats.measured(near[0])}, {formats.limit(near[0])}" if near else "",
+        error=formats.beside_limit(near[0]) if near else "",
     )

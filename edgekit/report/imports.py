@@ -7,9 +7,9 @@ it as unreadable beside everything else.
 
 from __future__ import annotations
 
+import itertools
 import json
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,19 +26,15 @@ LARGEST_MAPS = 256 << 20  # bytes of score maps that lie beside a result
 MOST_VALUES = 50_000
 LONGEST_TEXT = 2_000  # characters
 LONGEST_NAME = 100  # characters of an imported folder's name
-_CURE = "measure again on that device"
 
 
 def add_result(build: Path, path: Path, name: str) -> Path:
-    """Copy a result that another device wrote into a build.
+    """Copy a result.json that another device wrote into a build; returns the file there.
 
     Args:
         build: The model's build folder.
         path: The result.json.
         name: What the report calls it, for example "pixel-8-onnx"; letters, digits, dots, dashes and underscores.
-
-    Returns:
-        The file in the build.
 
     Raises:
         ArtifactError: If the result cannot be taken.
@@ -101,40 +97,34 @@ def _checked(data: bytes, path: Path) -> Result:
 
 def _check_plain(record: object) -> None:
     """See that what was read holds few values, short texts and numbers of 64 bits."""
-    waiting, count = [record], 0
-    while waiting:
-        value = waiting.pop()
-        count += 1
+    waiting = [record]
+    for count in itertools.count(1):
+        if not waiting:
+            return
         if count > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES} values")
+        value = waiting.pop()
         if isinstance(value, dict):
             waiting += [*value.keys(), *value.values()]
         elif isinstance(value, list):
             waiting += value
-        elif isinstance(value, str):
-            _text(value)
+        elif isinstance(value, str) and len(value) > LONGEST_TEXT:
+            raise ValueError(f"it holds a text of {len(value)} characters, more than {LONGEST_TEXT}")
+        elif isinstance(value, str) and visible(value) != value:
+            raise ValueError(f"it holds a text with a character that cannot be shown: '{visible(value)[:80]}'")
         elif isinstance(value, int | float) and not abs(value) < 1 << 63:
             raise ValueError("it holds a number of more than 64 bits")
-
-
-def _text(value: str) -> None:
-    if len(value) > LONGEST_TEXT:
-        raise ValueError(f"it holds a text of {len(value)} characters, more than {LONGEST_TEXT}")
-    if visible(value) != value:
-        raise ValueError(f"it holds a text with a character that cannot be shown: '{visible(value)[:80]}'")
 
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"it holds '{name}', which is not a number")
 
 
-def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    listed = list(pairs)
-    record = dict(listed)
-    if len(record) != len(listed):
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(record := dict(pairs)) != len(pairs):
         raise ValueError("it names one thing twice")
     return record
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise ArtifactError(f"the imported result '{visible(str(path))}' {visible(why)}: {_CURE}")
+    raise ArtifactError(f"the imported result '{visible(str(path))}' {visible(why)}: measure again on that device")

@@ -10,14 +10,12 @@ import base64
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import Measure, Result
+from edgekit.artifact.result import Measure
 from edgekit.report import formats, pictures, plots, trials
 from edgekit.report.recommendation import recommend
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
@@ -27,33 +25,19 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-GLYPHS = {
-    "verified": "✓",
-    "rejected": "✕",
-    "over budget": "!",
-    "not verified here": "?",
-    "not judged yet": "…",
-    "unreadable": "!",
-    "failed": "!",
-    "skipped": "–",
-    "not installed": "–",
-}
 SORTER = Path(__file__).with_name("sort.js")
 MOST_FAILURES = 40  # of one row, in the page; all of them are in report.json
 
 
-@dataclass(frozen=True)
-class Limit:
-    """One limit that was used, on which inputs, and by which rows."""
+class Limit(NamedTuple):
+    """One limit that was used: of the table, from noise, and the one that counted."""
 
-    metric: str
     output: str
+    metric: str
     table: str
     noise: str
     used: str
     widened: bool
-    batches: tuple[str, ...] = ()
-    rows: tuple[str, ...] = ()
 
 
 def render(study: Study) -> str:
@@ -62,48 +46,41 @@ def render(study: Study) -> str:
 
 
 def environment() -> Environment:
-    """Jinja with what the templates of this room use: all that comes from outside is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    """Jinja with what the templates of this room use: all that comes from outside is escaped in HTML."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-    loader = FileSystemLoader(Path(__file__).parent)
     jinja = Environment(
-        loader=loader,
-        autoescape=True,
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=select_autoescape(("html", "xml")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_visible,
     )
-    jinja.globals |= {
-        "n": formats,
-        "glyphs": GLYPHS,
-        "strip": plots.STRIP,
-        "slug": slug,
-        "displayed": displayed,
-        "other_reasons": other_reasons,
-        "link": link,
-    }
     jinja.filters["prose"] = prose
     jinja.globals |= {
+        "n": formats,
+        "statuses": STATUSES,
+        "strip": plots.STRIP,
+        "displayed": displayed,
         "heat": pictures.HEAT,
         "lower": pictures.LOWER,
         "higher": pictures.HIGHER,
         "veil": pictures.veil,
+        "proof": proof,
+        "most": MOST_FAILURES,
     }
-    jinja.globals |= {"proof": proof, "most": MOST_FAILURES}
     return jinja
 
 
 def context(study: Study) -> dict[str, Any]:
     """What the template shows."""
-    outputs = sorted({name for row in study.rows for name in row.scores})
-    recorded = study.reference.outputs(outputs)
+    recorded = study.recorded()
     cards = pictures.cards(study, recorded)
     advice = recommend(study)
-    best = [one.best.row for one in advice if one.best is not None]
     return {
         "advice": advice,
-        "tradeoff": plots.plot_tradeoff(study, best),
+        "tradeoff": plots.plot_tradeoff(study, [one.best.row for one in advice if one.best is not None]),
         "sorter_hash": script_hash(SORTER.read_text().removesuffix("\n")),  # Jinja includes it without
         "study": study,
         "reference": study.reference,
@@ -115,78 +92,56 @@ def context(study: Study) -> dict[str, Any]:
         "anchors": {card.name: card.anchor for card in cards},
         "limits": limits(study.rows),
         "hosts": hosts(study.artifacts),
-        "trials": [
-            (artifact.target, trials.trial_rows(artifact.trials)) for artifact in study.artifacts if artifact.trials
-        ],
+        "trials": [(each.target, trials.trial_rows(each.trials)) for each in study.artifacts if each.trials],
     }
 
 
 def lead(study: Study) -> str:
     """What came out, in a sentence."""
-    rows, good = len(study.rows), study.count("verified")
-    summary = f"{good} of {rows} {'verdict is' if rows == 1 else 'verdicts are'} verified"
+    rows = len(study.rows)
+    summary = f"{study.count('verified')} of {rows} {'verdict is' if rows == 1 else 'verdicts are'} verified"
     others = [(status, study.count(status)) for status in STATUSES if status != "verified"]
     rest = [f"{count} {'is' if count == 1 else 'are'} {status}" for status, count in others if count]
     return f"{summary}; {', '.join(rest)}." if rest else f"{summary}."
 
 
-def limits(rows: Iterable[ReportRow]) -> tuple[Limit, ...]:
+def limits(rows: Iterable[ReportRow]) -> list[tuple[Limit, list[str], tuple[str, ...]]]:
     """Every limit that was used, once, with the inputs and the rows that it was used for."""
     users: dict[tuple[Limit, str], dict[str, None]] = {}  # dictionaries of nothing: sets that keep their order
     for row in rows:
-        for measure in row.measures:
-            if measure.limit is not None:
-                users.setdefault((_limit(measure), _kind(measure.batch)), {})[row.label] = None
+        for m in row.verdict.measures:
+            if m.limit is not None:
+                widened = m.table is not None and m.limit != m.table
+                limit = Limit(m.output, m.metric, formats.table_limit(m), formats.noise(m), formats.limit(m), widened)
+                users.setdefault((limit, _kind(m.batch)), {})[row.label] = None
     batches: dict[tuple[Limit, tuple[str, ...]], list[str]] = {}
     for (limit, batch), labels in users.items():
         batches.setdefault((limit, tuple(labels)), []).append(batch)
-    used = [replace(limit, batches=tuple(of), rows=labels) for (limit, labels), of in batches.items()]
-    return tuple(sorted(used, key=lambda limit: (limit.output == "", limit.output, limit.metric, limit.used)))
-
-
-def _limit(measure: Measure) -> Limit:
-    return Limit(
-        metric=measure.metric,
-        output=measure.output,
-        table=formats.table_limit(measure) if measure.table is not None else "",
-        noise=formats.plain(measure.noise) if measure.noise is not None else "",
-        used=formats.limit(measure),
-        widened=measure.table is not None and measure.limit != measure.table,
-    )
+    used = [(limit, kinds, labels) for (limit, labels), kinds in batches.items()]
+    return sorted(used, key=lambda one: (one[0].output == "", one[0].output, one[0].metric, one[0].used))
 
 
 def _kind(batch: str) -> str:
     return batch if batch in (EVALUATION, "stress") else "grid of shapes"
 
 
-def other_reasons(row: ReportRow) -> tuple[Fact, ...]:
-    """The reasons that are not a failed number, which the page shows in its own way."""
-    return tuple(reason for reason in row.reasons if reason.code is not Code.LIMIT_EXCEEDED)
-
-
-def displayed(row: ReportRow) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
+def displayed(row: ReportRow) -> dict[str, list[Measure]]:
     """A row's measures for its table: real and stress inputs whole, of the grid the one nearest its limit a metric."""
     groups: dict[str, list[Measure]] = {}
-    for measure in row.measures:
+    for measure in row.verdict.measures:
         groups.setdefault(_kind(measure.batch), []).append(measure)
-    return tuple(
-        (kind, _nearest(measures) if kind == "grid of shapes" else tuple(measures)) for kind, measures in groups.items()
-    )
+    return {kind: _nearest(of) if kind == "grid of shapes" else of for kind, of in groups.items()}
 
 
-def _nearest(measures: Sequence[Measure]) -> tuple[Measure, ...]:
+def _nearest(measures: Sequence[Measure]) -> list[Measure]:
+    def pressure(measure: Measure) -> float:
+        return math.inf if measure.value is None else metric_info(measure.metric).sign * measure.value
+
     worst: dict[tuple[str, str], Measure] = {}
     for measure in measures:
         key = measure.output, measure.metric
-        if key not in worst or _pressure(measure) > _pressure(worst[key]):
-            worst[key] = measure
-    return tuple(worst.values())
-
-
-def _pressure(measure: Measure) -> float:
-    if measure.value is None:
-        return math.inf
-    return metric_info(measure.metric).sign * measure.value
+        worst[key] = max(worst.get(key, measure), measure, key=pressure)
+    return list(worst.values())
 
 
 def proof(shapes: Sequence[Mapping[str, int]]) -> str:
@@ -198,28 +153,18 @@ def proof(shapes: Sequence[Mapping[str, int]]) -> str:
     return " · ".join(f"{axis} {', '.join(map(str, sorted(sizes)))}" for axis, sizes in axes.items())
 
 
-def hosts(artifacts: Sequence[ReportedArtifact]) -> tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]:
+def hosts(artifacts: Sequence[ReportedArtifact]) -> list[tuple[dict[str, str], list[str]]]:
     """Each host once, and which artifacts it judged."""
-    labels: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for each in artifacts:
-        for result in each.results:
-            label = labels.setdefault(tuple(sorted(result.host.items())), [])
-            label += [] if _judged(result) in label else [_judged(result)]
-    return tuple((dict(host), tuple(names)) for host, names in labels.items() if host)
-
-
-def _judged(result: Result) -> str:
-    return f"{result.target} ({', '.join(place.place for place in result.places)})"
+    judged: dict[tuple[tuple[str, str], ...], dict[str, None]] = {}
+    for result in (result for each in artifacts for result in each.results if result.host):
+        label = f"{result.target} ({', '.join(place.place for place in result.places)})"
+        judged.setdefault(tuple(sorted(result.host.items())), {})[label] = None
+    return [(dict(host), list(labels)) for host, labels in judged.items()]
 
 
 def script_hash(text: str) -> str:
     """What a content security policy names a script by, so that this one runs and no other."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def link(target: str, path: str) -> str:
-    """The address of an artifact's file from the report, which lies beside the artifacts."""
-    return quote(f"{target}/{path}")
 
 
 def prose(text: object) -> Markup:
@@ -235,8 +180,3 @@ def prose(text: object) -> Markup:
 def _visible(value: object) -> object:
     """What a template writes; markup was made from texts that are visible already."""
     return visible(value, "\n") if isinstance(value, str) and not hasattr(value, "__html__") else value
-
-
-def slug(text: str) -> str:
-    """A text as an anchor: what is no letter or digit becomes a dash."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())

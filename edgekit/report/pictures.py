@@ -10,14 +10,18 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.artifact.metric import plain, share
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
-from edgekit.report import formats, plots
+from edgekit.report import plots
 from edgekit.report.study import ReportRow, Study
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 MOST_WORST = 4  # images
 TYPICAL = 2  # images
@@ -65,33 +69,25 @@ class Card:
 
 def cards(study: Study, recorded: Mapping[str, Array]) -> tuple[Card, ...]:
     """Choose the images and draw them; nothing where there are no images, no maps or no grid of patches."""
-    reference = study.reference
-    tensor = reference.image_input()
-    rows = [row for row in study.rows if plots.errors(row.scores, recorded) is not None]
-    if not tensor or not rows:
+    tensor = study.reference.image_input()
+    errors = {row: values for row in study.rows if (values := plots.errors(row.scores, recorded)) is not None}
+    if not tensor or not errors:
         return ()
-    drawn = [
-        card for index, why in _chosen(rows, recorded) if (card := _card(index, why, rows, recorded, reference, tensor))
-    ]
-    return tuple(drawn)
+    drawn = (_card(index, why, list(errors), recorded, study.reference, tensor) for index, why in _chosen(errors))
+    return tuple(card for card in drawn if card)
 
 
-def _chosen(rows: Sequence[ReportRow], recorded: Mapping[str, Array]) -> list[tuple[int, tuple[str, ...]]]:
+def _chosen(errors: Mapping[ReportRow, Array]) -> list[tuple[int, tuple[str, ...]]]:
     """Indices of images and why each was chosen."""
-    table = np.stack([_errors(row, recorded) for row in rows])
+    table = np.nan_to_num(np.stack(list(errors.values())), nan=np.inf)
     reasons: dict[int, list[str]] = {}
-    for row, values in sorted(zip(rows, table, strict=True), key=lambda pair: pair[0].status != "rejected"):
+    for row, values in sorted(zip(errors, table, strict=True), key=lambda pair: pair[0].status != "rejected"):
         reasons.setdefault(int(values.argmax()), []).append(f"worst image of {row.label}")
     chosen = list(reasons.items())[:MOST_WORST]
     ranks = table.argsort(1).argsort(1).mean(0)  # typical for all rows, whatever the size of their errors
     middle = np.abs(ranks - (table.shape[1] - 1) / 2).argsort(kind="stable").tolist()
     typical = [index for index in middle if index not in dict(chosen)][:TYPICAL]
     return [(index, tuple(why)) for index, why in chosen] + [(index, ("a typical image",)) for index in typical]
-
-
-def _errors(row: ReportRow, recorded: Mapping[str, Array]) -> Array:
-    values = plots.errors(row.scores, recorded)
-    return np.asarray(np.nan_to_num(np.asarray(values), nan=np.inf))
 
 
 def _card(
@@ -114,13 +110,22 @@ def _card(
     low, high = float(np.nanmin(right)), float(np.nanmax(right))
     shown = [row for row in rows if output in row.scores and row.scores[output].shape == recorded[output].shape]
     shown.sort(key=lambda row: row.status != "rejected")
-    tiles = [_tile(row, index, right, output, (low, high), (height, width), why) for row in shown[:MOST_ROWS]]
+    maps = [(row, np.asarray(row.scores[output][index], np.float64).reshape(grid)) for row in shown[:MOST_ROWS]]
     values = reference.evaluation.values
-    metric = f"{reference.evaluation.metric} {formats.share(values[index])}" if index < len(values) else ""
     return Card(
-        f"image-{index}", reference.name(index), reference.caption(index), why, output, _jpeg(picture), width, height,
-        _png(_heat(right, low, high)), (formats.plain(low), formats.plain(high)), tuple(tiles), metric,
-    )  # fmt: skip
+        anchor=f"image-{index}",
+        name=reference.name(index),
+        caption=reference.caption(index),
+        why=why,
+        output=output,
+        picture=_jpeg(picture),
+        width=width,
+        height=height,
+        overlay=_png(_heat(right, low, high)),
+        span=(plain(low), plain(high)),
+        tiles=tuple(_tile(row, mine, right, (low, high), (width, height), why) for row, mine in maps),
+        metric=f"{reference.evaluation.metric} {share(values[index])}" if index < len(values) else "",
+    )
 
 
 def _grid(height: int, width: int, patches: int) -> tuple[int, int] | None:
@@ -132,26 +137,24 @@ def _grid(height: int, width: int, patches: int) -> tuple[int, int] | None:
 
 
 def _tile(
-    row: ReportRow,
-    index: int,
-    right: Array,
-    output: str,
-    scale: tuple[float, float],
-    size: tuple[int, int],
-    why: tuple[str, ...],
+    row: ReportRow, mine: Array, right: Array, scale: tuple[float, float], size: tuple[int, int], why: tuple[str, ...]
 ) -> Tile:
-    mine = np.asarray(row.scores[output][index], np.float64).reshape(right.shape)
     off = mine - right
     lost = ~np.isfinite(off)
     patch = int(lost.argmax()) if lost.any() else int(np.abs(off).argmax())
     peak = 0.0 if lost.all() else float(np.abs(off[~lost]).max())
-    height, width = size[0] // right.shape[0], size[1] // right.shape[1]
+    width, height = size[0] // right.shape[1], size[1] // right.shape[0]
     box = (patch % right.shape[1] * width, patch // right.shape[1] * height, width, height)
-    text = f"{int(lost.sum())} patches are not finite" if lost.any() else formats.plain(peak)
-    worst = f"worst image of {row.label}" in why
-    frame = box if peak or lost.any() else None
-    overlay, difference = _png(_heat(mine, *scale)), _png(_signed(off, peak))
-    return Tile(row, overlay, difference, text, bool(lost.any()), frame, patch, worst)
+    return Tile(
+        row=row,
+        overlay=_png(_heat(mine, *scale)),
+        difference=_png(_signed(off, peak)),
+        peak=f"{int(lost.sum())} patches are not finite" if lost.any() else plain(peak),
+        lost=bool(lost.any()),
+        box=box if peak or lost.any() else None,
+        patch=patch,
+        worst=f"worst image of {row.label}" in why,
+    )
 
 
 def _heat(values: Array, low: float, high: float) -> Array:
@@ -181,9 +184,7 @@ def _signed(off: Array, peak: float) -> Array:
 def _png(pixels: Array) -> str:
     from PIL import Image
 
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+    return _address(Image.fromarray(pixels), "png")
 
 
 def _jpeg(pixels: Array) -> str:
@@ -191,6 +192,10 @@ def _jpeg(pixels: Array) -> str:
 
     picture = Image.fromarray(pixels)
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    return _address(picture, "jpeg", quality=JPEG_QUALITY)
+
+
+def _address(picture: Image, form: str, **options: int) -> str:
     stream = io.BytesIO()
-    picture.save(stream, "JPEG", quality=JPEG_QUALITY, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode()
+    picture.save(stream, form, optimize=True, **options)
+    return f"data:image/{form};base64,{base64.b64encode(stream.getvalue()).decode()}"

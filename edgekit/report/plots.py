@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgekit.artifact.metric import plain
 from edgekit.artifact.result import CANDIDATE, Timing
 from edgekit.model.spec import Array
-from edgekit.reference.info import Noise, ReferenceInfo, Speed
+from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
 from edgekit.report.recommendation import base_of, size_of, tightest
-from edgekit.report.speed import Speed as RelativeSpeed
-from edgekit.report.speed import beside
-from edgekit.report.study import SINGLE, ReportRow, Study
+from edgekit.report.speed import Speed, beside
+from edgekit.report.study import ReportRow, Study
 
 MOST_DOTS = 160  # a row; more images are thinned out, the worst always stays
 SMALLEST = 1e-12  # a difference of zero is drawn at the left end
@@ -61,41 +61,58 @@ LIMIT_SCALE = Scale(0.0, BEYOND)
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A grid line."""
+class Mark:
+    """What is drawn at a value, with its text and its title: a tick, a dot, a bar, an interval.
+
+    `x`, `low` and `high` are in percent, of which the latter two are the ends of an interval, of the quartiles, or of a
+    bar's whisker; `y` is in pixels. `own` is a bar of the lane's artifact, rather than of a baseline.
+    """
 
     x: float
-    label: str
+    text: str = ""
+    title: str = ""
+    low: float = 0.0
+    high: float = 0.0
+    y: float = STRIP / 2
+    own: bool = False
+
+    @property
+    def side(self) -> str:
+        """Where a bar's words are: inside it, at the right edge over its whisker, or after both."""
+        if self.own or self.high <= LONG:
+            return "after"
+        return "inside" if self.x > LONG else "edge"
 
 
 @dataclass(frozen=True)
-class Dot:
-    """One image of the evaluation set."""
+class Lane:
+    """One artifact in one place, or one way to run the model on the reference's device, which has no status.
 
-    x: float
-    y: float
-    title: str
+    `dots` are one an image, or a bar a runtime; `marks` all else, by name; `remark` is what must be said of it.
+    """
 
-
-@dataclass(frozen=True)
-class Strip:
-    """One row of the plot: the largest error in each image, its quartiles, its limit and the reference's noise."""
-
-    row: ReportRow
-    dots: tuple[Dot, ...] = ()
-    box: tuple[float, float, float] | None = None
-    worst: Dot | None = None
-    limit: float | None = None
-    noise: float | None = None
-    said: str = ""
+    name: str
+    note: str = ""
+    status: str = ""
+    dots: tuple[Mark, ...] = ()
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    remark: str = ""
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """The plot."""
+class Plot:
+    """Lanes, from top to bottom, that share their axes.
 
-    strips: tuple[Strip, ...]
-    ticks: tuple[Tick, ...]
+    `title` is that of the place, or what speeds are ratios to; `sizes` are the ticks of the trade-off's axis of sizes,
+    and `limit` is where its line of a limit stands, in percent.
+    """
+
+    lanes: tuple[Lane, ...]
+    ticks: tuple[Mark, ...]
+    title: str = ""
+    device: str = ""
+    sizes: tuple[Mark, ...] = ()
+    limit: float = LIMIT_SCALE.x(1.0)
 
 
 def errors(scores: Mapping[str, Array], recorded: Mapping[str, Array]) -> Array | None:
@@ -117,106 +134,64 @@ def _largest(row: ReportRow, recorded: Mapping[str, Array]) -> Array | None:
     return np.asarray(np.max([values[:known] for values in shown], axis=0))
 
 
-def plot_accuracy(study: Study, recorded: Mapping[str, Array]) -> Accuracy:
-    """Lay out one strip for each row that has anything to show."""
+def plot_accuracy(study: Study, recorded: Mapping[str, Array]) -> Plot:
+    """Lay out a lane for each row that has anything to show, of what `_strip` names."""
     rows = [row for row in study.rows if row.scores or row.error]
-    per_row = {id(row): _largest(row, recorded) for row in rows}
-    low, high = _decades(_marks(rows, per_row.values(), study.reference.noise))
-    x = Scale(low, high, lambda value: math.log10(max(value, SMALLEST))).x
-    step = 1 if high - low < MOST_LABELS else 2
-    ticks = (Tick(x(10.0**tick), f"1e{tick}" if tick else "1") for tick in range(low, high + 1, step))
-    return Accuracy(tuple(_strip(row, per_row[id(row)], x, study.reference) for row in rows), tuple(ticks))
+    per_row = [_largest(row, recorded) for row in rows]
+    values = [value for array in per_row if array is not None for value in array[np.isfinite(array)].tolist()]
+    values += [value for row in rows if row.error for value in (row.error.value, row.error.limit) if value]
+    values = [value for value in values + [noise.value for noise in study.reference.noise] if value > SMALLEST]
+    low = math.floor(math.log10(min(values, default=1e-7)) - 0.1)
+    high = max(low + 2, math.ceil(math.log10(max(values, default=1.0)) + 0.1))
+    scale = Scale(low, high, lambda value: math.log10(max(value, SMALLEST)))
+    ticks = range(low, high + 1, 1 if high - low < MOST_LABELS else 2)
+    return Plot(
+        tuple(_strip(row, array, scale, study.reference) for row, array in zip(rows, per_row, strict=True)),
+        tuple(Mark(scale.x(10.0**tick), f"1e{tick}" if tick else "1") for tick in ticks),
+    )
 
 
-def _marks(rows: Sequence[ReportRow], per_row: Iterable[Array | None], noise: Sequence[Noise]) -> list[float]:
-    marks = [value for array in per_row if array is not None for value in array[np.isfinite(array)].tolist()]
-    for measure in [row.error for row in rows]:
-        marks += [value for value in (measure.value, measure.limit) if value] if measure else []
-    return [mark for mark in marks + [n.value for n in noise] if mark > SMALLEST]
-
-
-def _decades(marks: Sequence[float]) -> tuple[int, int]:
-    low, high = min(marks, default=1e-7), max(marks, default=1.0)
-    first = math.floor(math.log10(low) - 0.1)
-    return first, max(first + 2, math.ceil(math.log10(high) + 0.1))
-
-
-def _strip(row: ReportRow, values: Array | None, x: Callable[[float], float], reference: ReferenceInfo) -> Strip:
+def _strip(row: ReportRow, values: Array | None, scale: Scale, reference: ReferenceInfo) -> Lane:
+    """A dot an image, and the marks "worst", "quartiles" with their median, "limit" and "noise"."""
     measure = row.error
-    limit = x(measure.limit) if measure and measure.limit is not None else None
     outputs = row.scores or ([measure.output] if measure else [])
-    noise = max((each.value for each in reference.noise if each.output in outputs), default=None)
-    strip = Strip(row, limit=limit, noise=x(noise) if noise else None)
+    noise = max((each.value for each in reference.noise if each.output in outputs), default=0.0)
+    marks = {"noise": Mark(scale.x(noise))} if noise else {}
+    if measure and measure.limit is not None:
+        marks["limit"] = Mark(scale.x(measure.limit))
+    dots: tuple[Mark, ...] = ()
     if values is None:
         value = measure.value if measure else None
-        dot = Dot(x(value), STRIP / 2, f"worst: {formats.plain(value)}") if value is not None else None
-        return replace(strip, worst=dot, said="only the worst image is known" if dot else "no finite value")
-    finite = np.flatnonzero(np.isfinite(values))
-    lost = len(values) - len(finite)
-    strip = replace(strip, said=f"{lost} of {len(values)} images are not finite" if lost else "")
-    if not len(finite):
-        return strip
+        remark = "only the worst image is known" if value is not None else "no finite value"
+        marks |= {"worst": Mark(scale.x(value), title=f"worst: {plain(value)}")} if value is not None else {}
+    else:
+        finite = np.flatnonzero(np.isfinite(values))
+        lost = len(values) - len(finite)
+        remark = f"{lost} of {len(values)} images are not finite" if lost else ""
+        if len(finite):
+            dots, drawn = _dots(values, finite, scale, reference)
+            marks |= drawn
+    return Lane(row.target, f"{row.precision} · {formats.where(row)}", row.status, dots, marks, remark)
+
+
+def _dots(
+    values: Array, finite: Array, scale: Scale, reference: ReferenceInfo
+) -> tuple[tuple[Mark, ...], dict[str, Mark]]:
+    def title(image: int) -> str:
+        return f"{reference.name(image)}: {plain(float(values[image]))}"
+
+    def dot(place: int, image: int) -> Mark:
+        y = STRIP / 2 + SPREAD * ((place * GOLDEN) % 1 - 0.5)
+        return Mark(scale.x(float(values[image])), title=title(image), y=round(y, 1))
+
     order = finite[np.argsort(values[finite], kind="stable")].tolist()
     shown = [order[i] for i in np.unique(np.linspace(0, len(order) - 1, MOST_DOTS).astype(int))]
-    dots = tuple(_dot(i, image, float(values[image]), x, reference) for i, image in enumerate(shown))
-    low, middle, high = (x(float(q)) for q in np.quantile(values[finite], (0.25, 0.5, 0.75)))
-    worst = Dot(x(float(values[order[-1]])), STRIP / 2, f"worst: {_titled(order[-1], values[order[-1]], reference)}")
-    return replace(strip, dots=dots, box=(low, middle, high), worst=worst)
+    low, middle, high = (scale.x(float(q)) for q in np.quantile(values[finite], (0.25, 0.5, 0.75)))
+    worst = Mark(scale.x(float(values[order[-1]])), title=f"worst: {title(order[-1])}")
+    return tuple(map(dot, range(len(shown)), shown)), {"quartiles": Mark(middle, low=low, high=high), "worst": worst}
 
 
-def _dot(i: int, image: int, value: float, x: Callable[[float], float], reference: ReferenceInfo) -> Dot:
-    y = STRIP / 2 + SPREAD * ((i * GOLDEN) % 1 - 0.5)
-    return Dot(x(value), round(y, 1), _titled(image, value, reference))
-
-
-def _titled(image: int, value: float, reference: ReferenceInfo) -> str:
-    return f"{reference.name(image)}: {formats.plain(value)}"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One latency."""
-
-    label: str
-    p50: float
-    p95: float
-    number: str
-    title: str
-    own: bool = False
-
-    @property
-    def inside(self) -> bool:
-        """Whether its number is written inside it."""
-        return not self.own and self.p50 > LONG
-
-    @property
-    def edge(self) -> bool:
-        """Whether its number is written at the right edge, over its whisker."""
-        return not self.own and self.p50 <= LONG < self.p95
-
-
-@dataclass(frozen=True)
-class LatencyLane:
-    """The bars of one artifact, its own first."""
-
-    label: str
-    variant: str
-    status: str
-    bars: tuple[Bar, ...]
-    slower: bool = False
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Lanes that share an axis because they ran in the same place."""
-
-    title: str
-    device: str
-    lanes: tuple[LatencyLane, ...]
-    ticks: tuple[Tick, ...]
-
-
-def plot_latency(study: Study) -> tuple[Panel, ...]:
+def plot_latency(study: Study) -> tuple[Plot, ...]:
     """Lay out a panel for each place in which something was timed, and one for the reference's device."""
     places: dict[tuple[str, str, str], list[ReportRow]] = {}
     for row in study.rows:
@@ -226,12 +201,17 @@ def plot_latency(study: Study) -> tuple[Panel, ...]:
     return (*panels, *_reference_panel(study.reference))
 
 
-def _panel(title: str, rows: Sequence[ReportRow]) -> Panel:
-    timed = [timing for row in rows for timing in _timings(row).values()]
-    longest = max(max(timing.p50, timing.p95) for timing in timed) * BAR_ROOM or 1.0
-    lanes = tuple(LatencyLane(row.target, _variant(row), row.status, _bars(row, longest), row.slower) for row in rows)
+def _panel(title: str, rows: Sequence[ReportRow]) -> Plot:
+    longest = max(max(timing.p50, timing.p95) for row in rows for timing in row.verdict.timings.values())
+    scale = Scale(0, longest * BAR_ROOM or 1.0)
+    lanes = []
+    for row in rows:
+        note, remark = row.place if row.place != _family(row) else row.precision, "slower" if row.verdict.slower else ""
+        order = sorted(row.verdict.timings.items(), key=lambda pair: (pair[0] != CANDIDATE, pair[1].p50, pair[0]))
+        bars = tuple(_bar(row.target, name, timing, scale) for name, timing in order)
+        lanes.append(Lane(row.target, note, row.status, bars, remark=remark))
     device = next((row.timing.device for row in rows if row.timing), "")
-    return Panel(title, device, lanes, _time_ticks(longest))
+    return Plot(tuple(lanes), _time_ticks(scale), title, device)
 
 
 def _family(row: ReportRow) -> str:
@@ -239,159 +219,86 @@ def _family(row: ReportRow) -> str:
     return row.place.partition("-")[0]
 
 
-def _variant(row: ReportRow) -> str:
-    return row.place if row.place != _family(row) else row.precision
+def _bar(target: str, name: str, timing: Timing, scale: Scale) -> Mark:
+    own = name == CANDIDATE
+    title = f"{target if own else name}: {formats.percentiles(timing)}; {timing.runs} runs; {timing.device}"
+    number = formats.milliseconds(timing.p50)
+    text = number if own else f"{number} · {name}"
+    return Mark(scale.x(timing.p50), text, title, high=scale.x(timing.p95), own=own)
 
 
-def _timings(row: ReportRow) -> dict[str, Timing]:
-    return row.found.timings if row.found else {}
-
-
-def _bars(row: ReportRow, longest: float) -> tuple[Bar, ...]:
-    order = sorted(_timings(row).items(), key=lambda pair: (pair[0] != CANDIDATE, pair[1].p50, pair[0]))
-    return tuple(_bar(row, name, timing, longest) for name, timing in order)
-
-
-def _bar(row: ReportRow, name: str, timing: Timing, longest: float) -> Bar:
-    label = row.target if name == CANDIDATE else name
-    parts = (("p50", timing.p50), ("p90", timing.p90), ("p95", timing.p95), ("p99", timing.p99))
-    times = ", ".join(f"{part} {formats.milliseconds(value)}" for part, value in parts)
-    title = f"{label}: {times}; {timing.runs} runs; {timing.device}"
-    p50, p95 = (Scale(0, longest).x(value) for value in (timing.p50, timing.p95))
-    return Bar(label, p50, p95, formats.milliseconds(timing.p50), title, name == CANDIDATE)
-
-
-def _reference_panel(reference: ReferenceInfo) -> tuple[Panel, ...]:
+def _reference_panel(reference: ReferenceInfo) -> Iterable[Plot]:
     if not reference.speeds:
-        return ()
-    longest = max(speed.p95 or speed.p50 for speed in reference.speeds) * BAR_ROOM or 1.0
-    batches = sorted({speed.batch for speed in reference.speeds}, key=lambda batch: (len(batch), batch))
-    lanes = tuple(
-        LatencyLane(
-            batch.replace("batch", "batch ").replace("  ", " "),
-            "",
-            "",
-            tuple(_of(s, longest) for s in reference.speeds if s.batch == batch),
+        return
+    scale = Scale(0, max(speed.p95 or speed.p50 for speed in reference.speeds) * BAR_ROOM or 1.0)
+    lanes: dict[str, list[Mark]] = {}
+    for speed in sorted(reference.speeds, key=lambda speed: (len(speed.batch), speed.batch)):
+        mode, number = speed.mode.replace("_", " "), formats.milliseconds(speed.p50)
+        bar = Mark(
+            scale.x(speed.p50), f"{number} · {mode}", f"{mode}: p50 {number}", high=scale.x(speed.p95 or speed.p50)
         )
-        for batch in batches
-    )
-    return (Panel("the PyTorch model where the reference was made", reference.device, lanes, _time_ticks(longest)),)
+        lanes.setdefault(speed.batch.replace("batch", "batch ").replace("  ", " "), []).append(bar)
+    title = "the PyTorch model where the reference was made"
+    drawn = tuple(Lane(batch, dots=tuple(bars)) for batch, bars in lanes.items())
+    yield Plot(drawn, _time_ticks(scale), title, reference.device)
 
 
-def _of(speed: Speed, longest: float) -> Bar:
-    mode, number = speed.mode.replace("_", " "), formats.milliseconds(speed.p50)
-    p50, p95 = (Scale(0, longest).x(value) for value in (speed.p50, speed.p95 or speed.p50))
-    return Bar(mode, p50, p95, number, f"{mode}: p50 {number}")
+def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
+    decade = 10.0 ** math.floor(math.log10(scale.high))
+    step = next(decade * part for part in (0.1, 0.2, 0.5, 1, 2) if scale.high / (decade * part) <= MOST_TICKS)
+    return tuple(Mark(scale.x(i * step), f"{i * step:g}") for i in range(int(scale.high / step) + 1))
 
 
-def _time_ticks(longest: float) -> tuple[Tick, ...]:
-    decade = 10.0 ** math.floor(math.log10(longest))
-    step = next(decade * part for part in (0.1, 0.2, 0.5, 1, 2) if longest / (decade * part) <= MOST_TICKS)
-    return tuple(Tick(Scale(0, longest).x(i * step), f"{i * step:g}") for i in range(int(longest / step) + 1))
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A value on an axis, its number, and what it says in a title; `low` and `high` are its interval."""
-
-    x: float
-    number: str
-    title: str
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One artifact in one place, or one way to run the model on the reference's device."""
-
-    name: str
-    place: str
-    status: str
-    size: Mark | None = None
-    speed: Mark | None = None
-    accuracy: Mark | None = None
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Tradeoff:
-    """The plot; `base` is what speeds are ratios to, `limit` where the line of a limit stands."""
-
-    lanes: tuple[Lane, ...]
-    base: str
-    speeds: tuple[Tick, ...]
-    sizes: tuple[Tick, ...]
-    limit: float = LIMIT_SCALE.x(1.0)
-
-
-def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Tradeoff:
+def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Plot:
     """Lay out a lane for each row that has a number, then the reference's device; `best` are marked."""
-    rows = [row for row in study.rows if row.measures or row.timing]
+    rows = [row for row in study.rows if row.verdict.measures or row.timing]
     base = base_of([row for row in rows if row.timing])
-    speeds = {id(row): beside(row, base) if base is not None else None for row in rows}
+    speeds = [beside(row, base) if base is not None else None for row in rows]
     device = _reference_speeds(study, base)
-    shown = [speed for speed in (*speeds.values(), *device.values()) if speed]
-    low, high = _octaves(shown)
-    x = Scale(low, high, math.log2).x
-    largest = max((size_of(study, row) or 0 for row in rows), default=0) * SIZE_ROOM or 1.0
-    chosen = {id(row) for row in best}
-    lanes = [
-        Lane(
-            row.target,
-            formats.where(row),
-            row.status,
-            _size(size_of(study, row), largest),
-            _marked(speeds[id(row)], x),
-            _accuracy(row),
-            id(row) in chosen,
-        )
-        for row in rows
-    ]
-    lanes += [Lane(mode, study.reference.device, "", speed=_marked(speed, x)) for mode, speed in device.items()]
+    known = [speed for speed in (*speeds, *device.values()) if speed]
+    low = min(-1.0, math.log2(min((speed.low for speed in known), default=1.0)) - 0.5)
+    high = max(1.0, math.log2(max((speed.high for speed in known), default=1.0)) + 0.9)  # room for the number
+    scale = Scale(low, high, math.log2)
+    sizes = [size_of(study, row) or 0 for row in rows]
+    full = Scale(0, max(sizes, default=0) * SIZE_ROOM or 1.0)
+    lanes = []
+    for row, size, speed in zip(rows, sizes, speeds, strict=True):
+        marks = {"size": Mark(full.x(size), formats.size(size), f"{size} bytes")} if size else {}
+        marks |= _speed(speed, scale) | _accuracy(row)
+        remark = "ship" if any(row is one for one in best) else ""
+        lanes.append(Lane(row.target, formats.where(row), row.status, (), marks, remark))
+    lanes += [Lane(mode, study.reference.device, marks=_speed(speed, scale)) for mode, speed in device.items()]
     step = 1 if high - low < MOST_OCTAVES else 2
-    ticks = [Tick(x(2.0**n), f"{2.0**n:g}×") for n in range(math.ceil(low), math.floor(high) + 1) if n % step == 0]
-    return Tradeoff(tuple(lanes), base.label if base else "", tuple(ticks), _sizes(largest))
+    octaves = [n for n in range(math.ceil(low), math.floor(high) + 1) if n % step == 0]
+    ticks = tuple(Mark(scale.x(2.0**n), f"{2.0**n:g}×") for n in octaves)
+    halves = (Mark(50.0 * n, formats.size(round(full.high * n / 2)) if n else "0") for n in range(3))
+    return Plot(tuple(lanes), ticks, base.label if base else "", sizes=tuple(halves))
 
 
-def _reference_speeds(study: Study, base: ReportRow | None) -> dict[str, RelativeSpeed]:
-    """The model itself on the reference's device at batch 1, by mode."""
-    speeds: dict[str, RelativeSpeed] = {}
-    for speed in study.reference.speeds:
-        if base is not None and base.timing is not None and speed.batch in SINGLE and speed.p50:
-            value = base.timing.p50 / speed.p50
-            mode = f"PyTorch, {speed.mode.replace('_', ' ')}"
-            speeds[mode] = RelativeSpeed(value, value, value, f"p50 {formats.milliseconds(speed.p50)}; another machine")
-    return dict(sorted(speeds.items(), key=lambda pair: pair[1].value))
+def _reference_speeds(study: Study, base: ReportRow | None) -> dict[str, Speed]:
+    """The model itself on the reference's device at batch 1, by mode, the slowest first."""
+    speeds: dict[str, Speed] = {}
+    if base is not None and base.timing is not None:
+        for mode, p50 in sorted(study.model_p50.items(), key=lambda pair: -pair[1]):
+            value, how = base.timing.p50 / p50, f"p50 {formats.milliseconds(p50)}; another machine"
+            speeds[f"PyTorch, {mode.replace('_', ' ')}"] = Speed(value, value, value, how)
+    return speeds
 
 
-def _octaves(shown: Sequence[RelativeSpeed]) -> tuple[float, float]:
-    low = min((speed.low for speed in shown), default=1.0)
-    high = max((speed.high for speed in shown), default=1.0)
-    return min(-1.0, math.log2(low) - 0.5), max(1.0, math.log2(high) + 0.9)  # room for the number on the right
-
-
-def _marked(speed: RelativeSpeed | None, x: Callable[[float], float]) -> Mark | None:
+def _speed(speed: Speed | None, scale: Scale) -> dict[str, Mark]:
     if speed is None:
-        return None
-    return Mark(x(speed.value), formats.times(speed.value), speed.how, x(speed.low), x(speed.high))
+        return {}
+    low, high = scale.x(speed.low), scale.x(speed.high)
+    return {"speed": Mark(scale.x(speed.value), formats.times(speed.value), speed.how, low, high)}
 
 
-def _size(size: int | None, largest: float) -> Mark | None:
-    return Mark(Scale(0, largest).x(size), formats.size(size), f"{size} bytes") if size else None
-
-
-def _sizes(largest: float) -> tuple[Tick, ...]:
-    return (Tick(0.0, "0"), Tick(50.0, formats.size(round(largest / 2))), Tick(100.0, formats.size(round(largest))))
-
-
-def _accuracy(row: ReportRow) -> Mark | None:
+def _accuracy(row: ReportRow) -> dict[str, Mark]:
     near = tightest(row)
     if near is None:
-        return None
+        return {}
     measure, used = near
     if row.status == "rejected" and used <= 1 and row.reasons:  # on other inputs than the evaluation set
-        return Mark(100.0, "over", str(row.reasons[0]))
+        return {"accuracy": Mark(100.0, "over", str(row.reasons[0]))}
     number = f"{used:.0%}" if math.isfinite(used) and used < 10 else ">1000%" if math.isfinite(used) else "not finite"
     title = f"{measure.metric} of {measure.output or 'the task'} {formats.measured(measure)}, {formats.limit(measure)}"
-    return Mark(LIMIT_SCALE.x(used), number, title)
+    return {"accuracy": Mark(LIMIT_SCALE.x(used), number, title)}

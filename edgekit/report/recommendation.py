@@ -18,7 +18,7 @@ from edgekit.errors import UsageError
 from edgekit.report import formats
 from edgekit.report.change import badness
 from edgekit.report.speed import Speed, beside
-from edgekit.report.study import ReportRow, Study
+from edgekit.report.study import FAILURES, ReportRow, Study
 from edgekit.target import Audience
 
 SERVER, BROWSER, ANDROID, IOS = "Server", "Browser", "Android", "iOS"
@@ -33,41 +33,39 @@ EQUAL = 0.02
 class Candidate:
     """An artifact, or one variant of a bundle, beside the original of the same audience: fp32, where there is one.
 
-    Attributes:
-        row: Where it was judged.
-        name: As users know it.
-        size: Bytes that a device loads.
-        smaller: The original's size over its own; None where one is unknown.
-        speed: Beside the original's; None where that was not measured or is too noisy to say.
-        proved: Whether a runtime of the platform itself answered, rather than an interpreter.
+    `size` is what a device loads, in bytes; `smaller` the original's size over its own; `speed` is beside the
+    original's. None where one is unknown or too noisy to say.
     """
 
     row: ReportRow
-    name: str
     size: int | None
     smaller: float | None
     speed: Speed | None
-    proved: bool
+
+    @property
+    def name(self) -> str:
+        """As users know it."""
+        return " ".join(part for part in (self.row.target, self.row.place if self.row.verdict.variant else "") if part)
+
+    @property
+    def proved(self) -> bool:
+        """Whether a runtime of the platform itself answered, rather than an interpreter."""
+        return self.row.place != "interpreter"
 
     @property
     def gains(self) -> str:
         """What it gains, in a few words."""
         parts = [_ratio(self.smaller, "smaller", "larger", "as large")] if self.smaller else []
         parts += [_ratio(self.speed.value, "as fast", "", "as fast")] if self.speed else []
-        return ", ".join(part for part in parts if part)
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to ship to one audience.
+    """What to ship to one audience: `best`, or nothing.
 
-    Attributes:
-        audience: To whom.
-        best: What to ship; None where nothing can be.
-        against: Name of the original that gains are beside; empty where `best` is that itself.
-        task: What it does to the task metric; empty where there is none.
-        limit: The number that is nearest to its limit.
-        others: What else could be shipped, and what not, one sentence each.
+    `against` names the original that gains are beside, empty where `best` is that itself; `task` is what it does to the
+    task metric, `limit` the number that is nearest to its limit; `others` what else could be shipped, and what not.
     """
 
     audience: str
@@ -120,84 +118,71 @@ def audience_of(target: str) -> str:
 
 def tightest(row: ReportRow) -> tuple[Measure, float] | None:
     """The evaluation number that is nearest to its limit, and the share of the limit that it uses; 1 is the limit."""
-    found = [
+    used = [
         (m, badness(m.metric, m.value) / room)
-        for m in row.measures
+        for m in row.verdict.measures
         if m.batch == EVALUATION and m.limit is not None and (room := badness(m.metric, m.limit)) > 0
     ]
-    return max(found, key=lambda pair: pair[1], default=None)
+    return max(used, key=lambda pair: pair[1], default=None)
 
 
 def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:
     """What others are compared with: of the verified ones the most precise, and of several the first by name."""
-    good = [row for row in rows if row.status == "verified"]
-    order = ("fp32", "fp16")
+    ranks = {"fp32": 0, "fp16": 1}
 
     def key(row: ReportRow) -> tuple[int, bool, str, str]:
-        rank = order.index(row.precision) if row.precision in order else len(order)
-        return rank, row.target != "onnx", row.target, row.place
+        return ranks.get(row.precision, len(ranks)), row.target != "onnx", row.target, row.place
 
-    return min(good, key=key, default=None)
+    return min((row for row in rows if row.status == "verified"), key=key, default=None)
 
 
 def size_of(study: Study, row: ReportRow) -> int | None:
     """Bytes of the model that a device loads: of a bundle those of the variant, whose entry is a page."""
-    made = next((found.manifest for found in study.artifacts if found.target == row.target), None)
-    variant = row.found.variant if row.found else ""
-    path = next((v.path for v in made.bundle.variants if v.name == variant), "") if made else ""
-    return next((file.size for file in made.files if file.path == path), row.size) if made else row.size
+    manifest = next((each.manifest for each in study.artifacts if each.target == row.target), None)
+    if manifest is None:
+        return row.size
+    path = next((v.path for v in manifest.bundle.variants if v.name == row.verdict.variant), "")
+    return next((file.size for file in manifest.files if file.path == path), row.size)
 
 
 def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendation:
-    rejected = {row.target for row in rows if row.status == "rejected" and not _variant(row)}
-    good = _once([row for row in rows if row.status == "verified" and row.target not in rejected])
+    rejected = {row.target for row in rows if row.status == "rejected" and not row.verdict.variant}
+    good = [row for row in rows if row.status == "verified" and row.target not in rejected]
+    first = {row.target: row for row in reversed(good)}  # an artifact in the first of its places, but each variant
+    good = [row for row in good if row.verdict.variant or row is first[row.target]]
     base = base_of(good)
-    found = [_candidate(study, row, base) for row in good]
-    best = _fastest(found) if audience == SERVER else _smallest(found)
-    others = [f"{c.name}: {'the original' if c.row is base else c.gains or 'no gain'}" for c in found if c is not best]
-    others += [f"{_name(row)}: {row.status}, {row.reasons[0]}" for row in rows if row.status in _BAD and row.reasons]
+    candidates = {id(row): _candidate(study, row, base) for row in good}
+    best = (_fastest if audience == SERVER else _smallest)(list(candidates.values()))
+    left = [one for one in candidates.values() if one is not best]
+    others = [f"{one.name}: {'the original' if one.row is base else one.gains or 'no gain'}" for one in left]
+    bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
+    others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
     if best is None:
         return Recommendation(audience, None, others=tuple(others))
     near = tightest(best.row)
-    limit = f"{near[0].metric} {formats.measured(near[0])}, {formats.limit(near[0])}" if near else ""
-    against = _name(base) if base is not None and base is not best.row else ""
+    limit = formats.beside_limit(near[0]) if near else ""
+    against = candidates[id(base)].name if base is not None and base is not best.row else ""
     task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
     return Recommendation(audience, best, against, task, limit, tuple(others))
 
 
-def _once(rows: Sequence[ReportRow]) -> list[ReportRow]:
-    """An artifact in the first of its places; each variant of a bundle."""
-    first = {row.target: row for row in reversed(rows)}
-    return [row for row in rows if _variant(row) or row is first[row.target]]
-
-
-_BAD = ("rejected", "over budget", "failed", "skipped", "unreadable")
-
-
 def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidate:
-    size, full = size_of(study, row), size_of(study, base) if base is not None else None
-    smaller = full / size if full and size and row is not base else None
-    speed = beside(row, base) if base is not None and row is not base else None
-    return Candidate(row, _name(row), size, smaller, speed, row.place != "interpreter")
+    size = size_of(study, row)
+    if base is None or row is base:
+        return Candidate(row, size, None, None)
+    full = size_of(study, base)
+    return Candidate(row, size, full / size if full and size else None, beside(row, base))
 
 
-def _variant(row: ReportRow) -> str:
-    return row.found.variant if row.found else ""
-
-
-def _name(row: ReportRow) -> str:
-    return " ".join(part for part in (row.target, row.place if _variant(row) else "") if part)
-
-
-def _fastest(found: Sequence[Candidate]) -> Candidate | None:
+def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:
     """The smallest of those that are as fast as the fastest; what was not timed counts as fast as the original."""
-    top = max(found, key=lambda one: _low(one), default=None)
-    return min((c for c in found if top and _high(c) >= _low(top)), key=_weight, default=None)
+    top = max((_low(one) for one in candidates), default=1.0)
+    return min((one for one in candidates if _high(one) >= top), key=_weight, default=None)
 
 
-def _smallest(found: Sequence[Candidate]) -> Candidate | None:
+def _smallest(candidates: Sequence[Candidate]) -> Candidate | None:
     """The smallest of those that are not surely slower than the original, which is one of them."""
-    return min((c for c in found if _high(c) * SLOWER >= 1.0), key=_weight, default=None)
+    return min((one for one in candidates if _high(one) * SLOWER >= 1.0), key=_weight, default=None)
 
 
 def _weight(one: Candidate) -> tuple[float, float]:

@@ -32,12 +32,12 @@ def beside(row: ReportRow, base: ReportRow) -> Speed | None:
     p50 = f"p50 {formats.milliseconds(row.timing.p50)}"
     if row is base:
         return Speed(1.0, 1.0, 1.0, f"{p50}; all speeds are ratios to this")
-    direct = next((ratio for ratio in row.ratios if ratio.baseline == base.target), None)
+    direct = next((ratio for ratio in row.verdict.ratios if ratio.baseline == base.target), None)
     if direct is not None:
         text = f"{p50}; 95 % interval {formats.interval(direct)}"
         return None if direct.noisy else Speed(direct.value, direct.low, direct.high, text)
-    for own in row.ratios:
-        for other in (ratio for ratio in base.ratios if ratio.baseline == own.baseline):
+    for own in row.verdict.ratios:
+        for other in (ratio for ratio in base.verdict.ratios if ratio.baseline == own.baseline):
             return _through(own, other, p50)
     value = base.timing.p50 / row.timing.p50
     return Speed(value, value / SURE, value * SURE, f"{p50}; not run interleaved with {base.label}")

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
-from edgekit.artifact.fact import EVALUATION, Code, Fact
+from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.metric import metric_info
-from edgekit.artifact.result import CANDIDATE, Measure, Ratio, Result, Timing, Verdict
+from edgekit.artifact.result import CANDIDATE, Measure, Result, Status, Timing, Verdict
 from edgekit.artifact.run_record import RunRecord
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 
-RowStatus = Literal[
-    "verified",
-    "rejected",
-    "over budget",
-    "not verified here",
-    "not judged yet",
-    "unreadable",
-    "failed",
-    "skipped",
-    "not installed",
-]
+RowStatus = Status | Literal["over budget", "not judged yet", "unreadable", "failed", "skipped", "not installed"]
+
+
+class StatusInfo(NamedTuple):
+    """How a status is shown in the page and in Markdown, and how bad it is: 0 good, 1 nothing known, 2 bad."""
+
+    glyph: str
+    mark: str
+    rank: int
+
+
+STATUSES: Mapping[RowStatus, StatusInfo] = {
+    "verified": StatusInfo("✓", "✅", 0),
+    "rejected": StatusInfo("✕", "❌", 2),
+    "over budget": StatusInfo("!", "❌", 1),
+    "not verified here": StatusInfo("?", "⚪", 1),
+    "not judged yet": StatusInfo("…", "⚪", 1),
+    "unreadable": StatusInfo("!", "⚠️", 2),
+    "failed": StatusInfo("!", "❌", 2),
+    "skipped": StatusInfo("–", "⚪", 2),
+    "not installed": StatusInfo("–", "⚪", 1),
+}
+FAILURES = ("rejected", "over budget", "unreadable", "failed")
+NO_VERDICT = Verdict(status="not verified here")
+"""Of a row that nobody judged: it holds nothing."""
 SINGLE = ("batch1", "batch 1", "1")
 """What references call one row at a time."""
-STATUSES: tuple[RowStatus, ...] = get_args(RowStatus)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +53,7 @@ class ReportRow:
         place: Where it ran; empty where it never did.
         status: The verdict, or why there is none.
         reasons: Why it is not verified.
-        found: Everything that was found there.
+        verdict: Everything that was measured there.
         size: Bytes of the entry file; None where unknown.
         origin: Of a result from elsewhere: its hardware, or the name it was imported under; empty for this host's own.
         processor: Of the host that judged, with its threads; empty where unknown.
@@ -53,7 +66,7 @@ class ReportRow:
     place: str
     status: RowStatus
     reasons: tuple[Fact, ...] = ()
-    found: Verdict | None = None
+    verdict: Verdict = NO_VERDICT
     size: int | None = None
     origin: str = ""
     processor: str = ""
@@ -66,73 +79,39 @@ class ReportRow:
         return " · ".join(part for part in (self.target, self.place, self.origin) if part)
 
     @property
-    def rank(self) -> int:
-        """Place of its status among all: verified first."""
-        return STATUSES.index(self.status)
-
-    @property
-    def device(self) -> str:
-        """What ran it, in words."""
-        return self.found.device if self.found else ""
-
-    @property
-    def qualifier(self) -> str:
-        """What must stand beside the word verified; empty where the model has an evaluation set."""
-        return self.found.qualifier if self.found else ""
-
-    @property
-    def notes(self) -> tuple[Fact, ...]:
-        """What a reader should know."""
-        return self.found.notes if self.found else ()
-
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """Every number."""
-        return self.found.measures if self.found else ()
-
-    @property
     def failed(self) -> tuple[Measure, ...]:
         """The numbers that did not hold."""
-        return tuple(measure for measure in self.measures if not measure.passed)
-
-    @property
-    def ratios(self) -> tuple[Ratio, ...]:
-        """Against each baseline."""
-        return self.found.ratios if self.found else ()
+        return tuple(measure for measure in self.verdict.measures if not measure.passed)
 
     @property
     def timing(self) -> Timing | None:
         """Its own latency."""
-        return self.found.timings.get(CANDIDATE) if self.found else None
+        return self.verdict.timings.get(CANDIDATE)
 
-    @property
-    def slower(self) -> bool:
-        """Whether it was measured to be slower than the artifact it was made from."""
-        return any(note.code is Code.SLOWER for note in self.notes)
-
-    def worst(self, *metrics: str) -> Measure | None:
-        """The evaluation measure of the first of these metrics that was measured: of scores before other outputs."""
-        ranked = {measure.output for measure in self.measures if measure.metric == "spearman"}
-        for metric in metrics:
-            found = [m for m in self.measures if m.batch == EVALUATION and m.metric == metric]
-            found = [m for m in found if m.output in ranked] or found
-            if found:
-                sign = metric_info(metric).sign
-                return max(found, key=lambda m: (m.value is None, sign * (m.value or 0.0)))
-        return None
+    def worst(self, metric: str) -> Measure | None:
+        """The worst evaluation measure of a metric: of scores before other outputs."""
+        measures = [m for m in self.verdict.measures if m.batch == EVALUATION and m.metric == metric]
+        measures = [m for m in measures if m.output in self._scored] or measures
+        sign = metric_info(metric).sign
+        return max(measures, key=lambda m: (m.value is None, sign * (m.value or 0.0)), default=None)
 
     @property
     def error(self) -> Measure | None:
         """The largest error: of scores absolute, of other outputs relative to their peak."""
         largest = self.worst("max abs")
-        if largest is not None and largest.limit is None and not any(m.metric == "spearman" for m in self.measures):
+        if largest is not None and largest.limit is None and not self._scored:
             return self.worst("relative") or largest
         return largest
 
     @property
     def drop(self) -> Measure | None:
         """The drop of the task metric's mean, whatever the metric's name."""
-        return next((m for m in self.measures if m.batch == EVALUATION and m.metric.endswith(" drop")), None)
+        measures = self.verdict.measures
+        return next((m for m in measures if m.batch == EVALUATION and m.metric.endswith(" drop")), None)
+
+    @property
+    def _scored(self) -> set[str]:
+        return {measure.output for measure in self.verdict.measures if measure.metric == "spearman"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +143,16 @@ class Study:
         """How many rows have a status."""
         return sum(row.status == status for row in self.rows)
 
+    def recorded(self) -> Mapping[str, Array]:
+        """The reference's outputs of which some row holds maps."""
+        return self.reference.outputs(sorted({name for row in self.rows for name in row.scores}))
+
+    @property
+    def model_p50(self) -> dict[str, float]:
+        """Milliseconds of the model itself on the reference's device, batch 1, by mode."""
+        return {speed.mode: speed.p50 for speed in self.reference.speeds if speed.batch in SINGLE and speed.p50}
+
     def beside_reference(self, row: ReportRow) -> dict[str, float]:
         """How many times as fast as the model itself on the reference's device a row is, batch 1, by mode."""
-        if row.timing is None or not row.timing.p50:
-            return {}
-        speeds = [speed for speed in self.reference.speeds if speed.batch in SINGLE and speed.p50]
-        return {speed.mode: speed.p50 / row.timing.p50 for speed in speeds}
+        own = row.timing.p50 if row.timing else 0.0
+        return {mode: p50 / own for mode, p50 in self.model_p50.items() if own}

@@ -1,36 +1,28 @@
-"""A study -> JSON for machines, Markdown for pull requests and cards, CSV for spreadsheets."""
+"""A study -> JSON for machines, Markdown for pull requests and cards, CSV for spreadsheets, JUnit XML for CI."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from edgekit.artifact.fact import EVALUATION
+from edgekit.artifact.metric import NOT_FINITE
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
+from edgekit.report.page import environment
 from edgekit.report.recommendation import Recommendation, recommend
-from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
+from edgekit.report.study import FAILURES, STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json
 
 SCHEMA_VERSION = 2
-COLUMNS = (
-    "model", "target", "precision", "place", "origin", "verdict", "reason", "device", "size_bytes", "max_abs",
-    "spearman", "agreement", "task_drop", "worst_image", "p50_ms", "p95_ms", "baseline", "ratio", "ratio_low",
-    "ratio_high", "slower", "too_noisy", "p90_ms", "p99_ms", "runs", "warm_ups", "load", "processor", "evidence",
-    "reference_device", "beside_reference",
-)  # fmt: skip
-MARKS = {
-    "verified": "✅",
-    "rejected": "❌",
-    "over budget": "❌",
-    "not verified here": "⚪",
-    "not judged yet": "⚪",
-    "unreadable": "⚠️",
-    "failed": "❌",
-    "skipped": "⚪",
-    "not installed": "⚪",
-}
+ILLEGAL = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+"""Characters that XML 1.0 cannot hold at all."""
 
 
 def to_json(study: Study) -> str:
@@ -41,8 +33,8 @@ def to_json(study: Study) -> str:
         "device": reference.device,
         "device_kind": reference.host.kind,
         "facts": dict(reference.host.facts),
-        "noise": [{"output": n.output, "between": n.between, "value": n.value} for n in reference.noise],
-        "latency_ms": [{"batch": s.batch, "mode": s.mode, "p50": s.p50, "p95": s.p95} for s in reference.speeds],
+        "noise": [vars(noise) for noise in reference.noise],
+        "latency_ms": [vars(speed) for speed in reference.speeds],
         "metric": {"name": reference.evaluation.metric, "mean": reference.evaluation.mean},
         "sha256": reference.sha256,
     }
@@ -63,48 +55,39 @@ def to_csv(study: Study) -> str:
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(COLUMNS)
-    for row in study.rows:
-        table.writerow([_cell(value) for value in _line(study, row)])
+    table.writerows([_cell(column(study, row)) for column in COLUMNS.values()] for row in study.rows)
     return stream.getvalue()
 
 
 def to_markdown(study: Study) -> str:
     """The summary table, the reasons and the notes."""
-    reference = study.reference
-    judge = reference.missing or f"{reference.device}, fp32"
-    lines = [f"# {escaped(study.name)}: edgekit report", "", f"Reference: **{escaped(judge)}**.", ""]
-    if reference.host.kind == "cpu":
-        lines += ["> The reference was made on a **CPU**: no GPU has confirmed these verdicts.", ""]
-    advice = recommend(study)
-    if advice:
-        lines += [f"- **{one.audience}**: {escaped(one.sentence)}" for one in advice] + [""]
-    lines += [
-        "| | artifact | precision | place | size | max abs | Spearman | top-K | task drop | p50 | against |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    lines += [_summary(row) for row in study.rows]
-    timed = [
-        (row, formats.protocol(row.timing, row.processor) + _beside(study, row)) for row in study.rows if row.timing
-    ]
-    if timed:
-        lines += ["", "## Latency", "", *(f"- **{escaped(row.label)}**: {escaped(told)}" for row, told in timed)]
-    sentences = [(row, text) for row in study.rows for text in (*map(str, row.reasons), *map(str, row.notes))]
-    if sentences:
-        lines += ["", "## What to know", ""]
-        lines += [f"- {MARKS[row.status]} **{escaped(row.label)}**: {escaped(text)}" for row, text in sentences]
-    exporters = [
-        (artifact.target, note) for artifact in study.artifacts if artifact.manifest for note in artifact.manifest.notes
-    ]
-    if exporters:
-        lines += ["", "## What the exporters say", ""]
-        lines += [f"- **{escaped(target)}**: {escaped(note)}" for target, note in exporters]
-    if study.run.began:
-        command = f" with `{study.run.command}`" if study.run.command and "`" not in study.run.command else ""
-        lines += ["", f"Made by edgekit {escaped(study.run.edgekit)} on {escaped(study.run.began)}{command}."]
-    noise = [f"{escaped(n.output)} {escaped(n.between)} {formats.plain(n.value)}" for n in reference.noise]
-    if noise:
-        lines += ["", f"The reference's own noise, largest absolute difference: {', '.join(noise)}."]
-    return "\n".join(lines) + "\n"
+    jinja = environment()
+    jinja.filters["escaped"] = escaped
+    context = {"study": study, "reference": study.reference, "advice": recommend(study), "beside": _beside}
+    return jinja.get_template("report.md.jinja").render(context)
+
+
+def to_junit(study: Study) -> str:
+    """JUnit XML for what shows test results: a suite an artifact, a test case a place.
+
+    What is rejected, over budget, unreadable or failed is a failure; what was not verified here and what nobody judged
+    is skipped, with the reason. Numbers, limits and what was asked stand in the output of the case.
+    """
+    jinja = environment()
+    jinja.filters["legal"] = lambda text: re.sub(ILLEGAL, "\ufffd", text)
+    context = {"study": study, "reference": study.reference, "failures": FAILURES, "output": _output}
+    return jinja.get_template("junit.xml").render(context) + "\n"
+
+
+def _output(row: ReportRow) -> list[str]:
+    verdict = row.verdict
+    lines = [f"{row.status}: {verdict.device}" if verdict.device else row.status]
+    lines += [f"size {formats.size(row.size)}"] if row.size is not None else []
+    lines += [formats.protocol(row.timing, row.processor)] if row.timing else []
+    lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios]
+    lines += [str(verdict.evidence)] if verdict.evidence else []
+    judged = [m for m in verdict.measures if m.limit is not None and (m.batch == EVALUATION or not m.passed)]
+    return [*lines, *(f"{m.metric} {m.output} {formats.measured(m)} ({formats.limit(m)})" for m in judged)]
 
 
 def _advice(one: Recommendation) -> dict[str, Any]:
@@ -113,7 +96,7 @@ def _advice(one: Recommendation) -> dict[str, Any]:
         "audience": one.audience,
         "target": best.row.target if best else None,
         "place": best.row.place if best else None,
-        "variant": best.row.found.variant if best and best.row.found else "",
+        "variant": best.row.verdict.variant if best else "",
         "proved": best.proved if best else False,
         "size": best.size if best else None,
         "times_smaller": best.smaller if best else None,
@@ -136,109 +119,90 @@ def _described(study: Study, artifact: ReportedArtifact) -> dict[str, Any]:
 
 
 def _row(row: ReportRow) -> dict[str, Any]:
-    measures = {"max_abs": row.worst("max abs"), "spearman": row.worst("spearman"), "agreement": row.worst("agreement")}
+    measures = {name: row.worst(name.replace("_", " ")) for name in ("max_abs", "spearman", "agreement")}
     return {
-        "target": row.target,
-        "precision": row.precision,
-        "place": row.place,
-        "origin": row.origin,
-        "status": row.status,
+        **{name: getattr(row, name) for name in ("target", "precision", "place", "origin", "status", "size")},
         "reasons": [reason.as_record() for reason in row.reasons],
-        "notes": [note.as_record() for note in row.notes],
-        "device": row.device,
-        "size": row.size,
+        "notes": [note.as_record() for note in row.verdict.notes],
+        "device": row.verdict.device,
         **{name: measure.value if measure else None for name, measure in (measures | {"task_drop": row.drop}).items()},
-        "p50_ms": row.timing.p50 if row.timing else None,
-        "timing_ms": row.timing.model_dump(mode="json") if row.timing else None,
+        "p50_ms": row.timing and row.timing.p50,
+        "timing_ms": row.timing and row.timing.model_dump(mode="json"),
         "processor": row.processor,
-        "ratios": [{**ratio.model_dump(mode="json"), "too_noisy": ratio.noisy} for ratio in row.ratios],
-        "evidence": row.found.evidence.model_dump(mode="json") if row.found and row.found.evidence else None,
-        "slower": row.slower,
+        "ratios": [{**ratio.model_dump(mode="json"), "too_noisy": ratio.noisy} for ratio in row.verdict.ratios],
+        "evidence": row.verdict.evidence and row.verdict.evidence.model_dump(mode="json"),
+        "slower": row.verdict.slower,
     }
 
 
-def _line(study: Study, row: ReportRow) -> list[object]:
-    measures = [row.error, row.worst("spearman"), row.worst("agreement"), row.drop]
-    values = ["" if m is None else formats.NOT_FINITE if m.value is None else repr(m.value) for m in measures]
-    times = [repr(row.timing.p50), repr(row.timing.p95)] if row.timing else ["", ""]
-    first = row.ratios[0] if row.ratios else None
-    ratio = [first.baseline, repr(first.value), repr(first.low), repr(first.high)] if first else [""] * 4
-    worst = row.failed[0].row if row.failed else row.error.row if row.error else ""
-    facts: list[object] = [study.name, row.target, row.precision, row.place, row.origin, row.status]
-    facts += ["; ".join(map(str, row.reasons)), row.device, row.size if row.size is not None else ""]
-    slower, noisy = "yes" if row.slower else "", "yes" if first and first.noisy else ""
-    return [
-        *facts,
-        *values,
-        worst,
-        *times,
-        *ratio,
-        slower,
-        noisy,
-        *_timing(row),
-        row.processor,
-        _evidence(row),
-        *_reference(study, row),
-    ]
+def _value(measure: Measure | None) -> object:
+    return None if measure is None else NOT_FINITE if measure.value is None else measure.value
 
 
-def _timing(row: ReportRow) -> list[object]:
-    timing = row.timing
-    if timing is None:
-        return [""] * 5
-    optional = ["" if value is None else repr(value) for value in (timing.warm_ups, timing.load)]
-    return [repr(timing.p90), repr(timing.p99), timing.runs, *optional]
+def _worst_image(row: ReportRow) -> str:
+    measures = [*row.failed, *([row.error] if row.error else [])]
+    return measures[0].row if measures else ""
+
+
+def _timing(name: str) -> Callable[[Study, ReportRow], object]:
+    return lambda study, row: row.timing and getattr(row.timing, name)
+
+
+def _ratio(name: str) -> Callable[[Study, ReportRow], object]:
+    return lambda study, row: getattr(row.verdict.ratios[0], name) if row.verdict.ratios else None
+
+
+def _times(study: Study, row: ReportRow) -> str:
+    return "; ".join(f"{mode} {value:.3g}x" for mode, value in study.beside_reference(row).items())
 
 
 def _beside(study: Study, row: ReportRow) -> str:
     """How fast the row is beside the model itself on the reference's device; empty where that is not known."""
-    device, times = _reference(study, row)
-    return f"; beside PyTorch on {device}: {times}" if times else ""
+    times = _times(study, row)
+    return f"; beside PyTorch on {study.reference.device}: {times}" if times else ""
 
 
-def _reference(study: Study, row: ReportRow) -> list[str]:
-    times = "; ".join(f"{mode} {value:.3g}x" for mode, value in study.beside_reference(row).items())
-    return [study.reference.device if times else "", times]
-
-
-def _evidence(row: ReportRow) -> str:
-    return str(row.found.evidence) if row.found and row.found.evidence else ""
+COLUMNS: Mapping[str, Callable[[Study, ReportRow], object]] = {
+    "model": lambda study, row: study.name,
+    "target": lambda study, row: row.target,
+    "precision": lambda study, row: row.precision,
+    "place": lambda study, row: row.place,
+    "origin": lambda study, row: row.origin,
+    "verdict": lambda study, row: row.status,
+    "reason": lambda study, row: "; ".join(map(str, row.reasons)),
+    "device": lambda study, row: row.verdict.device,
+    "size_bytes": lambda study, row: row.size,
+    "max_abs": lambda study, row: _value(row.error),
+    "spearman": lambda study, row: _value(row.worst("spearman")),
+    "agreement": lambda study, row: _value(row.worst("agreement")),
+    "task_drop": lambda study, row: _value(row.drop),
+    "worst_image": lambda study, row: _worst_image(row),
+    "p50_ms": _timing("p50"),
+    "p95_ms": _timing("p95"),
+    "baseline": _ratio("baseline"),
+    "ratio": _ratio("value"),
+    "ratio_low": _ratio("low"),
+    "ratio_high": _ratio("high"),
+    "slower": lambda study, row: "yes" if row.verdict.slower else "",
+    "too_noisy": lambda study, row: "yes" if row.verdict.ratios and row.verdict.ratios[0].noisy else "",
+    "p90_ms": _timing("p90"),
+    "p99_ms": _timing("p99"),
+    "runs": _timing("runs"),
+    "warm_ups": _timing("warm_ups"),
+    "load": _timing("load"),
+    "processor": lambda study, row: row.processor,
+    "evidence": lambda study, row: row.verdict.evidence,
+    "reference_device": lambda study, row: study.reference.device if study.beside_reference(row) else "",
+    "beside_reference": _times,
+}
 
 
 def _cell(value: object) -> str:
-    text = visible(str(value))
-    formula = text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text)
-    return f"'{text}" if formula else text
-
-
-def _is_number(text: str) -> bool:
-    try:
+    text = "" if value is None else visible(str(value))
+    with contextlib.suppress(ValueError):
         float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _summary(row: ReportRow) -> str:
-    measures = (row.error, row.worst("spearman"), row.worst("agreement"), row.drop)
-    against = f"{formats.speed(row.ratios[0])} {escaped(row.ratios[0].baseline)}" if row.ratios else formats.NONE
-    cells = [
-        f"{MARKS[row.status]} {row.status}{f' ({row.qualifier})' if row.qualifier else ''}",
-        escaped(row.target),
-        escaped(row.precision),
-        escaped(formats.where(row)),
-        formats.size(row.size),
-        *(_limited(measure) for measure in measures),
-        formats.milliseconds(row.timing.p50 if row.timing else None),
-        against + (" (slower)" if row.slower else ""),
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def _limited(measure: Measure | None) -> str:
-    """A value, and its limit where there is one."""
-    limit = formats.limit(measure) if measure else ""
-    return f"{formats.measured(measure)} ({limit})" if limit else formats.measured(measure)
+        return text
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def escaped(text: str) -> str:
@@ -253,4 +217,4 @@ def _finite(value: Any) -> Any:
         return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,18 +8,20 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.artifact.manifest import TensorInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array
 from edgekit.runtime.protocol import Timings
-from edgekit.runtime.user_input import UserInput, user_input
 from edgekit.serving.static import Server
 
 if TYPE_CHECKING:
@@ -36,9 +38,12 @@ QUIET = (
     "--disable-quic",
 )
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-unsafe-swiftshader")
+SCRIPT = Path(__file__).with_name("browser.js")
 NO_PLAYWRIGHT = "Playwright is not installed: pip install 'edgekit[web]'"
 PATIENCE = 900_000  # ms for one run: SwiftShader takes minutes for the largest shapes of the grid
 
+EXACT = 1e-3
+"""Largest difference of a value from a byte, in bytes: float32's rounding is far below."""
 WARM_UPS, RUNS = 3, 30
 TOGETHER, TOGETHER_BYTES = 16, 16 << 20
 """Runs, and bytes of their inputs, that are sent to the page at once. Slow runs are sent alone: progress shows then."""
@@ -88,7 +93,7 @@ class BrowserRuntime:
         Raises:
             ArtifactError: The run failed, or the library had to leave the device that is judged.
         """
-        return self._read(self._page.evaluate(ANSWER, [self._request(inputs)])[0])
+        return self._read(self._page.evaluate("answer", [self._request(inputs)])[0])
 
     def answers(self, runs: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array] | Exception]:
         """Answer as `run` does: on WASM by two of the library's runners, each with a worker and a session of its own.
@@ -97,10 +102,10 @@ class BrowserRuntime:
         """
         quick = self._info["device"] == "wasm"
         if quick and (os.cpu_count() or 1) > self._info["threads"]:
-            self._page.evaluate(ANOTHER)
+            self._page.evaluate("openAnother")
         for some in _windows(runs, TOGETHER if quick else 1):
             try:
-                found = self._page.evaluate(ANSWER, [self._request(inputs) for inputs in some])
+                found = self._page.evaluate("answer", [self._request(inputs) for inputs in some])
             except Exception as error:  # the page is gone, and with it all answers
                 yield from (error for _ in some)
                 continue
@@ -114,14 +119,14 @@ class BrowserRuntime:
         """Time runs inside the page, and what a first and a second visit take; nothing on a GPU in software."""
         if self._info["device"] == "webgpu":
             return Timings(notes=("not timed: the GPU is a piece of software here",))
-        self._page.evaluate(ALONE)
+        self._page.evaluate("closeOthers")
         asked = sent(inputs)
-        taken = self._page.evaluate(CLOCK, [asked, seconds, WARM_UPS, RUNS])
+        taken = self._page.evaluate("clock", [asked, seconds, WARM_UPS, RUNS])
         context = self._browser.new_context()
         visits = []
         for _ in range(2):
             page = open_page(context, self._server.url)
-            visits.append(page.evaluate(VISIT, [self._info["device"], self._info["dtype"], PATIENCE, asked]))
+            visits.append(page.evaluate("visit", [self._info["device"], self._info["dtype"], PATIENCE, asked]))
             page.close()
         context.close()
         first, second = visits
@@ -147,7 +152,7 @@ class BrowserRuntime:
         return {one.name: found[one.name].astype(one.dtype, copy=False) for one in self._made.outputs}
 
     def _load(self, device: str, dtype: str) -> dict[str, Any]:
-        answer = self._page.evaluate(LOAD, [device, dtype, PATIENCE])
+        answer = self._page.evaluate("openBundle", [device, dtype, PATIENCE])
         if "error" in answer:
             raise ArtifactError(f"the bundle does not start in the browser: {answer['error']}")
         info: dict[str, Any] = answer["info"]
@@ -207,7 +212,7 @@ def open_page(browser: Browser | BrowserContext, url: str) -> Page:
     """A page of the bundle's origin that runs nothing by itself."""
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
-    page.add_init_script(CODING)
+    page.add_init_script(path=SCRIPT)
     page.goto(url + MANIFEST)
     return page
 
@@ -247,6 +252,33 @@ def sent(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
     return {name: one(array) for name, array in inputs.items()}
 
 
+@dataclass(frozen=True)
+class UserInput:
+    """What a user gives the library: a picture [H, W, 3] uint8 in RGB, and a query [Q] float32 where there is one."""
+
+    pixels: Array
+    query: Array | None
+
+
+def user_input(declared: Sequence[TensorInfo], inputs: Mapping[str, Array]) -> UserInput | None:
+    """What a user would give for one run's inputs; None where there is no such thing.
+
+    A library takes one picture at a time, whose values are bytes, and a query where the model has one. Raw tensors
+    alone would say nothing about the library's own preprocessing and how it reads the outputs.
+    """
+    if sorted(one.kind for one in declared) not in (["image"], ["image", "query"]):
+        return None
+    image = next(one for one in declared if one.kind == "image")
+    array = inputs[image.name]
+    if array.shape[:2] != (1, 3) or array.dtype != np.float32:
+        return None
+    pixels = pixels_of(array[0], image.low, image.high, EXACT)
+    if pixels is None:
+        return None
+    query = next((inputs[one.name][0] for one in declared if one.kind == "query"), None)
+    return UserInput(pixels, query)
+
+
 def _picture(given: UserInput) -> dict[str, object]:
     height, width, _ = given.pixels.shape
     rgba = np.concatenate([given.pixels, np.full((height, width, 1), 255, np.uint8)], 2)
@@ -258,116 +290,3 @@ def received(tensor: Mapping[str, Any]) -> Array:
     """An array as the page tells it."""
     data = base64.b64decode(tensor["data"])
     return np.frombuffer(data, tensor["dtype"]).reshape(tensor["shape"]).copy()
-
-
-LOAD = """async ([device, dtype, timeout]) => {
-  const { load } = await import(new URL("edgekit.js", location.href).href);
-  try {
-    const open = () => load("./", { device, dtype, timeout, selfTest: false });
-    globalThis.runners = [await open()];
-    globalThis.another = open;
-    return { info: globalThis.runners[0].info };
-  } catch (error) {
-    return { error: String(error) };
-  }
-}"""
-
-CODING = """
-globalThis.bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-globalThis.text = (view) => {
-  const raw = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-  let made = "";
-  for (let at = 0; at < raw.length; at += 32768) made += String.fromCharCode(...raw.subarray(at, at + 32768));
-  return btoa(made);
-};
-globalThis.decode = (inputs) => {
-  const types = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, uint8: Uint8Array };
-  const made = ({ dtype, shape, data }) => ({ dtype, shape, data: new types[dtype](bytes(data).buffer) });
-  return Object.fromEntries(Object.entries(inputs).map(([name, tensor]) => [name, made(tensor)]));
-};
-globalThis.feed = async (runner, inputs) => {
-  const { text } = globalThis;
-  try {
-    const outputs = await runner.feed(globalThis.decode(inputs));
-    const { device, dtype } = runner.info;
-    const plain = ([name, { dtype, shape, data }]) => [name, { dtype, shape, data: text(data) }];
-    return { device, dtype, outputs: Object.fromEntries(Object.entries(outputs).map(plain)) };
-  } catch (error) {
-    return { error: String(error) };
-  }
-};
-globalThis.ask = async (runner, { rgba, width, height, query }) => {
-  const { bytes, text } = globalThis;
-  try {
-    const image = new ImageData(new Uint8ClampedArray(bytes(rgba).buffer), width, height);
-    const vector = query === null ? undefined : new Float32Array(bytes(query).buffer);
-    const found = await runner.run({ image, query: vector, size: { width, height } });
-    const { device, dtype } = runner.info;
-    // What has a field of its own is taken from there, since that is what users read.
-    const own = {
-      scores: { dtype: "float32", shape: [1, found.relevance.length], data: found.relevance },
-      counts: { dtype: "int32", shape: [1, found.budgets.length], data: found.budgets },
-      ranking: { dtype: "int32", shape: [1, found.indices.length], data: found.indices },
-      features: found.tokens && { dtype: "float32", shape: [1, ...found.tokens.shape], data: found.tokens.data },
-    };
-    const outputs = {};
-    for (const [name, output] of Object.entries(found.outputs)) {
-      const { dtype, shape, data } = own[output.role] ?? output;
-      delete own[output.role]; // a second output of the role has no field
-      outputs[name] = { dtype, shape, data: text(data) };
-    }
-    return { device, dtype, outputs };
-  } catch (error) {
-    return { error: String(error) };
-  }
-};"""
-
-ANOTHER = """async () => {
-  if (globalThis.runners.length > 1) return;
-  try {
-    const runner = await globalThis.another();
-    const [{ device, dtype }, own] = [globalThis.runners[0].info, runner.info];
-    if (device === own.device && dtype === own.dtype) globalThis.runners.push(runner);
-    else await runner.dispose();
-  } catch {
-    // One answers everything: what it is asked stays the same.
-  }
-}"""
-
-ALONE = """async () => { for (const runner of globalThis.runners.splice(1)) await runner.dispose(); }"""
-
-ANSWER = """async (runs) => {
-  const found = [];
-  let next = 0;
-  const work = async (runner) => {
-    while (next < runs.length) {
-      const at = next++;
-      const { picture, inputs } = runs[at];
-      found[at] = picture ? await globalThis.ask(runner, picture) : await globalThis.feed(runner, inputs);
-    }
-  };
-  await Promise.all(globalThis.runners.map(work));
-  return found;
-}"""
-
-CLOCK = """async ([inputs, seconds, warmUps, runs]) => {
-  const feeds = globalThis.decode(inputs);
-  const time = async () => {
-    const start = performance.now();
-    await globalThis.runners[0].feed(feeds);
-    return performance.now() - start;
-  };
-  for (let i = 0; i < warmUps; i++) await time();
-  const taken = [];
-  const start = performance.now();
-  while (taken.length < runs || performance.now() - start < 1000 * seconds) taken.push(await time());
-  return taken;
-}"""
-
-VISIT = """async ([device, dtype, timeout, inputs]) => {
-  const start = performance.now();
-  const { load } = await import(new URL("edgekit.js", location.href).href);
-  const runner = await load("./", { device, dtype, timeout });
-  await runner.feed(globalThis.decode(inputs));
-  return performance.now() - start;
-}"""

@@ -6,16 +6,16 @@ same in Python, TypeScript and Kotlin (`tests/golden/README.md`).
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from edgekit.errors import ArtifactError, UsageError
+from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
 from edgekit.runtime.ort import OrtRuntime
@@ -31,12 +31,7 @@ class _Record(BaseModel):
 
 
 class Bucket(_Record):
-    """One size.
-
-    Attributes:
-        file: The ONNX file beside `buckets.json`.
-        sizes: Of each axis.
-    """
+    """One size of each axis, and the ONNX file beside `buckets.json`."""
 
     file: str
     sizes: dict[str, int]
@@ -83,23 +78,20 @@ class Buckets(_Record):
     def padded(self, name: str, array: Array, bucket: Bucket) -> Array:
         """An input of a bucket's sizes: its last row and column repeated."""
         declared = self.inputs.get(name, (None,) * array.ndim)
-        wanted = [
-            size if axis is None else bucket.sizes[axis] for axis, size in zip(declared, array.shape, strict=True)
-        ]
-        return clamped(array, wanted)
+        axes = zip(declared, array.shape, strict=True)
+        return clamped(array, [size if axis is None else bucket.sizes[axis] for axis, size in axes])
 
     def cut(self, name: str, array: Array, bucket: Bucket, sizes: Mapping[str, int]) -> Array:
         """An output of a bucket as it belongs to an input of these sizes."""
         declared = self.outputs.get(name, (None,) * array.ndim)
-        factors = [
-            [size] if part is None else part.within(bucket.sizes)
-            for part, size in zip(declared, array.shape, strict=True)
-        ]
-        wanted = [
-            [size] if part is None else part.within(sizes) for part, size in zip(declared, array.shape, strict=True)
-        ]
-        whole = clamped(array.reshape([n for some in factors for n in some]), [n for some in wanted for n in some])
-        return whole.reshape([math.prod(some) for some in wanted])
+
+        def factors(of: Mapping[str, int]) -> list[list[int]]:
+            parts = zip(declared, array.shape, strict=True)
+            return [[size] if part is None else part.within(of) for part, size in parts]
+
+        own = factors(sizes)
+        whole = clamped(array.reshape([*chain.from_iterable(factors(bucket.sizes))]), [*chain.from_iterable(own)])
+        return whole.reshape([math.prod(some) for some in own])
 
 
 def chosen(possible: Sequence[Sizes], sizes: Mapping[str, int]) -> Sizes:
@@ -132,20 +124,16 @@ def read_index(folder: Path) -> Buckets:
         ArtifactError: If it is no such file, or names files that lie elsewhere.
     """
     try:
-        found = Buckets.model_validate(json.loads((folder / INDEX).read_text(encoding="utf-8")))
-        for name in (found.weights, *(bucket.file for bucket in found.buckets)):
+        index = Buckets.model_validate_json((folder / INDEX).read_bytes())
+        for name in (index.weights, *(bucket.file for bucket in index.buckets)):
             require_plain(name)
-    except (OSError, ValueError, ValidationError) as error:
-        first = str(error).splitlines()[0]
-        raise ArtifactError(f"'{folder / INDEX}' is not an index of buckets ({first}); export again") from error
-    return found
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"'{folder / INDEX}' is not an index of buckets ({reason(error)}); export again") from error
+    return index
 
 
 class BucketRuntime:
-    """Buckets in ONNX Runtime; a file is opened when it is first asked.
-
-    Args:
-        folder: Where `buckets.json` lies.
+    """The buckets of a folder in ONNX Runtime; a file is opened when it is first asked.
 
     Raises:
         ArtifactError: If `buckets.json` is damaged, or ONNX Runtime refuses the first file.
@@ -162,11 +150,7 @@ class BucketRuntime:
         return self._device
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; padded, and its answers cut, where it is smaller than the chosen bucket.
-
-        Raises:
-            UsageError: If no bucket takes inputs of this size.
-        """
+        """Answer one batch; padded, and its answers cut, where it is smaller than the chosen bucket."""
         sizes = self._index.sizes_of(inputs)
         bucket = self._bucket(sizes)
         runtime = self._open(bucket)

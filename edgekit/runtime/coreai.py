@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.errors import ArtifactError, NotVerifiedHere, reason
 from edgekit.model.spec import Array
-from edgekit.runtime.input_shapes import enumerated_size, require_shapes
+from edgekit.runtime.input_shapes import arguments, enumerated_size
 
 LINUX = "coreai-linux"
 DEVICE = "coreai"
+NARROW = {"int64": "int32"}
 FUNCTION = "main"
 """The function of an asset; those of enumerated sizes are `main_s224x224` and so on (`size_key`)."""
 SLOW = "edgekit.fp16_products"
@@ -35,14 +36,9 @@ MOST_PRODUCTS = 2.0
 
 
 class CoreaiRuntime:
-    """An `.aimodel` in this process.
+    """An `.aimodel` in this process: the entry of an artifact, in the place `coreai-linux` or `coreai`.
 
     A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The asset in it.
-        place: `coreai-linux` or `coreai`.
 
     Raises:
         NotVerifiedHere: If this host cannot run it there.
@@ -61,19 +57,13 @@ class CoreaiRuntime:
         self._model = self._awaited(self._open(folder / entry, place))
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs, or it has no function for the inputs' size.
-            ArtifactError: If Core AI cannot answer it.
-        """
+        """Answer one batch, with the function for its size."""
         from coreai.runtime import NDArray
 
-        require_shapes(self._manifest, inputs)
-        given = {i.name: NDArray(_narrow(inputs[i.name])) for i in self._manifest.inputs}
+        feed = {name: NDArray(array) for name, array in arguments(self._manifest, inputs, NARROW).items()}
         function = self._function(inputs)
         try:
-            answers = self._awaited(function(given))
+            answers = self._awaited(function(feed))
         except Exception as error:
             raise ArtifactError(f"Core AI failed: {reason(error)}") from error
         return {o.name: np.array(answers[o.name].numpy(), dtype=o.dtype) for o in self._manifest.outputs}
@@ -140,12 +130,6 @@ def size_key(shapes: Iterable[Sequence[int | str]], sizes: Mapping[str, int]) ->
     return f"s{'x'.join(str(sizes[str(axis)]) for axis in order)}"
 
 
-def reason(error: Exception) -> str:
-    """What Core AI says of an error, in a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
 def _require_host(place: str) -> None:
     if place == LINUX and sys.platform != "linux":
         raise NotVerifiedHere("Core AI's runtime for Linux runs on Linux only: on a Mac the place is 'coreai'")
@@ -155,7 +139,3 @@ def _require_host(place: str) -> None:
 
     if sys.platform != "darwin" or not runtime._use_os_coreai:
         raise NotVerifiedHere("Core AI itself runs on macOS 27 and later: verify this artifact on a Mac or in the app")
-
-
-def _narrow(array: Array) -> Array:
-    return np.asarray(array, dtype=np.int32 if array.dtype == np.int64 else array.dtype, order="C")

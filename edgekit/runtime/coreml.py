@@ -10,19 +10,19 @@ rounded.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 import mil_interpreter
 from edgekit.errors import ArtifactError, DependencyError, NotVerifiedHere, UsageError
-from edgekit.model.spec import Array, Input, Output, Role
+from edgekit.model.spec import Array, Input, Output
 from edgekit.runtime.protocol import Runtime
 from mil_interpreter.records import Package
 
@@ -35,11 +35,7 @@ LARGEST_BYTE = 255.0  # of a pixel
 
 
 def open_package(artifact: Path, place: str) -> Runtime:
-    """Open the package in an artifact's folder.
-
-    Args:
-        artifact: A folder with one `.mlpackage`.
-        place: "interpreter" (anywhere) or "coreml" (macOS only).
+    """Open the one `.mlpackage` of an artifact in the place "interpreter" (anywhere) or "coreml" (macOS only).
 
     Raises:
         ArtifactError: If the package is missing or damaged.
@@ -67,67 +63,69 @@ def find_package(artifact: Path) -> Path:
     return packages[0]
 
 
-class InterpreterRuntime:
-    """A package run by the interpreter, read from disk."""
+class _PackageRuntime:
+    """A package, read from disk; what answers is a subclass's."""
 
     def __init__(self, path: Path) -> None:
         with _errors():
             self._package = mil_interpreter.read_package(path)
-            self._interpreter: mil_interpreter.Interpreter | None = mil_interpreter.Interpreter(self._package)
         self._contract = declared(self._package)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch, in the model's dtypes."""
+        answers = self._answers(self._contract.with_pixels(self._package, inputs))
+        return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self._package.outputs})
+
+    def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        raise NotImplementedError
+
+
+class InterpreterRuntime(_PackageRuntime):
+    """A package run by the interpreter."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        with _errors():
+            self._interpreter: mil_interpreter.Interpreter | None = mil_interpreter.Interpreter(self._package)
 
     @property
     def device(self) -> str:
         """What runs it, in words."""
         return f"Core ML interpreter ({'macOS), not Core ML itself' if _on_macos() else 'Linux), not Apple hardware'}"
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out, in the model's dtypes.
-
-        Raises:
-            UsageError: If an input is missing or has a shape that the package does not take.
-        """
-        if self._interpreter is None:
-            raise UsageError("this runtime was closed: load the artifact again")
-        with _errors(), _one_blas_thread():
-            answers = self._interpreter.run(self._contract.with_pixels(self._package, inputs))
-        return self._contract.complete({f.name: answers[f.name] for f in self._package.outputs})
-
     def close(self) -> None:
         """Free the constants."""
         self._interpreter = None
 
+    def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        if self._interpreter is None:
+            raise UsageError("this runtime was closed: load the artifact again")
+        with _errors(), _one_blas_thread():
+            return self._interpreter.run(inputs)
 
-class CoreMLRuntime:
+
+class CoreMLRuntime(_PackageRuntime):
     """A package run by Core ML itself, through coremltools; macOS only."""
 
     def __init__(self, path: Path) -> None:
         import coremltools
 
-        with _errors():
-            self._package = mil_interpreter.read_package(path)
-        self._contract = declared(self._package)
+        super().__init__(path)
         self._model: Any = coremltools.models.MLModel(str(path))
         self.device = f"Core ML (coremltools {coremltools.__version__}, macOS, compute units all)"
-
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out, in the model's dtypes.
-
-        Raises:
-            UsageError: If an input is missing or has a shape that the package does not take.
-        """
-        arrays = self._contract.with_pixels(self._package, inputs)
-        values: dict[str, object] = {}
-        for feature in self._package.inputs:
-            with _errors():
-                array = feature.array(arrays)
-            values[feature.name] = _picture(array) if feature.kind == "image" else array
-        answers = self._model.predict(values)
-        return self._contract.complete({f.name: np.asarray(answers[f.name]) for f in self._package.outputs})
 
     def close(self) -> None:
         """Free the compiled model."""
         self._model = None
+
+    def _answers(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        values: dict[str, object] = {}
+        for feature in self._package.inputs:
+            with _errors():
+                array = feature.array(inputs)
+            values[feature.name] = _picture(array) if feature.kind == "image" else array
+        answers: Mapping[str, Array] = self._model.predict(values)
+        return answers
 
 
 @contextlib.contextmanager
@@ -154,11 +152,11 @@ def _one_blas_thread() -> contextlib.AbstractContextManager[object]:
 
     The matrices of such models are small enough for one. Without threadpoolctl BLAS stays as it is.
     """
-    if importlib.util.find_spec("threadpoolctl") is None:
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
         return contextlib.nullcontext()
-    limits: contextlib.AbstractContextManager[object] = importlib.import_module("threadpoolctl").threadpool_limits(
-        1, "blas"
-    )
+    limits: contextlib.AbstractContextManager[object] = threadpool_limits(1, "blas")
     return limits
 
 
@@ -171,12 +169,7 @@ def _picture(pixels: Array) -> object:
 
 @dataclass(frozen=True)
 class Derived:
-    """An output that an app computes from scores.
-
-    Attributes:
-        output: What the model declares.
-        count: How many a ranking names; 0 for counts.
-    """
+    """An output that an app computes from scores, and how many a ranking names; 0 for counts."""
 
     output: Output
     count: int = 0
@@ -186,10 +179,8 @@ class Derived:
 class Contract:
     """What a package's metadata declare; empty for packages that edgekit did not make.
 
-    Attributes:
-        spans: Smallest and largest value of an image, by name.
-        outputs: What the package gives.
-        derived: What an app computes from that.
+    `spans` are the smallest and largest value of each image; `outputs` what the package gives, `derived` what an app
+    computes from that.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -225,11 +216,15 @@ class Contract:
 
 def entries(inputs: Iterable[Input], outputs: Iterable[Output], derived: Iterable[Derived]) -> dict[str, str]:
     """The metadata of a package, by key."""
-    takes = [{"name": i.name, "dtype": i.dtype, "kind": i.kind, "low": i.low, "high": i.high} for i in inputs]
+    takes = [{name: getattr(i, name) for name in ("name", "dtype", "kind", "low", "high")} for i in inputs]
     gives = [_entry(o) for o in outputs]
     follows = [_entry(d.output) | {"count": d.count} for d in derived]
     rows = {INPUTS_KEY: takes, OUTPUTS_KEY: gives} | ({DERIVED_KEY: follows} if follows else {})
     return {key: json.dumps(value, sort_keys=True) for key, value in rows.items()}
+
+
+def _entry(output: Output) -> dict[str, object]:
+    return {name: getattr(output, name) for name in ("name", "dtype", "role", "of", "low", "high")}
 
 
 def declared(package: Package) -> Contract:
@@ -238,45 +233,20 @@ def declared(package: Package) -> Contract:
     Raises:
         ArtifactError: If the metadata are damaged.
     """
+    outputs = TypeAdapter(list[Output])
     try:
         keys = (INPUTS_KEY, OUTPUTS_KEY, DERIVED_KEY)
         takes, gives, follows = (json.loads(package.metadata.get(key, "[]")) for key in keys)
-        return Contract(
-            spans={str(e["name"]): _span(e) for e in takes if e["kind"] == "image"},
-            outputs=tuple(_output(e) for e in gives),
-            derived=tuple(Derived(_output(e), int(e["count"])) for e in follows),
+        spans = {str(e["name"]): (float(e["low"]), float(e["high"])) for e in takes if e["kind"] == "image"}
+        derived = zip(outputs.validate_python(follows), follows, strict=True)
+        contract = Contract(
+            spans, tuple(outputs.validate_python(gives)), tuple(Derived(one, int(e["count"])) for one, e in derived)
         )
+        for output in (*contract.outputs, *(one.output for one in contract.derived)):
+            np.dtype(output.dtype)
+        if not all(low < high for low, high in spans.values()):
+            raise ValueError(f"no values between the ends of {spans}")
     except (ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"the metadata in '{package.path}' are damaged ({error!r}): export again") from error
-
-
-def _entry(output: Output) -> dict[str, object]:
-    return {
-        "name": output.name,
-        "dtype": output.dtype,
-        "role": output.role,
-        "of": output.of,
-        "low": output.low,
-        "high": output.high,
-    }
-
-
-def _span(entry: Mapping[str, object]) -> tuple[float, float]:
-    low, high = float(str(entry["low"])), float(str(entry["high"]))
-    if not low < high:
-        raise ValueError(f"no values between {low} and {high}")
-    return low, high
-
-
-def _output(entry: Mapping[str, object]) -> Output:
-    role = entry["role"]
-    if role not in get_args(Role):
-        raise ValueError(f"no role '{role}'")
-    return Output(
-        name=str(entry["name"]),
-        role=cast(Role, role),
-        of=str(entry["of"]),
-        dtype=np.dtype(str(entry["dtype"])).name,
-        low=float(str(entry["low"])),
-        high=float(str(entry["high"])),
-    )
+        why = "; ".join(str(error).splitlines())
+        raise ArtifactError(f"the metadata in '{package.path}' are damaged ({why}): export again") from error
+    return contract

@@ -10,13 +10,7 @@ from edgekit.runtime.processor import threads
 
 
 class EagerRuntime:
-    """A model's module in eager PyTorch.
-
-    Args:
-        spec: The model; its module is moved to the device and dtype for good.
-        device: "cpu" or "cuda".
-        double: Whether to compute in float64.
-    """
+    """A model's module in eager PyTorch on "cpu" or "cuda", in float64 if `double`; it is moved there for good."""
 
     def __init__(self, spec: ModelSpec, device: str = "cpu", double: bool = False) -> None:
         import torch

@@ -8,12 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.errors import ArtifactError, NotVerifiedHere, reason
 from edgekit.model.spec import Array
-from edgekit.runtime import input_shapes, logs
+from edgekit.runtime import logs
+from edgekit.runtime.input_shapes import arguments
 from edgekit.runtime.processor import threads
 
 METHOD = "forward"
@@ -33,13 +32,9 @@ class _Method(Protocol):
 
 
 class ExecutorchRuntime:
-    """A `.pte` file.
+    """A `.pte` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
 
     A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The file in it.
 
     Raises:
         NotVerifiedHere: If this build of ExecuTorch has no XNNPACK.
@@ -56,20 +51,14 @@ class ExecutorchRuntime:
         return f"ExecuTorch {version('executorch')}, XNNPACK, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; the answer is copied, since the runtime writes the next one into the same memory.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs.
-            ArtifactError: If the runtime fails.
-        """
+        """Answer one batch; the answer is copied, since the runtime writes the next one into the same memory."""
         import torch
 
-        input_shapes.require_shapes(self._manifest, inputs)
-        arguments = [torch.from_numpy(np.array(inputs[i.name], order="C")) for i in self._manifest.inputs]
+        feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
         try:
-            values = self._method.execute(arguments)
+            values = self._method.execute(feed)
         except RuntimeError as error:
-            said = logs.caught(lambda: self._method.execute(arguments))
+            said = logs.caught(lambda: self._method.execute(feed))
             raise ArtifactError(f"ExecuTorch failed{_reason(said, error)}") from error
         named = zip(self._manifest.outputs, values, strict=True)  # type: ignore[call-overload]  # a list of tensors
         return {output.name: value.numpy().copy() for output, value in named}
@@ -90,7 +79,7 @@ def _reason(said: str, error: Exception) -> str:
     operator = next((m[1] for line in lines if (m := _OPERATOR.search(line))), "")
     delegated = any("CALL_DELEGATE" in line for line in lines)
     where = f" in the operator '{operator}'" if operator else " in XNNPACK" if delegated else ""
-    first = (lines[0] if lines else str(error).strip().splitlines()[0]).rstrip(" .:")
+    first = (lines[0] if lines else reason(error)).rstrip(" .:")
     first = _CHECK.sub("", first)
     return f"{where}: {first}; {WAY_OUT}"
 
@@ -114,7 +103,7 @@ def _load(path: Path) -> _Method:
         program = runtime.load_program(path, verification=Verification.InternalConsistency)
         method: _Method | None = program.load_method(METHOD)
     except (RuntimeError, ValueError) as error:
-        raise ArtifactError(f"ExecuTorch refuses '{path}': {str(error).strip().splitlines()[0]}") from error
+        raise ArtifactError(f"ExecuTorch refuses '{path}': {reason(error)}") from error
     if method is None:
         raise ArtifactError(f"'{path}' has no method '{METHOD}': export again")
     return method

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.errors import UsageError
@@ -10,8 +12,15 @@ from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
 
 
-def require_shapes(manifest: Manifest, inputs: Mapping[str, Array]) -> None:
-    """See that the inputs have the sizes that the artifact takes.
+def arguments(
+    manifest: Manifest, inputs: Mapping[str, Array], narrow: Mapping[str, str] | None = None
+) -> dict[str, Array]:
+    """The inputs that an artifact takes, in their order and in C's memory layout.
+
+    Args:
+        manifest: The artifact's.
+        inputs: Arrays by name.
+        narrow: What stands for dtypes that the runtime lacks.
 
     Raises:
         UsageError: If an input is missing, or a fixed size differs.
@@ -20,14 +29,15 @@ def require_shapes(manifest: Manifest, inputs: Mapping[str, Array]) -> None:
         if declared.name not in inputs:
             raise UsageError(f"the artifact '{manifest.name}' ({manifest.target}) needs the input '{declared.name}'")
         shape = inputs[declared.name].shape
-        wanted = [_fixed(manifest, size) for size in declared.shape]
-        fits = len(shape) == len(wanted) and all(w in (None, s) for w, s in zip(wanted, shape, strict=True))
-        if not fits:
-            known = ", ".join("any" if w is None else str(w) for w in wanted)
+        sizes = [_fixed(manifest, size) for size in declared.shape]
+        if not _fits(sizes, shape):
+            known = ", ".join("any" if size is None else str(size) for size in sizes)
             raise UsageError(
                 f"the artifact '{manifest.name}' ({manifest.target}) takes '{declared.name}' as [{known}], "
                 f"not {list(shape)}"
             )
+    taken = {one.name: inputs[one.name] for one in manifest.inputs}
+    return {n: np.asarray(a, dtype=(narrow or {}).get(a.dtype.name, a.dtype), order="C") for n, a in taken.items()}
 
 
 def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[str, int]:
@@ -37,8 +47,8 @@ def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[
         UsageError: If they have none of them.
     """
     for sizes in manifest.sizes:
-        wanted = {i.name: [sizes.get(n) if isinstance(n, str) else None for n in i.shape] for i in manifest.inputs}
-        if all(w in (None, s) for name, of in wanted.items() for w, s in zip(of, inputs[name].shape, strict=True)):
+        fixed = {i.name: [sizes.get(n) if isinstance(n, str) else None for n in i.shape] for i in manifest.inputs}
+        if all(_fits(of, inputs[name].shape) for name, of in fixed.items()):
             return sizes
     shapes = ", ".join(f"'{i.name}' {list(inputs[i.name].shape)}" for i in manifest.inputs)
     known = ", ".join(map(size_text, manifest.sizes))
@@ -50,3 +60,7 @@ def _fixed(manifest: Manifest, size: int | str) -> int | None:
         return size
     axis = manifest.axes.get(size)
     return None if axis is None or axis.dynamic else axis.default
+
+
+def _fits(sizes: Sequence[int | None], shape: Sequence[int]) -> bool:
+    return len(sizes) == len(shape) and all(fixed in (None, size) for fixed, size in zip(sizes, shape, strict=True))

@@ -55,11 +55,7 @@ class OpenvinoRuntime:
         return processor()
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; the answer is copied, since the plugin writes the next one into the same memory.
-
-        Raises:
-            ArtifactError: If OpenVINO cannot answer it.
-        """
+        """Answer one batch; the answer is copied, since the plugin writes the next one into the same memory."""
         feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         try:
             answers = self._compiled(feed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import ArtifactError, DependencyError, ModelError
 from edgekit.model.onnx_check import check_onnx
+from edgekit.onnxgraph.graph import copied
 from edgekit.runtime.ort_session import OrtSession
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:
     import onnx
 
     named = {value.name for value in (*graph.graph.input, *graph.graph.output)}
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
+    copy = copied(graph)
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in named)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         path = Path(folder) / "tapped.onnx"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import ArtifactError, NotVerifiedHere
+from edgekit.errors import ArtifactError, NotVerifiedHere, reason
 from edgekit.runtime.processor import processor, threads
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class OrtSession:
         try:
             self._session = onnxruntime.InferenceSession(str(model), options, providers=own)
         except Exception as error:
-            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {str(error).splitlines()[0]}") from error
+            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
         if self._session.get_providers()[0] != self._provider:
             raise NotVerifiedHere(f"{self._provider} could not start: its libraries are missing or too old")
         self._names = [output.name for output in self._session.get_outputs()]

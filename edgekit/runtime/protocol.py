@@ -18,7 +18,12 @@ class Runtime(Protocol):
         """What runs it, in words: library, version, provider, threads."""
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out."""
+        """Answer one batch: arrays by input name in, arrays by output name out.
+
+        Raises:
+            UsageError: If an input is missing, or a size that the artifact has fixed differs.
+            ArtifactError: If the runtime fails.
+        """
 
     def close(self) -> None:
         """Free everything. A closed runtime is not used again."""

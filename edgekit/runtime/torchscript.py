@@ -6,22 +6,15 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError
+from edgekit.errors import ArtifactError, reason
 from edgekit.model.spec import Array
-from edgekit.runtime import input_shapes
+from edgekit.runtime.input_shapes import arguments
 from edgekit.runtime.processor import threads
 
 
 class TorchScriptRuntime:
-    """A `.ptl` or `.pt` file.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The file in it.
-        lite: Whether the lite interpreter runs it.
+    """A `.ptl` or `.pt` file: the entry of an artifact whose manifest names inputs, outputs and fixed sizes.
 
     Raises:
         ArtifactError: If the interpreter refuses the file.
@@ -41,8 +34,7 @@ class TorchScriptRuntime:
                 warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interp)", category=DeprecationWarning)
                 self._module = load(str(folder / entry))
         except Exception as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ArtifactError(f"PyTorch refuses '{folder / entry}': {first}") from error
+            raise ArtifactError(f"PyTorch refuses '{folder / entry}': {reason(error)}") from error
 
     @property
     def device(self) -> str:
@@ -53,17 +45,12 @@ class TorchScriptRuntime:
         return f"PyTorch {torch.__version__} {kind}, CPU, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch; inputs are copied, since a module may change them in place.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs.
-        """
+        """Answer one batch; inputs are copied, since a module may change them in place."""
         import torch
 
-        input_shapes.require_shapes(self._manifest, inputs)
-        arguments = [torch.from_numpy(np.array(inputs[i.name], order="C")) for i in self._manifest.inputs]
+        feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
         with torch.inference_mode():
-            answer = self._module(*arguments)
+            answer = self._module(*feed)
         values = answer if isinstance(answer, (tuple, list)) else (answer,)
         return {o.name: v.numpy() for o, v in zip(self._manifest.outputs, values, strict=True)}
 

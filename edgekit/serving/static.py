@@ -68,14 +68,9 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Served:
-    """One file as it goes out: the file itself, and its compressed siblings by encoding.
+    """One file as it goes out, and its compressed siblings by encoding, each with its size.
 
-    Attributes:
-        path: Absolute.
-        size: Bytes, checked again when it is opened.
-        sha256: For the ETag.
-        encoded: Encoding -> (path, size).
-        packed: What has no sibling, with gzip; empty where nothing.
+    `size` is checked again when it is opened, `sha256` is for the ETag; `packed` is one without a sibling, with gzip.
     """
 
     path: Path
@@ -86,12 +81,7 @@ class Served:
 
 
 class Server:
-    """Serves one bundle until it is closed.
-
-    Args:
-        folder: An artifact folder of the target `web`.
-        host: Address to listen on.
-        port: Port; 0 takes a free one.
+    """Serves one bundle, an artifact folder of the target `web`, until it is closed; port 0 takes a free one.
 
     Raises:
         ArtifactError: If it is no artifact, or a file differs from its manifest.
@@ -248,29 +238,26 @@ class _Handler(BaseHTTPRequestHandler):
         file = "index.html" if name == "/" else name.removeprefix("/")
         # The build's names hold a hash, and the library asks for the runtime with its version.
         hashed = file.startswith("assets/") or (file.startswith("ort/") and "?" in self.path)
-        self.send_response(status)
-        for header, value in HEADERS.items():
-            self.send_header(header, value)
-        self.send_header("Content-Type", TYPES.get(PurePosixPath(file).suffix, OTHER))
-        self.send_header("Cache-Control", "public, max-age=31536000, immutable" if hashed else "no-cache")
-        self.send_header("ETag", tag)
-        self.send_header("Vary", "Accept-Encoding")
-        if encoding:
-            self.send_header("Content-Encoding", encoding)
-        if status is HTTPStatus.OK:
-            self.send_header("Content-Length", str(size))
-        self.end_headers()
+        headers = {
+            "Cache-Control": "public, max-age=31536000, immutable" if hashed else "no-cache",
+            "ETag": tag,
+            "Vary": "Accept-Encoding",
+        }
+        headers |= {"Content-Encoding": encoding} if encoding else {}
+        headers |= {"Content-Length": str(size)} if status is HTTPStatus.OK else {}
+        self._head(status, TYPES.get(PurePosixPath(file).suffix, OTHER), headers)
 
     def _refuse(self, status: HTTPStatus, sentence: str, body: bool) -> None:
         data = f"{sentence}\n".encode()
-        self.send_response(status)
-        for header, value in HEADERS.items():
-            self.send_header(header, value)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
+        self._head(status, TYPES[""], {"Content-Length": str(len(data))})
         if body:
             self.wfile.write(data)
+
+    def _head(self, status: HTTPStatus, kind: str, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for header, value in {**HEADERS, "Content-Type": kind, **headers}.items():
+            self.send_header(header, value)
+        self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         """Requests are not news."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgekit.storage.files import digest_file, digest_text
 
-SUFFIXES = {".py", ".so", ".pyd"}
+SUFFIXES = {".js", ".py", ".so", ".pyd"}
 
 
 @functools.cache

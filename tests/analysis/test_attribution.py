@@ -5,16 +5,15 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
 from edgekit.analysis import attribution
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.testing import SMALL, QuietListener, small_model
+from tests.analysis.test_broken_modules import broken, noisy
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +24,6 @@ def build(small_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def perturbed(graph: onnx.ModelProto, weight: str) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(graph)
-    found = next(i for i in copy.graph.initializer if i.name == weight)
-    values = numpy_helper.to_array(found)
-    noise = np.random.default_rng(0).normal(0, 0.05 * np.abs(values).max(), values.shape).astype(np.float32)
-    found.CopyFrom(numpy_helper.from_array(values + noise, weight))
-    return copy
-
-
 @pytest.mark.parametrize("number", range(3))
 def test_the_perturbed_module_is_named(number: int, build: Path) -> None:
     graph = onnx.load(build / "onnx" / "model.onnx")
@@ -42,7 +31,7 @@ def test_the_perturbed_module_is_named(number: int, build: Path) -> None:
     linears = [n for n in graph.graph.node if n.op_type in ("Gemm", "MatMul") and n.input[1] in weights]
     linear = linears[number % len(linears)]
     rows = [small_model().random(seed) for seed in range(3)]
-    parts = attribution.attribute(graph, perturbed(graph, linear.input[1]), rows)
+    parts = attribution.attribute(graph, broken(graph, linear.input[1], noisy), rows)
     worst = max(parts, key=lambda part: part.introduced)
     assert worst.module == linear.name.rpartition("/")[0]
     assert worst.noise_in == 0.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from edgekit.onnxgraph import qdq
 from edgekit.onnxgraph.quant_config import METHODS, ObservedRange
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
-from tests.onnxgraph.graphs import WIDTH
+from tests.onnxgraph.graphs import WIDTH, model
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +19,8 @@ def graph() -> onnx.ModelProto:
     """Normalisation, two linear layers, one of another module."""
     draw = np.random.default_rng(0)
 
-    def weight(name: str, *shape: int, deviation: float = 0.2) -> onnx.TensorProto:
-        return numpy_helper.from_array(draw.normal(0, deviation, shape).astype(np.float32), name)
+    def weight(*shape: int) -> np.ndarray:
+        return draw.normal(0, 0.2, shape).astype(np.float32)
 
     nodes = [
         helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["normal"], name="norm/LayerNormalization"),
@@ -29,23 +29,11 @@ def graph() -> onnx.ModelProto:
         helper.make_node("Gemm", ["bent", "w2", "b2"], ["y"], name="blocks.0.mlp.2/Gemm"),
         helper.make_node("MatMul", ["y", "w3"], ["z"], name="head/MatMul"),
     ]
-    weights = [
-        numpy_helper.from_array(np.linspace(0.1, 8, WIDTH, dtype=np.float32), "scale"),
-        weight("shift", WIDTH),
-        weight("w1", WIDTH, 2 * WIDTH),
-        weight("b1", 2 * WIDTH),
-        weight("w2", 2 * WIDTH, WIDTH),
-        weight("b2", WIDTH),
-        weight("w3", WIDTH, WIDTH),
-    ]
-    made = helper.make_graph(
-        nodes,
-        "toy",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", WIDTH])],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["rows", WIDTH])],
-        weights,
-    )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    shapes = {"w1": (WIDTH, 2 * WIDTH), "b1": (2 * WIDTH,), "w2": (2 * WIDTH, WIDTH), "b2": (WIDTH,)}
+    shapes = {"shift": (WIDTH,), **shapes, "w3": (WIDTH, WIDTH)}
+    held = {name: weight(*shape) for name, shape in shapes.items()}
+    held["scale"] = np.linspace(0.1, 8, WIDTH, dtype=np.float32)
+    return model(nodes, {"x": ["rows", WIDTH]}, {"z": ["rows", WIDTH]}, held)
 
 
 @pytest.fixture(scope="module")

@@ -100,22 +100,14 @@ def attended(*, biased: bool) -> onnx.ModelProto:
         helper.make_node("Add", ["q", "kf"], ["sum"], name="sum/Add"),
         helper.make_node("Reshape", ["sum", "full"], ["z"], name="z/Reshape"),
     ]
-    weights = [
-        numpy_helper.from_array(np.linspace(0.1, 8, WIDTH, dtype=np.float32), "scale"),
-        numpy_helper.from_array(np.where(np.arange(WIDTH) % 9, 0, 20).astype(np.float32), "shift"),  # of one sign
-        numpy_helper.from_array(np.array([-1, WIDTH]), "flat"),
-        numpy_helper.from_array(np.array([WIDTH]), "width"),
-        *(numpy_helper.from_array(draw.normal(0, 0.2, (WIDTH, WIDTH)).astype(np.float32), n) for n in ("wq", "wk")),
-        numpy_helper.from_array(draw.normal(0, 1, WIDTH).astype(np.float32), "b"),
-    ]
-    made = helper.make_graph(
-        nodes,
-        "attended",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, WIDTH])],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", "rows", "wide"])],
-        weights,
-    )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    held = {"scale": np.linspace(0.1, 8, WIDTH, dtype=np.float32), "flat": np.array([-1, WIDTH])}
+    held |= {
+        "shift": np.where(np.arange(WIDTH) % 9, 0, 20).astype(np.float32),
+        "width": np.array([WIDTH]),
+    }  # of one sign
+    held |= {name: draw.normal(0, 0.2, (WIDTH, WIDTH)).astype(np.float32) for name in ("wq", "wk")}
+    held["b"] = draw.normal(0, 1, WIDTH).astype(np.float32)
+    return model(nodes, {"x": ["batch", 4, WIDTH]}, {"z": ["batch", "rows", "wide"]}, held)
 
 
 def rewritten(graph: onnx.ModelProto, rewrite: Callable[[onnx.ModelProto], onnx.ModelProto]) -> onnx.ModelProto:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from edgekit.onnxgraph import dynamic
 from edgekit.onnxgraph.dynamic import quantize_dynamic, scale_tokens
 from edgekit.quantization.calibration import Samples
-from tests.onnxgraph.graphs import WIDTH, answers, attended, noise
+from tests.onnxgraph.graphs import WIDTH, Shape, answers, attended, model, noise
 
 
 def test_dynamic_is_near_and_leaves_groups_in_float(graph: onnx.ModelProto, samples: Samples) -> None:
@@ -34,12 +34,10 @@ def test_a_transposed_weight_is_quantized_dynamically() -> None:
 def layer(inputs: int, outputs: int, opset: int = 18) -> onnx.ModelProto:
     weight = np.random.default_rng(3).standard_normal((inputs, outputs)).astype(np.float32)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="mlp.2/MatMul")]
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "tokens", size])
-        for name, size in (("x", inputs), ("y", outputs))
-    ]
-    graph = helper.make_graph(nodes, "layer", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    sizes: dict[str, Shape] = {name: ["batch", "tokens", size] for name, size in (("x", inputs), ("y", outputs))}
+    graph = model(nodes, {"x": sizes["x"]}, {"y": sizes["y"]}, {"w": weight})
+    graph.opset_import[0].version = opset
+    return graph
 
 
 def tokens(inputs: int) -> np.ndarray:

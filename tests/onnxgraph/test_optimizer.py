@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from edgekit.model.contract import checked
 from edgekit.model.graph import capture
@@ -78,20 +78,8 @@ def test_what_is_computed_of_shapes_becomes_a_constant(tmp_path: Path) -> None:
         helper.make_node("Concat", ["batch", "rest"], ["line"], axis=0),
         helper.make_node("Reshape", ["x", "line"], ["y"]),
     ]
-    graph = helper.make_model(
-        helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "n", 4])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "4*n"])],
-            [
-                helper.make_tensor("first", TensorProto.INT64, [1], [0]),
-                helper.make_tensor("rest", TensorProto.INT64, [1], [-1]),
-            ],
-        ),
-        opset_imports=[helper.make_opsetid("", 20)],
-        ir_version=10,
-    )
+    held = {"first": np.array([0]), "rest": np.array([-1])}
+    graph = model(nodes, {"x": ["batch", "n", 4]}, {"y": ["batch", "4*n"]}, held)
     made = fixed(graph, {"x": (2, 3, 4)})
     save_graph(made, tmp_path / "fixed.onnx")
     assert [node.op_type for node in made.graph.node] == ["Reshape"]

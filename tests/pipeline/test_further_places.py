@@ -26,8 +26,8 @@ from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.hosts.catalogue import further_place
 from edgekit.model.sources import resolve_model
-from edgekit.report.junit import to_junit
 from edgekit.report.rows import read_study
+from edgekit.report.text import to_junit
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL
 

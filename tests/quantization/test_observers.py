@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from edgekit.errors import ExportError
 from edgekit.onnxgraph.quant_config import METHODS
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.observers import BATCH, observe
+from tests.onnxgraph.graphs import Shape, model
 
 CHANNELS, VECTORS = 3, 4
 
@@ -19,15 +20,8 @@ def graph(operator: str = "Mul") -> onnx.ModelProto:
         helper.make_node(operator, ["x", "factors"], ["inner"]),
         helper.make_node("Relu", ["inner"], ["y"]),
     ]
-    info = helper.make_tensor_value_info
-    made = helper.make_graph(
-        nodes,
-        "observed",
-        [info("x", TensorProto.FLOAT, ["batch", "vectors", CHANNELS])],
-        [info("y", TensorProto.FLOAT, ["batch", "vectors", CHANNELS])],
-        [numpy_helper.from_array(np.array([10, 1, -1], np.float32), "factors")],
-    )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    sizes: Shape = ["batch", "vectors", CHANNELS]
+    return model(nodes, {"x": sizes}, {"y": sizes}, {"factors": np.array([10, 1, -1], np.float32)})
 
 
 def samples(count: int = 10, low: float = -1.0, vectors: int = VECTORS) -> Samples:
@@ -68,10 +62,10 @@ def test_a_percentile_leaves_out_what_is_rare() -> None:
 
 
 def test_the_graph_and_the_samples_are_left_as_they_are() -> None:
-    given, model = samples(), graph()
-    before, values = model.SerializeToString(), given.inputs["x"].copy()
-    observe(model, ["inner"], given, METHODS, lambda done: None)
-    assert model.SerializeToString() == before
+    given, observed = samples(), graph()
+    before, values = observed.SerializeToString(), given.inputs["x"].copy()
+    observe(observed, ["inner"], given, METHODS, lambda done: None)
+    assert observed.SerializeToString() == before
     np.testing.assert_array_equal(given.inputs["x"], values)
 
 

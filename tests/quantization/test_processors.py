@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import NOISELESS, ProcessorComparison, Quality, compare_processors
+from tests.onnxgraph.graphs import model
 
 DEEP, WIDE = 8, 5
 
@@ -28,14 +29,7 @@ def layer(weight: np.ndarray, quantized: bool) -> onnx.ModelProto:
         ]
         constants = {"w": weight.astype(np.int8), "one": np.array(1, np.float32), "zero": np.array(0, np.uint8)}
         constants |= {"ones": np.ones(WIDE, np.float32), "zeros": np.zeros(WIDE, np.int8)}
-    made = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", DEEP])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", WIDE])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return model(nodes, {"x": ["batch", DEEP]}, {"y": ["batch", WIDE]}, constants)
 
 
 def measured(largest: int) -> ProcessorComparison:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
@@ -22,6 +22,17 @@ from edgekit.quantization.trials import Trial
 from tests.onnxgraph.graphs import model, rounded
 
 WIDTH, PATCHES = 32, 48
+
+
+def spec_of(*shape: int | str, **axes: Axis) -> ModelSpec:
+    return ModelSpec(
+        name="ranked",
+        module=torch.nn.Identity(),
+        inputs=(Input("x", shape, low=-1.0, high=1.0),),
+        outputs=(Output("scores", role="scores"),),
+        axes={"batch": Axis(1, 1, 8), **axes},
+        factory="nobody:asks",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,31 +50,13 @@ def graph() -> onnx.ModelProto:
         helper.make_node("Squeeze", ["a", "last"], ["b"], name="sum/Squeeze"),
         helper.make_node("Sigmoid", ["b"], ["scores"], name="sum/Sigmoid"),
     ]
-    weights = [
-        numpy_helper.from_array(fragile, "fragile_w"),
-        numpy_helper.from_array(draw.normal(0, 0.2, (WIDTH, WIDTH)).astype(np.float32), "wide_w"),
-        numpy_helper.from_array(draw.normal(0, 0.02, (WIDTH, 1)).astype(np.float32), "robust_w"),
-        numpy_helper.from_array(np.array([-1]), "last"),
-    ]
-    made = helper.make_graph(
-        nodes,
-        "fragile",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", PATCHES, WIDTH])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", PATCHES])],
-        weights,
-    )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    held = {"fragile_w": fragile, "wide_w": draw.normal(0, 0.2, (WIDTH, WIDTH)).astype(np.float32)}
+    held |= {"robust_w": draw.normal(0, 0.02, (WIDTH, 1)).astype(np.float32), "last": np.array([-1])}
+    return model(nodes, {"x": ["batch", PATCHES, WIDTH]}, {"scores": ["batch", PATCHES]}, held)
 
 
 def test_what_int8_ruins_goes_back_to_float_and_nothing_else(graph: onnx.ModelProto, tmp_path: Path) -> None:
-    spec = ModelSpec(
-        name="fragile",
-        module=torch.nn.Identity(),
-        inputs=(Input("x", ("batch", PATCHES, WIDTH), low=-1.0, high=1.0),),
-        outputs=(Output("scores", role="scores"),),
-        axes={"batch": Axis(1, 1, 8)},
-        factory="nobody:asks",
-    )
+    spec = spec_of("batch", PATCHES, WIDTH)
     rows = np.random.default_rng(1).normal(0, 1, (96, PATCHES, WIDTH)).astype(np.float32)
     rows[..., 0] *= 1000.0
     samples = Samples({"x": rows}, tuple(map(str, range(96))))
@@ -90,14 +83,7 @@ def test_a_rank_passes_over_better_recipes(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["r", "b"], ["scores"], name="second/MatMul"),
     ]
     graph = model(nodes, {"x": ["batch", 32]}, {"scores": ["batch", 32]}, {"a": rounded(32, 32), "b": rounded(32, 32)})
-    spec = ModelSpec(
-        name="plain",
-        module=torch.nn.Identity(),
-        inputs=(Input("x", ("batch", 32), low=-1.0, high=1.0),),
-        outputs=(Output("scores", role="scores"),),
-        axes={"batch": Axis(1, 1, 8)},
-        factory="nobody:asks",
-    )
+    spec = spec_of("batch", 32)
     rows = np.random.default_rng(1).uniform(-1, 1, (96, 32)).astype(np.float32)
     samples = Samples({"x": rows}, tuple(map(str, range(96))))
 
@@ -152,14 +138,7 @@ def test_a_recipe_must_hold_between_the_sizes_of_the_grid(tmp_path: Path) -> Non
         "last": np.array([-1]),
     }
     graph = model(nodes, {"x": ["batch", "rows", WIDTH]}, {"scores": ["batch", "rows"]}, weights)
-    spec = ModelSpec(
-        name="between",
-        module=torch.nn.Identity(),
-        inputs=(Input("x", ("batch", "rows", WIDTH), low=-1.0, high=1.0),),
-        outputs=(Output("scores", role="scores"),),
-        axes={"batch": Axis(1, 1, 8), "rows": Axis(8, 4, 12)},
-        factory="nobody:asks",
-    )
+    spec = spec_of("batch", "rows", WIDTH, rows=Axis(8, 4, 12))
     drawn = np.random.default_rng(1).normal(0, 1, (96, 8, WIDTH)).astype(np.float32)
     drawn[..., 0] *= 1000.0
     samples = Samples({"x": drawn}, tuple(map(str, range(96))))

@@ -133,16 +133,16 @@ def test_bad_results_that_are_there_already_are_shown_as_unreadable(filled: Any)
     linked = filled.folder / "imported" / "linked"
     linked.mkdir()
     (linked / RESULT).symlink_to("/dev/zero")
-    written = write_report(filled.folder)
-    unreadable = [row for row in written.study.rows if row.status == "unreadable"]
+    study = write_report(filled.folder)
+    unreadable = [row for row in study.rows if row.status == "unreadable"]
     assert len(unreadable) == len(BAD) + 2
-    assert written.study.count("verified") > 0  # those of the build, and the phone's good result
-    for path in (written.html, written.markdown, written.csv):
-        shown = path.read_text()
+    assert study.count("verified") > 0  # those of the build, and the phone's good result
+    for suffix in ("html", "md", "csv"):
+        shown = (filled.folder / f"report.{suffix}").read_text()
         assert not {"\x1b", "\u202e"} & set(shown)
         assert "evil\\x1b[2J" in shown.replace("\\\\", "\\").replace("\\[", "[")
-    json.loads(written.json.read_text(), parse_constant=pytest.fail)
-    assert written.html.stat().st_size < 2_000_000
+    json.loads((filled.folder / "report.json").read_text(), parse_constant=pytest.fail)
+    assert (filled.folder / "report.html").stat().st_size < 2_000_000
 
 
 def test_score_maps_beside_a_result_are_asked_for_their_size(tmp_path: Path) -> None:

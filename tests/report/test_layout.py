@@ -44,6 +44,11 @@ TOUCHING = """() => [...document.querySelectorAll('svg.chart')].flatMap(svg => {
 SHEET = 703  # CSS pixels: the width of A4 within the margins of the stylesheet
 
 
+def written(filled: Any) -> str:
+    report.write_report(filled.folder)
+    return str((filled.folder / "report.html").as_uri())
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     opened = browser.new_page()
@@ -53,7 +58,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 def test_the_table_of_verdicts_is_sorted_by_its_heads(filled: Any, page: Page) -> None:
     write_run(filled.folder, RunRecord(), {"coreml-int8": AskedTarget(status="skipped", error="no source")})
-    page.goto(report.write_report(filled.folder).html.as_uri())
+    page.goto(written(filled))
     sizes = "[...document.querySelectorAll('.summary tbody')].map(b => b.rows[0].cells[2].dataset.sort)"
     head = page.get_by_role("button", name="size")
     for direction, order in (("ascending", False), ("descending", True)):
@@ -70,7 +75,7 @@ def test_layout(filled: Any, page: Page) -> None:
     said: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
-    address = report.write_report(filled.folder).html.as_uri()
+    address = written(filled)
     page.goto(address)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
@@ -85,7 +90,7 @@ def test_layout(filled: Any, page: Page) -> None:
 
 
 def test_layout_bears_wider_text(filled: Any, page: Page) -> None:
-    page.goto(report.write_report(filled.folder).html.as_uri())
+    page.goto(written(filled))
     page.evaluate("(css) => document.head.appendChild(document.createElement('style')).append(css)", SPACING)
     fits(page)
 

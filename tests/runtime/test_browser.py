@@ -6,6 +6,8 @@ import pytest
 
 from edgekit.errors import NotVerifiedHere
 from edgekit.runtime import browser
+from edgekit.runtime.litert import browser as litert
+from edgekit.storage.packages import SUFFIXES
 
 
 def launch() -> None:
@@ -35,9 +37,15 @@ def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch) -> N
     assert browser.find_chromium() == "/opt/chrome"
 
 
-def testreceiveds_come_back_as_they_were_sent() -> None:
+def test_arrays_come_back_as_they_were_sent() -> None:
     data = base64.b64encode(bytes(range(18))).decode()
     array = browser.received({"dtype": "uint8", "shape": [3, 6], "data": data})
     assert array.shape == (3, 6)
     assert array.dtype == np.uint8
     assert array.flags.writeable
+
+
+def test_a_change_of_what_runs_in_the_page_is_a_change_of_the_code_that_judges() -> None:
+    assert {browser.SCRIPT.suffix, litert.OWN_SCRIPT.suffix} <= SUFFIXES
+    assert browser.SCRIPT.is_file()
+    assert litert.OWN_SCRIPT.is_file()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -32,25 +34,22 @@ def inputs(images: tuple[int, ...], queries: tuple[int, ...]) -> dict[str, np.nd
     return {"images": np.zeros(images, np.float32), "queries": np.zeros(queries, np.float32)}
 
 
-@pytest.mark.parametrize("images", [(1, 3, 32, 8), (5, 3, 32, 64)])
-def test_dynamic_and_undeclared_sizes_are_free(images: tuple[int, ...]) -> None:
-    input_shapes.require_shapes(MANIFEST, inputs(images, (images[0], 16)))
+def test_dynamic_and_undeclared_sizes_are_free() -> None:
+    for images in ((1, 3, 32, 8), (5, 3, 32, 64)):
+        input_shapes.arguments(MANIFEST, inputs(images, (images[0], 16)))
 
 
-@pytest.mark.parametrize(
-    ("images", "queries", "sentence"),
-    [
-        ((1, 3, 33, 8), (1, 16), r"takes 'images' as \[any, 3, 32, any\], not \[1, 3, 33, 8\]"),
-        ((1, 1, 32, 8), (1, 16), r"takes 'images' as \[any, 3, 32, any\], not \[1, 1, 32, 8\]"),
-        ((3, 32, 8), (1, 16), r"takes 'images' as \[any, 3, 32, any\], not \[3, 32, 8\]"),
-        ((1, 3, 32, 8), (1, 17), r"the artifact 'net' \(coreml\) takes 'queries' as \[any, 16\], not \[1, 17\]"),
-    ],
-)
-def test_a_fixed_size_that_differs_is_refused(images: tuple[int, ...], queries: tuple[int, ...], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
-        input_shapes.require_shapes(MANIFEST, inputs(images, queries))
+def test_a_fixed_size_that_differs_is_refused() -> None:
+    for images in ((1, 3, 33, 8), (1, 1, 32, 8), (3, 32, 8)):
+        said = re.escape(f"takes 'images' as [any, 3, 32, any], not {list(images)}")
+        with pytest.raises(UsageError, match=said):
+            input_shapes.arguments(MANIFEST, inputs(images, (1, 16)))
+    with pytest.raises(
+        UsageError, match=r"the artifact 'net' \(coreml\) takes 'queries' as \[any, 16\], not \[1, 17\]"
+    ):
+        input_shapes.arguments(MANIFEST, inputs((1, 3, 32, 8), (1, 17)))
 
 
 def test_a_missing_input_is_named() -> None:
     with pytest.raises(UsageError, match=r"the artifact 'net' \(coreml\) needs the input 'queries'"):
-        input_shapes.require_shapes(MANIFEST, {"images": np.zeros((1, 3, 32, 8), np.float32)})
+        input_shapes.arguments(MANIFEST, {"images": np.zeros((1, 3, 32, 8), np.float32)})

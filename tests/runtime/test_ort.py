@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from edgekit.errors import ArtifactError, DependencyError
 from edgekit.runtime import ort
+from tests.onnxgraph import graphs
 
 
 def graph() -> onnx.ModelProto:
@@ -19,15 +20,8 @@ def graph() -> onnx.ModelProto:
         helper.make_node("Relu", ["product"], ["rectified"]),
         helper.make_node("Add", ["rectified", "one"], ["y"]),
     ]
-    constants = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in (("two", 2), ("one", 1))]
-    made = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
-        constants,
-    )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    held = {"two": np.array(2, np.float32), "one": np.array(1, np.float32)}
+    return graphs.model(nodes, {"x": ["batch", 3]}, {"y": ["batch", 3]}, held)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere
 from edgekit.model.spec import Array
 from edgekit.runtime import browser
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.runtime.user_input import user_input
 from edgekit_targets import web
 from tests.judge.broken.conftest import recommit
 from tests.web import small_bundle
@@ -82,15 +81,15 @@ def test_two_runners_side_by_side_answer_as_one_does(bundle: Path, monkeypatch: 
 
 def test_a_picture_of_bytes_is_what_a_user_could_give(bundle: Path) -> None:
     made = read_artifact(bundle)
-    found = user_input(made.inputs, asked())
+    found = browser.user_input(made.inputs, asked())
     assert found is not None
     assert found.pixels.shape == (EDGE, EDGE, 3)
     assert found.pixels.dtype == np.uint8
     np.testing.assert_allclose(found.pixels / np.float32(255), asked()["images"][0].transpose(1, 2, 0), atol=1e-6)
-    assert user_input(made.inputs, asked(0.999)) is None  # no bytes
+    assert browser.user_input(made.inputs, asked(0.999)) is None  # no bytes
     two = {name: np.concatenate([array, array]) for name, array in asked().items()}
-    assert user_input(made.inputs, two) is None  # the library takes one
-    assert user_input(made.inputs[:1] * 2, asked()) is None
+    assert browser.user_input(made.inputs, two) is None  # the library takes one
+    assert browser.user_input(made.inputs[:1] * 2, asked()) is None
 
 
 def test_the_library_gives_the_same_outputs_by_name_as_the_model(bundle: Path) -> None:

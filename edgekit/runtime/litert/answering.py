@@ -1,15 +1,16 @@
 """One `.tflite` file that answers until nobody asks any more: run by the interpreter of the environment `litert`.
 
-It imports nothing of edgekit but the file beside it. Libraries print to standard error here; answers go where standard
-output went.
+It imports nothing of edgekit but the file beside it. Answers go through a connection whose number it is given, so that
+libraries may print what they like.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import sys
 import time
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +19,41 @@ DELEGATE = "DELEGATE"
 
 
 def main() -> None:
-    """Say what the file is, then answer each frame."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    asked = sys.stdin.buffer
+    """Say what the file is, then answer each message."""
+    model, threads, handle = sys.argv[1:]
+    connection = Connection(int(handle))
     sys.path.insert(0, str(Path(__file__).parent))
     import frames  # type: ignore[import-not-found]  # beside this file
+
+    def told(**facts: object) -> bytes:
+        return frames.TEXT + json.dumps(facts).encode()  # type: ignore[no-any-return]  # bytes
 
     try:
         from ai_edge_litert.interpreter import Interpreter
 
-        interpreter = Interpreter(model_path=sys.argv[1], num_threads=int(sys.argv[2]))
+        interpreter = Interpreter(model_path=model, num_threads=int(threads))
         interpreter.allocate_tensors()  # until then XNNPACK has taken nothing
         runner = interpreter.get_signature_runner()
         ran = [str(one["op_name"]) for one in interpreter._get_ops_details()]
         facts = {"version": version("ai-edge-litert"), "parts": ran.count(DELEGATE)}
         names = {"inputs": sorted(runner.get_input_details()), "outputs": sorted(runner.get_output_details())}
     except Exception as error:
-        frames.send(answers, frames.REFUSED, _reason(error).encode())
+        connection.send_bytes(frames.REFUSED + _reason(error).encode())
         return
-    frames.send(answers, frames.TEXT, frames.told(**facts, **names))
+    connection.send_bytes(told(**facts, **names))
     while True:
-        kind, content = frames.receive(asked)
-        if not kind:
+        try:
+            message = connection.recv_bytes()
+        except EOFError:
             return
         try:
-            arrays = frames.unpacked(content)
-            if kind == frames.CLOCK:
-                frames.send(answers, frames.TEXT, frames.told(milliseconds=_timed(runner, arrays)))
+            arrays = frames.unpacked(message[1:])
+            if message[:1] == frames.CLOCK:
+                connection.send_bytes(told(milliseconds=_timed(runner, arrays)))
             else:
-                frames.send(answers, frames.ANSWER, frames.packed(runner(**arrays)))
+                connection.send_bytes(frames.ANSWER + frames.packed(runner(**arrays)))
         except Exception as error:
-            frames.send(answers, frames.REFUSED, _reason(error).encode())
+            connection.send_bytes(frames.REFUSED + _reason(error).encode())
 
 
 def _timed(runner: Any, arrays: dict[str, Any]) -> list[float]:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
-from edgekit.runtime.browser import CODING, PATIENCE, launch, received, sent
-from edgekit.runtime.litert.runtime import JS, narrowed
+from edgekit.runtime.browser import PATIENCE, SCRIPT, launch, received, sent
+from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.litert.frames import NARROW
+from edgekit.runtime.litert.runtime import JS, require_names
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -28,44 +30,12 @@ PAGE = """<!doctype html><script type="importmap">{"imports": {
   "@litertjs/core": "/@litertjs/core/dist/index.js",
   "@litertjs/wasm-utils": "/@litertjs/wasm-utils/dist/index.js"
 }}</script>"""
+OWN_SCRIPT = Path(__file__).with_name("litert.js")
 TYPES = {".js": "text/javascript", ".wasm": "application/wasm"}
-
-LOAD = """async () => {
-  try {
-    globalThis.litert = await import("@litertjs/core");
-    await litert.loadLiteRt("/@litertjs/core/wasm/");
-    globalThis.model = await litert.loadAndCompile("/model", { accelerator: "wasm" });
-    const names = (details) => details.map(({ name }) => name).sort();
-    return { inputs: names(model.getInputDetails()), outputs: names(model.getOutputDetails()) };
-  } catch (error) {
-    return { error: String(error) };
-  }
-}"""
-RUN = """async (inputs) => {
-  const held = [];
-  const kept = (tensor) => (held.push(tensor), tensor);
-  try {
-    const given = Object.entries(decode(inputs)).map(([n, t]) => [n, kept(new litert.Tensor(t.data, t.shape))]);
-    const found = await model.run(Object.fromEntries(given));
-    const outputs = {};
-    for (const { name, dtype, shape } of model.getOutputDetails()) {
-      outputs[name] = { dtype, shape: [...shape], data: text(kept(found[name]).toTypedArray()) };
-    }
-    return { outputs };
-  } catch (error) {
-    return { error: String(error) };
-  } finally {
-    for (const tensor of held) tensor.delete();
-  }
-}"""
 
 
 class LitertJsRuntime:
-    """A `.tflite` file with one signature, in a page of its own.
-
-    Args:
-        folder: The artifact; its manifest names inputs, outputs and fixed sizes.
-        entry: The file in it.
+    """A `.tflite` file with one signature, the entry of an artifact, in a page of its own.
 
     Raises:
         NotVerifiedHere: There is no LiteRT.js, no Playwright or no Chromium, with what to install.
@@ -79,13 +49,11 @@ class LitertJsRuntime:
         try:
             self._page = self._browser.new_page()
             self._page.set_default_timeout(PATIENCE)
-            self._page.add_init_script(CODING)
+            for script in (SCRIPT, OWN_SCRIPT):
+                self._page.add_init_script(path=script)
             self._page.route("**/*", self._answer)
             self._page.goto(ORIGIN)
-            found = self._evaluated(LOAD, f"LiteRT.js refuses '{entry}'")
-            for kind, declared in (("inputs", self._manifest.inputs), ("outputs", self._manifest.outputs)):
-                if found[kind] != (names := sorted(one.name for one in declared)):
-                    raise ArtifactError(f"'{entry}' has the {kind} {found[kind]}, not {names}: export again")
+            require_names(self._manifest, entry, self._evaluated("openModel", f"LiteRT.js refuses '{entry}'"))
         except BaseException:
             self.close()
             raise
@@ -96,13 +64,10 @@ class LitertJsRuntime:
         return f"Chromium {self._browser.version}, WebAssembly, 1 thread, LiteRT.js {VERSION}"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Answer one batch: arrays by input name in, arrays by output name out.
-
-        Raises:
-            UsageError: If a size that the artifact has fixed differs.
-            ArtifactError: If LiteRT.js fails.
-        """
-        outputs = self._evaluated(RUN, "LiteRT.js failed", sent(narrowed(self._manifest, inputs)))["outputs"]
+        """Answer one batch."""
+        outputs = self._evaluated("answerModel", "LiteRT.js failed", sent(arguments(self._manifest, inputs, NARROW)))[
+            "outputs"
+        ]
         return {o.name: received(outputs[o.name]).astype(o.dtype, copy=False) for o in self._manifest.outputs}
 
     def close(self) -> None:
