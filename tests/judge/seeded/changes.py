@@ -138,16 +138,6 @@ def ranks(order: Sequence[int]) -> Change:
     return change
 
 
-def exchanged(first: str, i: int, second: str, j: int) -> Change:
-    """Two nodes, or two places of one, take each other's input."""
-
-    def change(g: Graph) -> None:
-        a, b = g.node(first).input, g.node(second).input
-        a[i], b[j] = b[j], a[i]
-
-    return change
-
-
 def reads(name: str, place: int, other: str) -> Change:
     return lambda g: g.node(name).input.__setitem__(place, g.out(other))
 
