@@ -29,8 +29,6 @@ from edgekit.testing import small_model
 from tests import notebook
 from tests.keys import NO_LIBRARY, write_keys
 
-PICTURES = ("images", "queries")
-
 
 def factory(output: Path, **more: Any) -> Build:
     return edgekit.export(small_model, targets="onnx", output=output, progress="none", **more)

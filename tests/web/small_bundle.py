@@ -12,13 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from edgekit.arrcoc import queries
-from edgekit.artifact.manifest import AxisInfo, Manifest, Source, TensorInfo, Variant
+from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo, Variant
 from edgekit.artifact.store import commit
 from edgekit.model.spec import Array, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
 from edgekit_targets import _site, web
+from tests.manifests import manifest
 from training import presence
 
 QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring")
@@ -149,14 +150,10 @@ def _picture(seed: int) -> Array:
 def _manifest() -> Manifest:
     edge = AxisInfo(default=EDGE, minimum=96, maximum=512, multiple_of=16, dynamic=True)
     batch = AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True)
-    return Manifest(
-        name="small",
+    return manifest(
         target="web",
         precision="mixed",
         entry="index.html",
-        key="0" * 64,
-        source=Source(name="onnx", sha256="0" * 64),
-        model_sha256="0" * 64,
         inputs=(
             TensorInfo(name="images", dtype="float32", shape=("batch", 3, "height", "width"), kind="image"),
             TensorInfo(name="queries", dtype="float32", shape=("batch", WIDTH), kind="query", low=-1.0),
@@ -168,7 +165,6 @@ def _manifest() -> Manifest:
             TensorInfo(name="tokens", dtype="float32", shape=("batch", TOP, 3), role="features", of="indices"),
         ),
         axes={"batch": batch, "height": edge, "width": edge},
-        files=(),
         variants=tuple(
             Variant(name=name, precision=web.PRECISIONS[name], path=path, target="onnx")
             for name, path in web.PATHS.items()

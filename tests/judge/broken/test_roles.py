@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.judge.broken.conftest import Shell
+from tests.judge.seeded.changes import first_row
 from tests.judge.seeded.graph import Change, Graph
 
 MODEL_NAMES = ("classifier", "detector", "embedding", "attention")
@@ -28,10 +29,6 @@ def plus(output: str, term: float | np.ndarray) -> Change:
 def backwards(output: str, axis: int) -> Change:
     places = [np.array([a]) for a in (-1, -9999, axis, -1)]
     return wrap(output, lambda g, x: g.add("Slice", x, *places))
-
-
-def first_row(g: Graph, x: str) -> str:
-    return g.add("Expand", g.add("Slice", x, np.array([0]), np.array([1]), np.array([0])), g.add("Shape", x))
 
 
 CONFIDENCE = np.array([0, 0, 0, 0, 1])[:, None]
