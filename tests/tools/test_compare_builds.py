@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.apps import toy
-from tests.compare_builds import MAY_DIFFER
+from tools.compare_builds import MAY_DIFFER
 
-TOOL = Path(__file__).parent / "compare_builds.py"
+TOOL = Path(__file__).parents[2] / "tools" / "compare_builds.py"
 PTE = "executorch/model.pte"
 
 
