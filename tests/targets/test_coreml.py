@@ -11,6 +11,7 @@ import torch
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, UsageError
+from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.coreml import find_package, open_package
@@ -147,10 +148,10 @@ def test_names_are_swift_identifiers(name: str, identifier: str) -> None:
 def test_wishes_that_exclude_each_other_are_sentences(folder: Path) -> None:
     with pytest.raises(UsageError, match="needs a model with an image input and"):
         made(folder, image_input="image", batch="dynamic")
-    plain = ModelSpec("plain", torch.nn.Identity(), (Input("x", (1, 4)),), (Output("y"),))
+    plain = ModelSpec("plain", torch.nn.Identity().eval(), (Input("x", (1, 4)),), (Output("y"),))
     for options, sentence in (({"topk": "cut"}, "no output of the role 'scores'"), ({"batch": "dynamic"}, "no axis")):
         with pytest.raises(UsageError, match=sentence):
-            phone_models.made(coreml.TARGET, "plain", plain, folder, **options)
+            phone_models.made(coreml.TARGET, "plain", plain, folder / "plain", **options)
 
 
 class Odd(torch.nn.Module):
@@ -208,3 +209,16 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
     converted = convert(spec, exported, Wishes(half=False))
     write_package(converted.get_spec(), None, tmp_path / "Tanh.mlpackage")
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
+
+
+def test_the_shipped_model(tmp_path: Path) -> None:
+    spec = resolve_model("arr-coc-tiny")
+    path = phone_models.made(coreml.TARGET, "coreml", spec, tmp_path, precision="fp32")
+    opened = open_package(path, "interpreter")
+    for first in range(4):
+        inputs, right = asked(spec, first=first)
+        mine = opened.run(inputs)
+        near(mine, {"relevance": right["relevance"]}, 1e-5)
+        np.testing.assert_array_equal(mine["indices"], right["indices"])
+        assert np.max(np.abs(mine["budgets"] - right["budgets"])) <= 1
+    assert find_package(path).name == "ArrCocTiny.mlpackage"
