@@ -85,12 +85,6 @@ def assert_same(spec: ModelSpec, path: Path, inputs: Mapping[str, Array], share:
         np.testing.assert_allclose(answers[name], array, atol=share * float(np.abs(array).max()))
 
 
-def operators(path: Path) -> Counter[str]:
-    import onnx
-
-    return Counter(node.op_type for node in onnx.load(path).graph.node)
-
-
 @pytest.mark.parametrize(
     "changes", [{}, {"padding": 1}, {"causal": True}, {"picked": 2}, {"shift": 0.0}], ids=lambda c: str(c)
 )
@@ -101,21 +95,17 @@ def test_answers_like_the_module_at_every_size(changes: dict[str, object], tmp_p
         assert_same(spec, path, spec.random(1, dict(zip(("batch", "height", "width"), sizes, strict=True))), 2e-5)
 
 
-def test_the_trunk_is_gemm_and_nothing_is_copied_twice(tmp_path: Path) -> None:
-    found = operators(exported(vision(Transformer()), tmp_path))
+def test_the_trunk_is_gemm_its_nodes_keep_their_modules_names_and_nothing_is_copied_twice(tmp_path: Path) -> None:
+    import onnx
+
+    nodes = onnx.load(exported(vision(Transformer()), tmp_path)).graph.node
+    assert {n.name for n in nodes if n.op_type == "Gemm"} == {"patch/Gemm", "qkv/Gemm", "out/Gemm", "mlp.0/Gemm"}
+    found = Counter(node.op_type for node in nodes)
     assert found["Gemm"] == 4  # patches, qkv, out, the first of the mlp
     assert found["Conv"] == found["Gather"] == found["Sub"] == 0
     assert found["MatMul"] == 3  # two of attention, and the linear layer without a bias
     assert found["Split"] == 1
     assert found["Transpose"] == 4  # tiles, heads, keys, merge
-
-
-def test_nodes_keep_the_names_of_their_modules(tmp_path: Path) -> None:
-    import onnx
-
-    graph = onnx.load(exported(vision(Transformer()), tmp_path)).graph
-    named = {node.name for node in graph.node if node.op_type == "Gemm"}
-    assert named == {"patch/Gemm", "qkv/Gemm", "out/Gemm", "mlp.0/Gemm"}
 
 
 def test_attention_whose_batch_is_of_windows_is_translated(tmp_path: Path) -> None:
