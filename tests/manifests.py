@@ -1,13 +1,26 @@
-"""Manifests of artifacts that a test changed by hand: read unchecked, and signed again so that numbers must tell."""
+"""Manifests and results: made up, or of artifacts that a test changed by hand, read unchecked and signed again."""
 
 from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.manifest import ExportInfo, Manifest, Source
-from edgekit.artifact.result import RESULT, Result, result_text
+from edgekit.artifact.result import RESULT, Result, Verdict, result_text
 from edgekit.artifact.store import MANIFEST, describe_file, write_manifest
 
 EXPORT = ExportInfo(key="", source=Source(name="onnx", sha256="0" * 64), model_sha256="0" * 64)
+
+
+def manifest(**facts: Any) -> Manifest:
+    """A made-up artifact's manifest."""
+    known = {"name": "small", "target": "onnx", "precision": "fp32", "entry": "model.onnx", "files": ()}
+    return Manifest.model_validate({**known, "export": EXPORT, **facts})
+
+
+def result(*places: Verdict, **facts: Any) -> Result:
+    """A made-up artifact's result."""
+    known = {"name": "small", "target": "onnx", "precision": "fp32", "size": 2_500_000}
+    judged = {"artifact_sha256": "a", "reference_sha256": "r", "reference_device": "CPU"}
+    return Result.model_validate({**known, **judged, "places": places, **facts})
 
 
 def unchecked(folder: Path) -> Manifest:
@@ -25,6 +38,18 @@ def resealed(folder: Path, **changes: Any) -> Manifest:
     changed = made.model_copy(update={**named, **changes})
     write_manifest(folder, changed)
     return changed
+
+
+def spoilt(folder: Path) -> None:
+    """Double the largest weight of an ONNX artifact: its files are whole, and wrong."""
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.load(folder / "model.onnx")
+    largest = max(graph.graph.initializer, key=lambda each: len(each.raw_data))
+    largest.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(largest), largest.name))
+    onnx.save(graph, folder / "model.onnx")
+    resealed(folder)
 
 
 def write_result(folder: Path, result: Result) -> None:

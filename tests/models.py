@@ -59,10 +59,6 @@ def random_numbers(x: Tensor, scale: Tensor) -> Tensor:
     return (x + torch.rand_like(x)).mean((2, 3)) * scale
 
 
-def batch_mates(x: Tensor, scale: Tensor) -> Tensor:
-    return (x - x.mean()).amax((2, 3)) * scale
-
-
 class Dropped(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -93,26 +89,6 @@ def resnet() -> ModelSpec:
 
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
     return _vision("resnet", ResNetModel(config))
-
-
-def convnext() -> ModelSpec:
-    from transformers import ConvNextV2Config, ConvNextV2Model
-
-    return _vision("convnext", ConvNextV2Model(ConvNextV2Config(hidden_sizes=[8, 16, 16, 16], depths=[1, 1, 1, 1])))
-
-
-def mobilevit() -> ModelSpec:
-    from transformers import MobileViTConfig, MobileViTModel
-
-    config = MobileViTConfig(hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 24, 32])
-    dynamic = _vision("mobilevit", MobileViTModel(config))
-    # It chooses by size whether to resize its patches, and would be refused with dynamic height and width.
-    fixed = (Input("images", ("batch", 3, 64, 64), kind="image"),)
-    return dataclasses.replace(dynamic, inputs=fixed, axes={"batch": AXES["batch"]})
-
-
-def mobilevit_of_any_size() -> ModelSpec:
-    return dataclasses.replace(mobilevit(), inputs=IMAGES, axes=AXES)
 
 
 def vit() -> ModelSpec:

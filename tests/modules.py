@@ -169,7 +169,7 @@ def casting() -> ModelSpec:
 
 def recurrent() -> ModelSpec:
     state = tuple(Input(name, (2, "batch", 5), low=-1.0) for name in ("h", "c"))
-    return spec(Recurrent(), ("y", "h_out", "c_out"), (Input("x", ("batch", 7, 6)), *state))
+    return spec(Recurrent(), ("y", "h_out", "c_out"), (Input("x", ("batch", 2, 6)), *state))
 
 
 def one_image() -> ModelSpec:

@@ -29,8 +29,6 @@ from edgekit.testing import small_model
 from tests import notebook
 from tests.keys import NO_LIBRARY, write_keys
 
-PICTURES = ("images", "queries")
-
 
 def factory(output: Path, **more: Any) -> Build:
     return edgekit.export(small_model, targets="onnx", output=output, progress="none", **more)
@@ -105,36 +103,7 @@ def test_an_unchanged_run_does_no_work_and_fresh_does(built: Build) -> None:
     assert model.read_bytes() == content
 
 
-def test_an_artifact_answers_like_the_module(built: Build) -> None:
-    model = small_model()
-    inputs = model.random(3, {"batch": 2})
-    with edgekit.load(built["onnx"].path) as loaded:
-        answer = loaded.run(inputs)
-        assert loaded.device.startswith("ONNX Runtime")
-        assert loaded.manifest.name == "small"
-    with torch.no_grad():
-        right = model.module(*(torch.from_numpy(inputs[name]) for name in PICTURES))
-    for output, tensor in zip(model.outputs, right, strict=True):
-        np.testing.assert_allclose(answer[output.name], tensor.numpy(), atol=1e-4)
-
-
-def test_wrong_inputs_are_named(built: Build) -> None:
-    inputs = small_model().random(3)
-    with edgekit.load(str(built["onnx"].path), place="cpu") as loaded:
-        for given, sentence in (
-            ({"images": inputs["images"]}, "'small' lacks the input 'queries': it takes images, queries"),
-            ({**inputs, "extra": inputs["queries"]}, "'small' has no input 'extra': it takes images, queries"),
-            ({}, "'small' lacks the input 'images': it takes images, queries"),
-        ):
-            with pytest.raises(UsageError, match=re.escape(sentence)):
-                loaded.run(given)
-
-
-def test_what_cannot_be_loaded_is_a_sentence(built: Build, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'onnx' has no place 'moon': possible are cpu"):
-        edgekit.load(built["onnx"].path, place="moon")
-    with pytest.raises(ArtifactError, match="no artifact in"):
-        edgekit.load(tmp_path)
+def test_a_damaged_artifact_is_not_loaded(built: Build, tmp_path: Path) -> None:
     for file in built["onnx"].path.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -251,13 +220,13 @@ def test_quantizing_is_an_export_with_options(monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize(
-    ("rejected", "ranks"), [((), [None]), (("openvino",), [None, 1]), (("openvino", "openvino"), [None, 1, 2])]
+    ("rejected", "ranks"), [((), [None]), (("openvino",), [None, 1]), (("openvino",) * 3, [None, 1, 2])]
 )
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_quantizing_for_a_place_takes_the_best_recipe_that_holds_there(
     rejected: tuple[str, ...], ranks: list[int | None], elsewhere: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Three recipes passed the search; the first ones are rejected in OpenVINO. Without that place, nobody asks."""
+    """Three recipes passed the search; some or all are rejected in OpenVINO. Without that place, nobody asks."""
     trials, tried = tmp_path / "small/cache/onnx-int8-static/trials.json", []
     trials.parent.mkdir(parents=True)
     trials.write_text(json.dumps([{"rank": 0}, {"rank": 1}, {"rank": 2}, {"passed": True}]))
@@ -273,21 +242,6 @@ def test_quantizing_for_a_place_takes_the_best_recipe_that_holds_there(
     places = ["openvino"] if elsewhere else []
     edgekit.quantize(small_model, places=places, output=tmp_path, progress="none")
     assert tried == (ranks if elsewhere else [None])
-
-
-def test_quantizing_for_a_place_ends_with_the_last_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    trials, tried = tmp_path / "small/cache/onnx-int8-static/trials.json", []
-    trials.parent.mkdir(parents=True)
-    trials.write_text(json.dumps([{"rank": 0}, {"rank": 1}]))
-
-    def exported(spec: ModelSpec, targets: Any, root: Path, options: Any, *more: Any) -> Build:
-        tried.append(options["onnx-int8-static"].get("rank"))
-        result = Result.model_construct(places=(Verdict(place="openvino", status="rejected"),))
-        return Build((TargetOutcome("onnx-int8-static", root, "rejected", result=result),), root, "CPU")
-
-    monkeypatch.setattr(run, "export", exported)
-    found = edgekit.quantize(small_model, places=["openvino"], output=tmp_path, progress="none")
-    assert (tried, found["onnx-int8-static"].status) == ([None, 1], "rejected")
 
 
 def test_recording_writes_a_reference_and_refuses_a_device_that_is_none(tmp_path: Path) -> None:

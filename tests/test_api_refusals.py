@@ -48,6 +48,11 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
             UsageError,
             "no target 'onxx': did you mean 'onnx'",
         ),
+        (
+            {"model": small_model, "targets": ["onnx"], "options": {"coreml": {"precision": "fp16"}}},
+            UsageError,
+            "options given for a target that is not selected: coreml; selected are onnx",
+        ),
         ({"model": small_model, "targets": ["onnx"], "options": ["onnx.opset=21"]}, UsageError, "given by target and"),
         ({"model": small_model, "targets": ["onnx"], "options": {"opset": 21}}, UsageError, "given by target and"),
         ({"model": small_model, "targets": [5]}, UsageError, "5 is not a target's name"),

@@ -86,74 +86,6 @@ def test_every_constant_of_the_code_is_the_manifests(build: Path, app: Path) -> 
     assert f'MODEL_SHA256: String = "{read_artifact(build / "onnx").export.model_sha256}"' in code
 
 
-def test_a_second_run_changes_nothing_and_check_is_content(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app, trust_build=True)
-    before = snapshot(app)
-    outcome = apps.write_assets("android", build, app, trust_build=True)
-    assert (outcome.written, outcome.removed) == ((), ())
-    assert snapshot(app) == before
-    assert apps.check_assets("android", build, app, trust_build=True) == ()
-
-
-def test_check_names_what_is_stale_after_the_model_changed(build: Path, app: Path, tmp_path: Path) -> None:
-    apps.write_assets("android", build, app, trust_build=True)
-    newer = toy.build(tmp_path / "newer" / "toy", shift=0.5)
-    found = apps.check_assets("android", newer, app, trust_build=True)
-    assert f"'{HOME}/bundle.json' is stale" in found
-    assert f"'{HOME}/torch-mobile/model.ptl' is stale" in found
-    assert "'src/main/kotlin/edgekit/generated/Toy.kt' is stale" in found
-    apps.write_assets("android", newer, app, trust_build=True)
-    assert apps.check_assets("android", newer, app, trust_build=True) == ()
-    (app / HOME / "golden.bin").unlink()
-    assert apps.check_assets("android", newer, app, trust_build=True) == (f"'{HOME}/golden.bin' is missing",)
-
-
-def test_removes_what_it_once_wrote_and_nothing_else(build: Path, app: Path) -> None:
-    before = snapshot(app)
-    apps.write_assets("android", build, app, trust_build=True)
-    (app / HOME / "note.txt").write_text("mine too\n")
-    outcome = apps.write_assets("android", build, app, targets=("torch-mobile",), trust_build=True)
-    assert f"{HOME}/onnx/model.onnx" in outcome.removed
-    assert "edgekit/toy.required_operators.config" in outcome.removed
-    assert not (app / HOME / "onnx").exists()
-    assert (app / HOME / "note.txt").read_text() == "mine too\n"
-    after = snapshot(app)
-    assert {path: after[path] for path in before} == before
-    assert apps.check_assets("android", build, app, targets=("torch-mobile",), trust_build=True) == ()
-    assert f"'{HOME}/onnx/model.onnx' is missing" in apps.check_assets("android", build, app, trust_build=True)
-
-
-def test_a_file_that_was_changed_by_hand_is_not_removed(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app, trust_build=True)
-    changed = app / "edgekit/toy.required_operators.config"
-    changed.write_text("# mine now\n")
-    outcome = apps.write_assets("android", build, app, targets=("torch-mobile",), trust_build=True)
-    assert changed.read_text() == "# mine now\n"
-    assert any("changed by hand" in note for note in outcome.notes)
-
-
-def test_a_run_that_was_cut_off_is_repaired_by_the_next(
-    build: Path, app: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from edgekit.apps import sync
-
-    put, done = sync._put, 0
-
-    def dies(path: Path, content: bytes | Path, sha256: str) -> None:
-        nonlocal done
-        done += 1
-        if done == 5:
-            raise KeyboardInterrupt
-        put(path, content, sha256)
-
-    monkeypatch.setattr(sync, "_put", dies)
-    with pytest.raises(KeyboardInterrupt):
-        apps.write_assets("android", build, app, trust_build=True)
-    monkeypatch.undo()
-    apps.write_assets("android", build, app, trust_build=True)
-    assert apps.check_assets("android", build, app, trust_build=True) == ()
-
-
 def test_lists_for_reduced_builds(build: Path, app: Path) -> None:
     apps.write_assets("android", build, app, trust_build=True)
     config = (app / "edgekit/toy.required_operators.config").read_text().splitlines()
@@ -283,16 +215,6 @@ def ios_app(folder: Path) -> Path:
     return folder
 
 
-def test_a_file_in_the_way_is_refused_before_anything_is_written(build: Path, app: Path) -> None:
-    code = app / "src/main/kotlin/edgekit/generated/Toy.kt"
-    code.parent.mkdir(parents=True)
-    code.write_text("// mine\n")
-    before = snapshot(app)
-    with pytest.raises(UsageError, match="is in the way"):
-        apps.write_assets("android", build, app, trust_build=True)
-    assert snapshot(app) == before
-
-
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../../b"])
 def test_a_list_that_names_files_outside_of_the_app_is_refused(path: str, build: Path, app: Path) -> None:
     apps.write_assets("android", build, app, trust_build=True)
@@ -302,22 +224,6 @@ def test_a_list_that_names_files_outside_of_the_app_is_refused(path: str, build:
     listed.write_text(json.dumps(record))
     with pytest.raises(UsageError, match="not a plain path"):
         apps.write_assets("android", build, app, trust_build=True)
-
-
-def test_a_damaged_list_is_refused(build: Path, app: Path) -> None:
-    apps.write_assets("android", build, app, trust_build=True)
-    (app / "edgekit/toy.assets.json").write_text("{")
-    with pytest.raises(UsageError, match="is damaged"):
-        apps.check_assets("android", build, app, trust_build=True)
-
-
-def test_links_are_not_written_through(build: Path, app: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (app / "src/main/assets/edgekit").symlink_to(outside)
-    with pytest.raises(UsageError, match="is a link"):
-        apps.write_assets("android", build, app, trust_build=True)
-    assert list(outside.iterdir()) == []
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:

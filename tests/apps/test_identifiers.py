@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from edgekit.apps.records import identifier, sizes
-from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
-from tests.manifests import EXPORT
+from edgekit.artifact.manifest import AxisInfo, TensorInfo
+from tests.manifests import manifest
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,8 @@ def test_sizes_are_named_by_their_axis_or_their_place() -> None:
     def axis(default: int) -> AxisInfo:
         return AxisInfo(default=default, minimum=1, maximum=512, multiple_of=1, dynamic=True)
 
-    manifest = Manifest(
-        name="net",
-        target="onnx",
-        precision="fp32",
-        entry="m",
-        export=EXPORT,
-        axes={"batch": axis(1), "height": axis(224), "width": axis(160)},
-        files=(),
-    )
+    made = manifest(axes={"batch": axis(1), "height": axis(224), "width": axis(160)})
     image = TensorInfo(name="images", dtype="float32", shape=("batch", 3, "height", "width"))
-    assert sizes(manifest, image) == {"SIZE_1": 3, "HEIGHT": 224, "WIDTH": 160}
-    assert sizes(manifest, TensorInfo(name="y", dtype="float32", shape=("batch", "unknown", 7))) == {"SIZE_2": 7}
-    assert sizes(manifest, TensorInfo(name="z", dtype="float32")) == {}
+    assert sizes(made, image) == {"SIZE_1": 3, "HEIGHT": 224, "WIDTH": 160}
+    assert sizes(made, TensorInfo(name="y", dtype="float32", shape=("batch", "unknown", 7))) == {"SIZE_2": 7}
+    assert sizes(made, TensorInfo(name="z", dtype="float32")) == {}

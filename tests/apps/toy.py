@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.artifact.manifest import AxisInfo, BundleInfo, Manifest, TensorInfo, Variant, VerdictInfo
+from edgekit.artifact.manifest import AxisInfo, BundleInfo, TensorInfo, Variant, VerdictInfo
 from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
 from edgekit.model.folder import recorded_weights, save_model
@@ -16,7 +16,7 @@ from edgekit.reference.batches import batches_for
 from edgekit.reference.store import write_reference
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.storage.files import staging
-from tests.manifests import EXPORT
+from tests.manifests import manifest
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = {
@@ -106,21 +106,19 @@ def commit(
         for path, data in files.items():
             (staged / path).parent.mkdir(parents=True, exist_ok=True)
             (staged / path).write_bytes(data)
-        manifest = Manifest(
+        whole = manifest(
             name=name,
             target=target,
             precision=precision,
             entry=entry,
-            export=EXPORT,
             inputs=tuple(TensorInfo.of_input(i) for i in declared.inputs),
             outputs=tuple(
                 TensorInfo.of_output(o, ("batch", 4 if o.role == "ranking" else 16)) for o in declared.outputs
             ),
             axes={n: AxisInfo.of_axis(a, n == "batch") for n, a in declared.axes.items()},
-            files=(),
             bundle=BundleInfo(variants=variants),
         )
-        commit_artifact(staged, manifest)
+        commit_artifact(staged, whole)
     judge(folder, status)
 
 

@@ -1,6 +1,5 @@
 import copy
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,17 +67,6 @@ def test_an_answer_does_not_depend_on_batch_mates(model: ArrCoc, inputs: tuple[T
         assert torch.equal(alone[2][0], together[2][row])
 
 
-def test_batch_mates_change_nothing_at_all(model: ArrCoc, inputs: tuple[Tensor, Tensor]) -> None:
-    images = inputs[0].clone()
-    images[1:] = images[1:].flip(3) * 0.1
-    assert torch.equal(model(images, inputs[1])[0][0], model(*inputs)[0][0])
-
-
-def test_rounding_stays_small(model: ArrCoc, inputs: tuple[Tensor, Tensor]) -> None:
-    exact = copy.deepcopy(model).double()(inputs[0].double(), inputs[1].double())[0]
-    assert float((exact - model(*inputs)[0]).abs().max()) < 1e-5
-
-
 def test_half_precision_stays_within_its_gate(model: ArrCoc, inputs: tuple[Tensor, Tensor]) -> None:
     half = copy.deepcopy(model).half()(inputs[0].half(), inputs[1].half())[0]
     assert bool(torch.isfinite(half).all())
@@ -127,45 +115,6 @@ def test_an_explanation_adds_up(model: ArrCoc, inputs: tuple[Tensor, Tensor]) ->
     assert torch.allclose(why.weights.sum(1), torch.ones(5))
     assert torch.allclose((why.maps * why.weights.unsqueeze(2)).sum(1), why.relevance, atol=1e-6)
     assert torch.equal(why.relevance, model(*inputs)[0])
-
-
-# TorchScript is deprecated, and still what the mobile interpreter runs.
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
-def test_torchscript_keeps_batch_height_and_width_dynamic(model: ArrCoc) -> None:
-    scripted = torch.jit.freeze(torch.jit.script(model))
-    for shape in SHAPES:
-        assert torch.allclose(scripted(*pair(*shape))[0], model(*pair(*shape))[0], atol=1e-5)
-
-
-# torch 2.13's exporter trips over its own deprecations.
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_onnx_keeps_batch_height_and_width_dynamic(model: ArrCoc, tmp_path: Path) -> None:
-    import onnxruntime
-
-    # All blocks are alike: two of them have every operator, and export sooner.
-    model = copy.deepcopy(model)
-    model.texture.blocks = model.texture.blocks[:2]
-    auto = torch.export.Dim.AUTO
-    dynamic = ({0: auto, 2: auto, 3: auto}, {0: auto})
-    program = torch.export.export(model, pair(2, 224, 160), dynamic_shapes=dynamic)
-    path = tmp_path / "model.onnx"
-    torch.onnx.export(
-        program,
-        input_names=["images", "queries"],
-        output_names=["relevance", "budgets", "indices", "tokens"],
-        opset_version=20,
-        dynamo=True,
-        verbose=False,
-    ).save(path)  # type: ignore[union-attr]
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for shape in SHAPES:
-        images, queries = pair(*shape)
-        made = session.run(None, {"images": images.numpy(), "queries": queries.numpy()})
-        expected = model(images, queries)
-        assert np.abs(made[0] - expected[0].numpy()).max() < 1e-5
-        assert made[1].shape == expected[1].shape
-        assert made[2].shape == (shape[0], 32)
-        assert np.abs(made[3] - expected[3].numpy()).max() < 1e-3
 
 
 def test_initial_weights_follow_the_seed() -> None:

@@ -107,34 +107,14 @@ def test_half_precision_weights_are_widened(tiny: ModelSpec) -> None:
     assert {parameter.dtype for parameter in made.module.parameters()} == {torch.float32}
 
 
-def _without(weights: Tensors) -> Tensors:
-    return {name: tensor for name, tensor in weights.items() if name != "realizing.gate.bias"}
-
-
-def _reshaped(weights: Tensors) -> Tensors:
-    return weights | {"texture.norm.bias": torch.zeros(7)}
-
-
-def _foreign(weights: Tensors) -> Tensors:
-    return weights | {"classifier.bias": torch.zeros(7)}
-
-
-def _whole(weights: Tensors) -> Tensors:
-    return weights | {"texture.norm.bias": torch.zeros(192, dtype=torch.int64)}
-
-
-def _wide(weights: Tensors) -> Tensors:
-    return weights | {"texture.patch.weight": torch.zeros(384, 3, 16, 16)}
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_without, "realizing.gate.bias"),
-        (_reshaped, "'texture.norm.bias' [7] instead of [192]"),
-        (_foreign, "classifier.bias"),
-        (_whole, "integers"),
-        (_wide, "'384'"),
+        (lambda w: {n: tensor for n, tensor in w.items() if n != "realizing.gate.bias"}, "realizing.gate.bias"),
+        (lambda w: w | {"texture.norm.bias": torch.zeros(7)}, "'texture.norm.bias' [7] instead of [192]"),
+        (lambda w: w | {"classifier.bias": torch.zeros(7)}, "classifier.bias"),
+        (lambda w: w | {"texture.norm.bias": torch.zeros(192, dtype=torch.int64)}, "integers"),
+        (lambda w: w | {"texture.patch.weight": torch.zeros(384, 3, 16, 16)}, "'384'"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(

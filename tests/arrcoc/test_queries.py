@@ -76,22 +76,6 @@ def test_the_ten_lines_of_the_docstring_do_the_same(monkeypatch: pytest.MonkeyPa
     assert np.array_equal(names["query"], VOCABULARY.encode(names["text"]).vector)
 
 
-def test_it_agrees_with_the_other_platforms_golden_vectors() -> None:
-    golden = Path(__file__).parents[1] / "golden"
-    record = json.loads((golden / "query_encoding.json").read_text())
-    binary = (golden / record["binary"]).read_bytes()
-    vocabulary = queries.load(golden)
-    for case in record["cases"]:
-        if "vector" not in case:
-            with pytest.raises(UsageError):
-                vocabulary.encode(case["text"])
-            continue
-        made = vocabulary.encode(case["text"])
-        assert [list(made.known), []] == [case["known"], case["unknown"]]
-        vector = np.frombuffer(binary, "<f4", case["vector"]["shape"][0], case["vector"]["offset"])
-        assert np.allclose(made.vector, vector, atol=record["tolerance"])
-
-
 @pytest.mark.parametrize("damage", ["words", "bytes", "json", "missing"])
 def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
     queries.save(VOCABULARY, tmp_path)

@@ -35,15 +35,6 @@ def test_lab_of_known_colours() -> None:
         assert abs(float(made[0, 4, 9, 9]) * 255 - 128 - green_red) < 0.1
 
 
-def test_a_flat_image_has_flat_edges() -> None:
-    made = texture.texture_array(torch.full((1, 3, 100, 60), 0.3))
-    assert float(made[:, 5:8].max()) < 1e-4
-
-
-def test_a_texture_array_does_not_depend_on_its_batch() -> None:
-    assert torch.allclose(texture.texture_array(IMAGES)[1], texture.texture_array(IMAGES[1:])[0], atol=1e-6)
-
-
 def test_sobel_sees_no_edge_at_the_border_and_a_step_in_the_middle() -> None:
     step = torch.zeros(1, 1, 6, 6)
     step[..., 3:] = 1.0

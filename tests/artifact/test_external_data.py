@@ -9,10 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import commit, external_files, read_artifact, write_manifest
 from edgekit.errors import ArtifactError
-from tests.manifests import EXPORT
+from tests.manifests import manifest
 
 
 def outside(name: str, location: str) -> TensorProto:
@@ -90,21 +89,13 @@ def test_weights_that_the_manifest_does_not_name_are_refused(tmp_path: Path, loc
     folder = tmp_path / "a"
     folder.mkdir()
     (tmp_path / "secret.bin").write_bytes(bytes(16))
-    draft = Manifest(
-        name="m",
-        target="onnx",
-        precision="fp32",
-        entry="model.onnx",
-        export=EXPORT,
-        files=(),
-    )
     written(folder, helper.make_model(graph(outside("w", "w.bin"))))
     (folder / "w.bin").write_bytes(bytes(16))
-    made = commit(folder, draft)
+    made = commit(folder, manifest())
     assert [file.path for file in made.files] == ["model.onnx", "w.bin"]
     written(folder, helper.make_model(graph(outside("w", location))))
     with pytest.raises(ArtifactError, match="which the manifest does not name"):
-        commit(folder, draft)
+        commit(folder, manifest())
     (folder / "secret.bin").hardlink_to(tmp_path / "secret.bin")
     write_manifest(folder, made.model_copy(update={"files": tuple(f for f in made.files if f.path == "model.onnx")}))
     with pytest.raises(ArtifactError, match="damaged"):

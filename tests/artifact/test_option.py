@@ -36,14 +36,11 @@ def test_the_default_says_the_kind(option: Option[Any], kind: str) -> None:
 @pytest.mark.parametrize(
     ("option", "given", "value"),
     [
-        *((FLAG, text, True) for text in ("yes", "true", "on", "1", "YES", "True", True)),
+        *((FLAG, text, True) for text in ("yes", "true", "on", "1", "YES", True)),
         *((FLAG, text, False) for text in ("no", "false", "off", "0", "No", False)),
         (COUNT, "7", 7),
-        (COUNT, 7, 7),
-        (COUNT, "1", 1),
-        (COUNT, "64", 64),
+        (COUNT, 64, 64),
         (OPSET, "21", 21),
-        (SHARE, "0.25", 0.25),
         (SHARE, 1, 1.0),
         (SHARE, "1e-3", 0.001),
         (ANY, "-3", -3.0),
@@ -51,14 +48,11 @@ def test_the_default_says_the_kind(option: Option[Any], kind: str) -> None:
         (TEXT, "a=b, c", "a=b, c"),
         (WORD, "minmax", "minmax"),
         (LIST, "", ()),
-        (LIST, "a", ("a",)),
-        (LIST, "a,b", ("a", "b")),
         (LIST, "a,,b,", ("a", "b")),
         (LIST, ["a", "b"], ("a", "b")),
         (LIST, ("a,b", "c"), ("a", "b", "c")),
         (PARTS, "c,a", ("c", "a")),
         (FOLDER, "", None),
-        (FOLDER, None, None),
         (FOLDER, "photos", Path("photos")),
         (FOLDER, Path("photos/a"), Path("photos/a")),
     ],
@@ -77,17 +71,13 @@ def test_text_and_values_become_the_declared_type(option: Option[Any], given: ob
         (COUNT, "many", "option 't.count' cannot be 'many': possible are whole numbers at least 1 and at most 64"),
         (COUNT, "0", "option 't.count' cannot be '0': possible are whole numbers at least 1 and at most 64"),
         (COUNT, "65", "option 't.count' cannot be '65': possible are whole numbers at least 1 and at most 64"),
-        (COUNT, "2.5", "option 't.count' cannot be '2.5': possible are whole numbers at least 1 and at most 64"),
         (COUNT, True, "option 't.count' cannot be True: possible are whole numbers at least 1 and at most 64"),
         (OPSET, "7", "option 't.opset' cannot be '7': possible are 20, 21"),
-        (OPSET, "", "option 't.opset' cannot be '': possible are 20, 21"),
         (SHARE, "1.5", "option 't.share' cannot be '1.5': possible are numbers at least 0 and at most 1"),
         (SHARE, "nan", "option 't.share' cannot be 'nan': possible are numbers at least 0 and at most 1"),
         (ANY, "nan", "option 't.any' cannot be 'nan': possible are numbers"),
         (ANY, "inf", "option 't.any' cannot be 'inf': possible are numbers"),
-        (ANY, "half", "option 't.any' cannot be 'half': possible are numbers"),
         (WORD, "guess", "option 't.word' cannot be 'guess': possible are auto, minmax"),
-        (WORD, "Auto", "option 't.word' cannot be 'Auto': possible are auto, minmax"),
         (LIST, 3, "option 't.list' cannot be 3: possible are words with commas between"),
         (PARTS, "a,d", "option 't.parts' cannot be 'a,d': possible are a,b, c"),
     ],
@@ -106,26 +96,6 @@ def test_the_default_is_possible_fits_the_schema_and_survives_the_way_to_a_worke
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(schema["default"], schema)
     assert schema["description"] == option.help
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        (FLAG, True),
-        (FLAG, False),
-        (COUNT, 64),
-        (SHARE, 0.1 + 0.2),
-        (ANY, 1e-300),
-        (TEXT, "a b"),
-        (WORD, "minmax"),
-        (LIST, ("a", "b")),
-        (LIST, ()),
-        (FOLDER, Path("photos")),
-        (FOLDER, None),
-    ],
-)
-def test_a_value_comes_back_from_its_text(option: Option[Any], value: OptionValue) -> None:
-    assert option.parse("t", as_text(value)) == value
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pytest
 from pydantic import ValidationError
 
 from edgekit.artifact.result import RESULT, Evidence, Measure, Result, Timing, Verdict, read_result, result_text
+from tests.manifests import result
 
 PLACE: dict[str, Any] = {"place": "cpu", "status": "verified", "device": "ORT"}
 
 
-def result(*places: dict[str, Any]) -> Result:
-    facts = {"name": "net", "target": "onnx", "precision": "fp32", "artifact_sha256": "a", "reference_sha256": "b"}
-    return Result.model_validate({**facts, "reference_device": "H200", "size": 3, "places": places or (PLACE,)})
+def judged(*places: dict[str, Any]) -> Result:
+    return result(*(Verdict.model_validate(place) for place in places or (PLACE,)), size=3)
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ def result(*places: dict[str, Any]) -> Result:
 )
 def test_the_status_is_that_of_the_worst_place(statuses: tuple[str, ...], worst: str) -> None:
     places = [{**PLACE, "place": str(number), "status": status} for number, status in enumerate(statuses)]
-    assert result(*places).status == worst
+    assert judged(*places).status == worst
 
 
 def test_what_is_written_is_read_and_the_bytes_are_the_same(tmp_path: Path) -> None:
     measure = Measure(batch="evaluation", output="y", metric="max abs", value=None, limit=1e-4, passed=False)
     timing = Timing(device="ORT", runs=100, p50=1.5, p90=2, p95=2, p99=3, mean=1.6, std=0.1)
-    given = result({**PLACE, "measures": (measure,), "timings": {"candidate": timing}})
+    given = judged({**PLACE, "measures": (measure,), "timings": {"candidate": timing}})
     (tmp_path / RESULT).write_text(result_text(given))
     found = read_result(tmp_path)
     assert found == given
@@ -48,7 +48,7 @@ def test_a_result_that_is_damaged_is_one_sentence(change: Any, tmp_path: Path) -
     from edgekit.errors import ArtifactError
 
     path = tmp_path / RESULT
-    path.write_text(change(result_text(result())))
+    path.write_text(change(result_text(judged())))
     with pytest.raises(
         ArtifactError, match=r"the result '.*' is damaged \(.*\): run `edgekit verify` again"
     ) as refused:

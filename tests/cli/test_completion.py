@@ -9,21 +9,9 @@ import sys
 import pytest
 
 from edgekit import registry
-from edgekit.cli.completion import model_names, option_values, selections, target_names
-from edgekit.model.sources import PRESETS
+from edgekit.cli.completion import option_values, selections
 
 HEAVY = ("torch", "onnx", "onnxruntime", "coremltools", "executorch")
-
-
-def test_models() -> None:
-    assert model_names("") == list(PRESETS)
-    assert model_names("arr-coc-t") == ["arr-coc-tiny"]
-    assert model_names("x") == []
-
-
-def test_targets() -> None:
-    assert target_names("") == list(registry.available())
-    assert target_names("onnx-int8") == ["onnx-int8-dynamic", "onnx-int8-static"]
 
 
 def test_targets_and_groups() -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import Result, Verdict
+from edgekit.artifact.result import Verdict
 from edgekit.cli import build_commands
 from edgekit.cli.console import print_table, show_build
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from tests.manifests import result
 
 ROWS = (("onnx", "verified", "[red]a name that looks like markup[/red]"), ("web", "rejected", ""))
 
@@ -77,17 +78,8 @@ def test_what_was_asked_stands_in_a_pipe_and_in_the_report(
         reasons=(fact(Code.NOTHING_COMPARED),),
         notes=(fact(Code.ASKED, text="asked: 6 evaluation inputs"), fact(Code.TEXT, text="a note")),
     )
-    found = Result(
-        name="small",
-        target="onnx",
-        precision="fp32",
-        artifact_sha256="a",
-        reference_sha256="r",
-        reference_device="CPU",
-        size=2_500_000,
-        places=(place,),
-    )
-    build = Build((TargetOutcome("onnx", Path("b/onnx"), "rejected", result=found),), Path("b"), "an H200")
+    outcome = TargetOutcome("onnx", Path("b/onnx"), "rejected", result=result(place))
+    build = Build((outcome,), Path("b"), "an H200")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     monkeypatch.setenv("COLUMNS", "60")
     show_build(build)

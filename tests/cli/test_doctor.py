@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import platform
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,12 @@ def test_the_host_says_what_results_depend_on(monkeypatch: pytest.MonkeyPatch) -
     assert found["threads"] == "3"
     assert {"processor", "instruction sets", "system", "cuda device", "int8 arithmetic"} <= set(found)
     assert all(found.values())
+    if Path("/proc/cpuinfo").exists():
+        told = Path("/proc/cpuinfo").read_text()
+        assert found["processor"] in told
+        assert found["instruction sets"] == "not told" or set(found["instruction sets"].split(", ")) <= set(
+            told.split()
+        )
 
 
 def test_each_target_is_installed_or_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

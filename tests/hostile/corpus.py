@@ -6,15 +6,12 @@ Each is wrong in one way. None of them holds code that does harm: what would run
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import struct
 import sys
-import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +24,8 @@ from edgekit.quantization import calibration
 from edgekit.report.imports import read_imported
 from tests.hostile import texts
 from tests.hostile.texts import CALLED, Files
+from tests.model.sources.test_checkpoint import HOSTILE
+from tests.model.sources.test_torch_checkpoint import ARCHIVES, PICKLES, Calls, archived
 
 IMAGE = Input("images", ("batch", 3, 32, 32), kind="image")
 ROWS = Input("rows", ("batch", 4))
@@ -194,70 +193,25 @@ def _arrays() -> Files:
     yield ".npy", b""
 
 
-class _Runs:
-    """A pickle of this calls a function when it is loaded."""
-
-    def __init__(self, function: str):
-        self.function = function
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        module, _, name = self.function.rpartition(".")
-        return getattr(__import__(module, fromlist=[name]), name), ("open('mark', 'w')",)
+COUNTED = ("too many tensors", "a bomb of opcodes")
+"""They are read up to the largest number that is taken, which is what two seconds are for."""
 
 
 def _checkpoints() -> Files:
+    """Those that the reader's own tests refuse by their sentence, and pickles of either kind that call a function."""
+    yield from ((".safetensors", content) for name, (content, _) in HOSTILE.items() if name not in COUNTED)
+    yield from ((".pt", archived(code)) for name, (code, _) in PICKLES.items() if name not in COUNTED)
+    yield from ((".pt", content) for content, _ in ARCHIVES.values())
     for name in CALLED:
+        module, _, attribute = name.rpartition(".")
+        function = getattr(__import__(module, fromlist=[attribute]), attribute)
         for protocol in (2, 4):
-            code = pickle.dumps({"weight": _Runs(name)}, protocol)
+            code = pickle.dumps({"weight": Calls(function, "open('mark', 'w')")}, protocol)
             yield ".pt", code
-            yield ".pt", _zipped({"archive/data.pkl": code, "archive/version": b"3\n"})
-    bomb = zlib.compress(bytes(1 << 20), 9)
-    yield ".pt", _zipped({"archive/data.pkl": bytes(1 << 22)}, zipfile.ZIP_DEFLATED)
-    yield ".pt", _zipped({"archive/data.pkl": b"\x80\x02."}, comment=b"hidden")
-    yield ".pt", _zipped({"../data.pkl": b"\x80\x02}.", "archive/version": b"3"})
-    yield ".pt", _zipped({"a/code/__torch__.py": b"", "a/constants.pkl": b"", "a/data.pkl": b"\x80\x02}."})
-    yield ".bin", bomb
-    entry = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
-    wrong: list[Any] = [
-        {"w": {**entry, "shape": [1 << 40]}},
-        {"w": {**entry, "data_offsets": [0, 1 << 40]}},
-        {"w": {**entry, "dtype": "X"}},
-        {"w": {**entry, "shape": [-4]}},
-        {"w": {**entry, "shape": "4"}},
-        {"w": {**entry, "extra": 1}},
-        {"w": entry, "v": entry},
-        {"w": {**entry, "data_offsets": [4, 16]}},
-        {"w": {**entry, "data_offsets": [16, 0]}},
-        {"w": {}},
-        {"w": []},
-        {},
-        [],
-        1,
-        {"w": {**entry, "shape": [True] * 4}},
-        {"w": {**entry, "shape": [2.0, 2]}},
-        {"w": {**entry, "shape": [1] * 5000}},
-        {"__metadata__": 3},
-        {"w": {**entry, "shape": [1 << 62, 4]}},
-        {"w": {**entry, "data_offsets": [0]}},
-    ]
-    for header in wrong:
-        text = json.dumps(header).encode()
-        yield ".safetensors", struct.pack("<Q", len(text)) + text + bytes(16)
-    for length in (0, 1 << 20, 1 << 40, (1 << 64) - 1):
-        yield ".safetensors", struct.pack("<Q", length) + b"{}"
-    deep = b'{"w": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
-    yield ".safetensors", struct.pack("<Q", len(deep)) + deep
+            yield ".pt", archived(code)
+    yield ".bin", zlib.compress(bytes(1 << 20), 9)
     for text in (b"", b"{", b"GGUF", b"\x89HDF\r\n", b"<html>", b"version https://git-lfs.github.com/spec/v1\n"):
         yield ".safetensors", text
-
-
-def _zipped(records: dict[str, bytes], kind: int = zipfile.ZIP_STORED, comment: bytes = b"") -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", kind) as archive:
-        for name, content in records.items():
-            archive.writestr(name, content)
-        archive.comment = comment
-    return stream.getvalue()
 
 
 if __name__ == "__main__":

@@ -4,26 +4,18 @@ from edgekit.artifact.fact import Code
 from edgekit.artifact.result import CANDIDATE, Measure, Result, StartUp, Timing, Verdict
 from edgekit.errors import UsageError
 from edgekit.judge.budget import over_budget, parse_budgets
+from tests.manifests import result
 
 KNOWN = {"onnx", "onnx-all", "int8"}
 
 
-def result(**place: object) -> Result:
+def judged(**place: object) -> Result:
     timing = Timing(device="d", runs=100, p50=10.0, p90=11.0, p95=12.0, p99=13.0, mean=10.0, std=1.0)
     measure = Measure(batch="evaluation", output="", metric="coverage@32 drop", value=0.001)
     start = StartUp(open_ms=500.0, first_answer_ms=700.0, peak_memory=150_000_000)
     whole = {"timings": {CANDIDATE: timing}, "measures": (measure,), "start_up": start, **place}
-    found = Verdict.model_validate({"place": "cpu", "status": "verified", **whole})
-    return Result(
-        name="n",
-        target="onnx",
-        precision="int8",
-        artifact_sha256="a",
-        reference_sha256="b",
-        reference_device="c",
-        size=8_000_000,
-        first_visit=5_500_000,
-        places=(found,),
+    return result(
+        Verdict.model_validate({"place": "cpu", "status": "verified", **whole}), size=8_000_000, first_visit=5_500_000
     )
 
 
@@ -47,21 +39,21 @@ def test_a_budget_that_is_met_says_nothing_and_one_that_is_missed_says_by_how_mu
     met: str, missed: str, measured: str
 ) -> None:
     names = {"onnx", "onnx-all", "int8"}
-    assert over_budget(parse_budgets([met], KNOWN), names, result()) == ()
-    [(place, found)] = over_budget(parse_budgets([missed], KNOWN), names, result())
+    assert over_budget(parse_budgets([met], KNOWN), names, judged()) == ()
+    [(place, found)] = over_budget(parse_budgets([missed], KNOWN), names, judged())
     assert (place, found.code) == ("cpu", Code.OVER_BUDGET)
     name = missed.partition("=")[0].rpartition(".")[2]
     assert str(found) == f"{name} is {measured}, over the budget of {missed.partition('=')[2]}"
 
 
 def test_a_budget_for_another_artifact_is_not_asked() -> None:
-    assert over_budget(parse_budgets(["onnx.size=1MB"], KNOWN), {"torchscript"}, result()) == ()
+    assert over_budget(parse_budgets(["onnx.size=1MB"], KNOWN), {"torchscript"}, judged()) == ()
 
 
 @pytest.mark.parametrize("budget", ["p50=1h", "memory=1GB", "task_drop=1", "visit=1GB"])
 def test_what_was_not_measured_meets_no_budget(budget: str) -> None:
     budget = budget.replace("1h", "100s")
-    bare = result(timings={}, measures=(), start_up=None).model_copy(update={"first_visit": None})
+    bare = judged(timings={}, measures=(), start_up=None).model_copy(update={"first_visit": None})
     [(_, found)] = over_budget(parse_budgets([budget], KNOWN), {"onnx"}, bare)
     assert found.code is Code.BUDGET_UNKNOWN
     assert "was not measured" in str(found)

@@ -51,6 +51,8 @@ with quiet():
     from coremltools.converters.mil.mil import Function, Program, types
 
 Build = Callable[[Mapping[str, Any]], Any]
+builder: Any = mb
+"""What makes an operation of each operator."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,10 @@ def infer(operator: str, inputs: Mapping[str, Array], constants: Mapping[str, An
         made = getattr(mb, operator)(**inputs, **constants)
     results = made if isinstance(made, (list, tuple)) else [made]
     return [np.asarray(v.val) for v in results if v.val is not None]
+
+
+def normal(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def rounded(array: Array, dtype: str) -> Array:

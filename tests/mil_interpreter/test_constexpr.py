@@ -11,22 +11,17 @@ from hypothesis import strategies as st
 
 from mil_interpreter.errors import PackageError, UnsupportedError
 from mil_interpreter.records import Array
+from tests.mil_interpreter.programs import builder as mb
 
 DTYPES = pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 EXAMPLES = settings(max_examples=5, deadline=None)
 SEEDS = st.integers(0, 2**31)
 
 
-def builder() -> Any:
-    from coremltools.converters.mil.mil import Builder
-
-    return Builder
-
-
 def plus(saved: Any, make: Any, shape: tuple[int, ...], dtype: str, ios: int = 17) -> Array:
     """A compressed constant, added to an input of zeros so that the program computes something."""
     zeros = {"x": np.zeros(shape, np.float32)}
-    got = saved.run(zeros, lambda v: builder().add(x=v["x"], y=make()), dtype, ios)
+    got = saved.run(zeros, lambda v: mb.add(x=v["x"], y=make()), dtype, ios)
     return np.asarray(got[0])
 
 
@@ -47,9 +42,7 @@ def test_affine_dequantize(saved: Any, kind: type, dtype: str, rows: int, column
     scale = scales(seed, (rows, columns)[axis], dtype)
 
     def make() -> Any:
-        return builder().constexpr_affine_dequantize(
-            quantized_data=data, zero_point=zero, scale=scale, axis=np.int32(axis)
-        )
+        return mb.constexpr_affine_dequantize(quantized_data=data, zero_point=zero, scale=scale, axis=np.int32(axis))
 
     shape = (-1, 1) if axis == 0 else (1, -1)
     wanted = scale.astype(np.float64).reshape(shape) * (data.astype(int) - zero.astype(int).reshape(shape))
@@ -67,7 +60,7 @@ def test_blockwise_shift_scale(saved: Any, dtype: str, rows: int, blocks: int, s
     wanted = scale.repeat(size, 1).astype(np.float64) * (data.astype(int) - offset.repeat(size, 1).astype(int))
 
     def make() -> Any:
-        return builder().constexpr_blockwise_shift_scale(data=data, scale=scale, offset=offset)
+        return mb.constexpr_blockwise_shift_scale(data=data, scale=scale, offset=offset)
 
     got = plus(saved, make, data.shape, dtype, ios=18)
     np.testing.assert_allclose(got, wanted.astype(scale.dtype), rtol=1e-6)
@@ -85,7 +78,7 @@ def test_lookup_table(saved: Any, bits: int, dtype: str, shape: list[int], seed:
     packed = pack_elements_into_bits(chosen, bits)
 
     def make() -> Any:
-        return builder().constexpr_lut_to_dense(indices=packed, lut=table, shape=np.array(shape, np.uint32))
+        return mb.constexpr_lut_to_dense(indices=packed, lut=table, shape=np.array(shape, np.uint32))
 
     np.testing.assert_array_equal(plus(saved, make, tuple(shape), dtype), table[chosen].astype(np.float32))
 
@@ -99,9 +92,7 @@ def test_sparse(saved: Any, dtype: str, shape: list[int], seed: int) -> None:
     mask = np.packbits((dense != 0).reshape(-1), bitorder="little")
 
     def make() -> Any:
-        return builder().constexpr_sparse_to_dense(
-            nonzero_data=dense[dense != 0], mask=mask, shape=np.array(shape, np.uint32)
-        )
+        return mb.constexpr_sparse_to_dense(nonzero_data=dense[dense != 0], mask=mask, shape=np.array(shape, np.uint32))
 
     if np.any(dense):
         np.testing.assert_array_equal(plus(saved, make, tuple(shape), dtype), dense.astype(np.float32))
@@ -112,7 +103,7 @@ def test_the_table_of_ios_18_is_not_misread(saved: Any) -> None:
     chosen = np.arange(6, dtype=np.uint8).reshape(2, 3)
 
     def make() -> Any:
-        return builder().constexpr_lut_to_dense(indices=chosen, lut=table)
+        return mb.constexpr_lut_to_dense(indices=chosen, lut=table)
 
     with pytest.raises(
         UnsupportedError, match=r"operator 'constexpr_lut_to_dense' .* lacks 'shape' in the opset 'CoreML8'"
@@ -122,7 +113,7 @@ def test_the_table_of_ios_18_is_not_misread(saved: Any) -> None:
 
 def test_constexpr_cast(saved: Any) -> None:
     halves = np.array([0.1, -2.5], np.float16)
-    got = plus(saved, lambda: builder().constexpr_cast(source_val=halves, output_dtype="fp32"), (2,), "fp32")
+    got = plus(saved, lambda: mb.constexpr_cast(source_val=halves, output_dtype="fp32"), (2,), "fp32")
     np.testing.assert_array_equal(got, halves.astype(np.float32))
 
 
@@ -140,8 +131,8 @@ def test_quantize_and_dequantize(saved: Any, kind: str, dtype: str, channels: in
     fixed = {"scale": scale, "zero_point": zero, "axis": 1}
 
     def both(v: Any) -> Any:
-        small = builder().quantize(input=v["x"], output_dtype=kind, **fixed)
-        return small, builder().dequantize(input=small, **fixed)
+        small = mb.quantize(input=v["x"], output_dtype=kind, **fixed)
+        return small, mb.dequantize(input=small, **fixed)
 
     got = saved.run({"x": x}, both, dtype)
     np.testing.assert_array_equal(got[0], levels)
@@ -152,9 +143,9 @@ def test_a_scale_of_the_wrong_length_is_a_sentence(saved: Any) -> None:
     data = np.zeros((2, 3), np.int8)
     path = saved.save(
         {"x": np.zeros((2, 3), np.float32)},
-        lambda v: builder().add(
+        lambda v: mb.add(
             x=v["x"],
-            y=builder().constexpr_affine_dequantize(
+            y=mb.constexpr_affine_dequantize(
                 quantized_data=data, zero_point=np.int8(0), scale=np.ones(3, np.float32), axis=np.int32(1)
             ),
         ),

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 
 from mil_interpreter.errors import PackageError
 from mil_interpreter.records import Array
+from tests.mil_interpreter.programs import builder as mb
+from tests.mil_interpreter.programs import normal
 
 EXAMPLES = settings(max_examples=5, deadline=None)
 SEEDS = st.integers(0, 2**31)
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3)
 MODES = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
-
-
-def normal(seed: int, *shape: int) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def indices(seed: int, limit: int, *shape: int, low: int | None = None) -> Array:
@@ -175,8 +173,6 @@ def test_one_hot(saved: Any, count: int, seed: int, axis: int) -> None:
 
 
 def test_an_index_outside_the_tensor_is_a_sentence(saved: Any) -> None:
-    from coremltools.converters.mil.mil import Builder as mb  # noqa: N813
-
     inputs = {"x": normal(0, 3, 2), "indices": np.array([0, 7], dtype=np.int32)}
     with pytest.raises(PackageError, match=r"operator 'gather' .*\(an index between 0 and 7 for 3 values\)"):
         saved.run(inputs, lambda v: mb.gather(x=v["x"], indices=v["indices"], axis=0))

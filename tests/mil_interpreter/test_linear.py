@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mil_interpreter.records import Array
+from tests.mil_interpreter.programs import builder as mb
+from tests.mil_interpreter.programs import normal
 
 F = torch.nn.functional
 DTYPES = pytest.mark.parametrize("dtype", ["fp32", "fp16"])
@@ -19,10 +20,6 @@ EXAMPLES = settings(max_examples=5, deadline=None)
 SIZES = st.integers(1, 6)
 SEEDS = st.integers(0, 2**31)
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4)
-
-
-def normal(seed: int, *shape: int) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -58,8 +55,6 @@ def test_matmul(saved: Any, lead: list[int], m: int, k: int, n: int, flip: tuple
     ],
 )
 def test_einsum(saved: Any, dtype: str, equation: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
-    from coremltools.converters.mil.mil import Builder as mb  # noqa: N813 - coremltools' own custom
-
     x, y = (normal(i, *s).astype(np.float16).astype(np.float32) for i, s in enumerate((left, right)))
     got = saved.run({"x": x, "y": y}, lambda v: mb.einsum(values=(v["x"], v["y"]), equation=equation), dtype)[0]
     want = torch.einsum(equation, torch.from_numpy(x).double(), torch.from_numpy(y).double()).numpy()

@@ -63,125 +63,81 @@ def test_coremltools_reads_what_is_written(made: Path) -> None:
     assert coremltools.utils.load_spec(str(made)).WhichOneof("Type") == "mlProgram"
 
 
-def no_manifest(path: Path) -> None:
-    (path / "Manifest.json").unlink()
+def rewritten(file: Path, edit: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    """Gives a file of a package other bytes."""
+    return lambda path: (path / file).write_bytes(edit((path / file).read_bytes()))
 
 
-def no_model(path: Path) -> None:
-    (path / MODEL).unlink()
+def changed(edit: Callable[[Any], object]) -> Callable[[Path], object]:
+    """Changes the program."""
+
+    def change(data: bytes) -> bytes:
+        model = parse(data)
+        edit(model)
+        return bytes(model.SerializeToString())
+
+    return rewritten(MODEL, change)
 
 
-def no_weights(path: Path) -> None:
-    (path / WEIGHTS).unlink()
-
-
-def empty_weights(path: Path) -> None:
-    (path / WEIGHTS).write_bytes(b"")
-
-
-def cut_weights(path: Path) -> None:
-    (path / WEIGHTS).write_bytes((path / WEIGHTS).read_bytes()[:-8])
-
-
-def cut_weights_header(path: Path) -> None:
-    (path / WEIGHTS).write_bytes((path / WEIGHTS).read_bytes()[:40])
-
-
-def wrong_version(path: Path) -> None:
-    (path / WEIGHTS).write_bytes(b"\x01\0\0\0\x09" + (path / WEIGHTS).read_bytes()[5:])
-
-
-def wrong_sentinel(path: Path) -> None:
-    data = (path / WEIGHTS).read_bytes()
-    (path / WEIGHTS).write_bytes(data[:64] + b"\0\0\0\0" + data[68:])
-
-
-def wrong_size(path: Path) -> None:
-    data = (path / WEIGHTS).read_bytes()
-    (path / WEIGHTS).write_bytes(data[:72] + struct.pack("<Q", 1 << 60) + data[80:])
-
-
-def wrong_data_offset(path: Path) -> None:
-    data = (path / WEIGHTS).read_bytes()
-    (path / WEIGHTS).write_bytes(data[:80] + struct.pack("<Q", 1 << 62) + data[88:])
-
-
-def cut_model(path: Path) -> None:
-    (path / MODEL).write_bytes((path / MODEL).read_bytes()[:-20])
-
-
-def no_json(path: Path) -> None:
-    (path / "Manifest.json").write_text("{")
-
-
-def other_json(path: Path) -> None:
-    (path / "Manifest.json").write_text("[1, 2]")
-
-
-def escape(path: Path) -> None:
-    text = (path / "Manifest.json").read_text()
-    (path / "Manifest.json").write_text(text.replace("com.apple.CoreML/model.mlmodel", "../../../model.mlmodel"))
-
-
-def change(path: Path, edit: Callable[[Any], None]) -> None:
-    model = parse((path / MODEL).read_bytes())
-    edit(model)
-    (path / MODEL).write_bytes(model.SerializeToString())
-
-
-def escaping_weights(path: Path) -> None:
-    change(path, lambda model: _blob(model).__setattr__("fileName", "@model_path/../../../../secret.bin"))
-
-
-def misplaced_blob(path: Path) -> None:
-    change(path, lambda model: _blob(model).__setattr__("offset", 65))
-
-
-def no_main(path: Path) -> None:
-    change(path, lambda model: model.mlProgram.functions.pop("main"))
-
-
-def _blob(model: Any) -> Any:
+def blob(model: Any) -> Any:
     main = model.mlProgram.functions["main"]
     operations = main.block_specializations[main.opset].operations
-    return next(
-        o.attributes["val"].blobFileValue
-        for o in operations
-        if o.attributes["val"].WhichOneof("value") == "blobFileValue"
-    )
+    values = (operation.attributes["val"] for operation in operations)
+    return next(value.blobFileValue for value in values if value.WhichOneof("value") == "blobFileValue")
 
 
-DAMAGE: dict[Callable[[Path], None], str] = {
-    no_manifest: "is not a Core ML package: it has no Manifest.json",
-    no_model: "model.mlmodel' is damaged",
-    no_weights: "weight.bin' cannot be read",
-    empty_weights: "weight.bin' cannot be read",
-    cut_weights: "weight.bin' is cut off",
-    cut_weights_header: "weight.bin' is cut off: its header",
-    wrong_version: "has no valid header .version 9.",
-    wrong_sentinel: "is damaged at 64 .no blob starts there.",
-    wrong_size: "is damaged at 64 .1152921504606846976 bytes",
-    wrong_data_offset: "weight.bin' is cut off: a blob of",
-    cut_model: "model.mlmodel' is damaged",
-    no_json: "Manifest.json' is damaged",
-    other_json: "Manifest.json' is damaged",
-    escape: "names a file outside the package",
-    escaping_weights: "names a weight file outside its package",
-    misplaced_blob: "is damaged at 65",
-    no_main: "has no function 'main'",
+MANIFEST = Path("Manifest.json")
+OUTSIDE = b"../../../model.mlmodel"
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no manifest": (lambda path: (path / MANIFEST).unlink(), "is not a Core ML package: it has no Manifest.json"),
+    "no model": (lambda path: (path / MODEL).unlink(), "model.mlmodel' is damaged"),
+    "no weights": (lambda path: (path / WEIGHTS).unlink(), "weight.bin' cannot be read"),
+    "empty weights": (rewritten(WEIGHTS, lambda _: b""), "weight.bin' cannot be read"),
+    "cut weights": (rewritten(WEIGHTS, lambda data: data[:-8]), "weight.bin' is cut off"),
+    "cut header": (rewritten(WEIGHTS, lambda data: data[:40]), "weight.bin' is cut off: its header"),
+    "another version": (
+        rewritten(WEIGHTS, lambda data: b"\x01\0\0\0\x09" + data[5:]),
+        "has no valid header .version 9.",
+    ),
+    "another sentinel": (
+        rewritten(WEIGHTS, lambda data: data[:64] + bytes(4) + data[68:]),
+        "is damaged at 64 .no blob starts there.",
+    ),
+    "another size": (
+        rewritten(WEIGHTS, lambda data: data[:72] + struct.pack("<Q", 1 << 60) + data[80:]),
+        "is damaged at 64 .1152921504606846976 bytes",
+    ),
+    "another offset of the data": (
+        rewritten(WEIGHTS, lambda data: data[:80] + struct.pack("<Q", 1 << 62) + data[88:]),
+        "weight.bin' is cut off: a blob of",
+    ),
+    "cut model": (rewritten(MODEL, lambda data: data[:-20]), "model.mlmodel' is damaged"),
+    "no JSON": (rewritten(MANIFEST, lambda _: b"{"), "Manifest.json' is damaged"),
+    "a list": (rewritten(MANIFEST, lambda _: b"[1, 2]"), "Manifest.json' is damaged"),
+    "a model outside": (
+        rewritten(MANIFEST, lambda data: data.replace(b"com.apple.CoreML/model.mlmodel", OUTSIDE)),
+        "names a file outside the package",
+    ),
+    "weights outside": (
+        changed(lambda model: setattr(blob(model), "fileName", "@model_path/../../../../secret.bin")),
+        "names a weight file outside its package",
+    ),
+    "misplaced blob": (changed(lambda model: setattr(blob(model), "offset", 65)), "is damaged at 65"),
+    "no main": (changed(lambda model: model.mlProgram.functions.pop("main")), "has no function 'main'"),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE, ids=lambda d: d.__name__)
-def test_damage_is_one_sentence(made: Path, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_one_sentence(made: Path, name: str) -> None:
+    damage, sentence = DAMAGE[name]
     damage(made)
-    with pytest.raises(PackageError, match=DAMAGE[damage]) as caught:
+    with pytest.raises(PackageError, match=sentence) as caught:
         read_package(made)
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_that_is_no_ml_program_is_not_verified_here(made: Path) -> None:
-    change(made, lambda model: model.neuralNetwork.SetInParent())
+    changed(lambda model: model.neuralNetwork.SetInParent())(made)
     with pytest.raises(UnsupportedError, match=r"the interpreter runs ML Programs; .* holds 'neuralNetwork'"):
         read_package(made)
 

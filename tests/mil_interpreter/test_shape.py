@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mil_interpreter.records import Array
+from tests.mil_interpreter.programs import builder as mb
 
 F = torch.nn.functional
 EXAMPLES = settings(max_examples=8, deadline=None)
@@ -24,12 +25,6 @@ def numbered(*shape: int) -> Array:
 
 def constant(v: Any) -> Any:
     return lambda *_: torch.as_tensor(v)
-
-
-def builder() -> Any:
-    from coremltools.converters.mil.mil import Builder
-
-    return Builder
 
 
 @EXAMPLES
@@ -49,7 +44,7 @@ def test_reshape_like(saved: Any) -> None:
     x, first, second = numbered(2, 3, 4), numbered(2, 9), numbered(1, 12)
     got = saved.run(
         {"x": x, "a": first, "b": second},
-        lambda v: builder().reshape_like(
+        lambda v: mb.reshape_like(
             x=v["x"], ref_tensors=(v["a"], v["b"]), begins=(0, 1), ends=(1, 0), end_masks=(False, True)
         ),
     )
@@ -87,7 +82,7 @@ def test_concat_and_stack(saved: Any, shape: list[int], count: int, data: st.Dat
     tensors = [torch.from_numpy(a) for a in inputs.values()]
 
     def run(operator: str, **constants: Any) -> Array:
-        made = saved.run(inputs, lambda v: getattr(builder(), operator)(values=tuple(v.values()), **constants))
+        made = saved.run(inputs, lambda v: getattr(mb, operator)(values=tuple(v.values()), **constants))
         return np.asarray(made[0])
 
     np.testing.assert_array_equal(run("concat", axis=axis), torch.cat(tensors, axis))
@@ -100,7 +95,7 @@ def test_concat_and_stack(saved: Any, shape: list[int], count: int, data: st.Dat
 
 def test_concat_of_scalars_is_a_vector(saved: Any) -> None:
     inputs = {"a": np.full(1, 3, np.float32), "b": np.full(1, 4, np.float32)}
-    got = saved.run(inputs, lambda v: builder().concat(values=[builder().squeeze(x=x) for x in v.values()], axis=0))
+    got = saved.run(inputs, lambda v: mb.concat(values=[mb.squeeze(x=x) for x in v.values()], axis=0))
     np.testing.assert_array_equal(got[0], [3, 4])
 
 
@@ -218,7 +213,7 @@ def test_constant_tensors(saved: Any, shape: list[int]) -> None:
     like = numbered(*shape)
     saved.check("fill_like", {"ref_tensor": like}, lambda t: torch.full(t.shape, 0.5).double(), {"value": 0.5})
     sizes = np.array(shape, dtype=np.int32)
-    got = saved.run({"s": sizes}, lambda v: builder().fill(shape=v["s"], value=np.float32(0.5)))
+    got = saved.run({"s": sizes}, lambda v: mb.fill(shape=v["s"], value=np.float32(0.5)))
     np.testing.assert_array_equal(got[0], np.full(shape, 0.5))
 
 
@@ -227,5 +222,5 @@ def test_constant_tensors(saved: Any, shape: list[int]) -> None:
 def test_range(saved: Any, start: int, count: int, step: int) -> None:
     end = start + count * step
     inputs = {n: np.array([v], dtype=np.int32) for n, v in {"start": start, "end": end, "step": step}.items()}
-    got = saved.run(inputs, lambda v: builder().range_1d(**{n: builder().squeeze(x=x) for n, x in v.items()}))
+    got = saved.run(inputs, lambda v: mb.range_1d(**{n: mb.squeeze(x=x) for n, x in v.items()}))
     np.testing.assert_array_equal(got[0], np.arange(start, end, step))

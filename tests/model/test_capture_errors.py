@@ -16,32 +16,6 @@ LOGGER = "torch.fx.experimental.symbolic_shapes"
 GUARD = "eval Eq(s0, 224) [guard added] (%s in forward), for more info run with TORCHDYNAMO_EXTENDED_DEBUG"
 
 
-class DataDependentError(Exception):
-    pass
-
-
-def raised(error: Exception) -> Exception:
-    """The error with a traceback that leads through this file."""
-    try:
-        raise error
-    except Exception as caught:
-        return caught
-
-
-def test_the_line_of_the_user_is_named() -> None:
-    error = raised(TypeError("unsupported operand\nand more that nobody reads"))
-    said = capture_errors.capture_error("net", error, [])
-    assert said.startswith(f"'net' cannot be captured at {__file__}:")
-    assert "(raise error): TypeError: unsupported operand" in said
-    assert "\n" not in said
-
-
-def test_a_branch_on_values_says_what_to_use() -> None:
-    said = capture_errors.capture_error("net", raised(DataDependentError("u0 > 0")), [])
-    assert said.startswith(f"'net' branches or computes on values of its tensors at {__file__}:")
-    assert said.endswith("use torch.where or torch.cond")
-
-
 def test_an_axis_that_was_fixed_names_its_size_and_the_guard() -> None:
     text = "You marked batch as dynamic but your code specialized it to be a constant (4)." * 2
     guards = ["/usr/lib/site-packages/torch/nn/functional.py:3", "/home/me/net.py:12"]
@@ -65,11 +39,6 @@ def test_an_error_without_words_still_has_a_sentence() -> None:
 def test_a_line_that_only_announces_the_next_is_told_with_it() -> None:
     said = capture_errors.sentence(ValueError("Found the following conflicts:\n\n  - `batch` is 1\nmore"))
     assert said == "ValueError: Found the following conflicts: - `batch` is 1"
-
-
-def test_an_index_beyond_a_table_names_the_range() -> None:
-    said = capture_errors.capture_error("net", IndexError("index out of range in self"), [])
-    assert said.endswith("set Input(low=0, high=size of the table - 1)")
 
 
 def test_guards_are_read_from_torchs_log_and_the_log_is_left_as_it_was() -> None:
@@ -115,11 +84,6 @@ def test_another_failure_is_its_deepest_cause_without_colours(exported: torch.ex
     error.__cause__ = ValueError("\x1b[31m\nthe shapes differ\x1b[0m\nand more")
     said = capture_errors.why(error, exported)
     assert re.fullmatch(r"ValueError: the shapes differ, at .*modules\.py:\d+ \(.*\)", said), said
-
-
-def test_an_operator_that_is_nowhere_in_the_program_is_named_alone(exported: torch.export.ExportedProgram) -> None:
-    said = capture_errors.why(RuntimeError("Unsupported fx node a, kind grid_sampler"), exported)
-    assert said == f"it has no operator 'grid_sampler'; {capture_errors.WAY_OUT}"
 
 
 def test_a_converter_that_fails_without_a_word_is_asked_which_operator_it_was_at(

@@ -12,9 +12,8 @@ from edgekit.errors import CaptureError, ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.graph import capture
 from edgekit.model.program import PROGRAM, load_program, program_matches, save_program
-from edgekit.model.shapes import grid
 from edgekit.model.sources.checkpoint import write_checkpoint
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Input, ModelSpec, Output
 from edgekit.storage.door import sealed
 from edgekit.testing import small_model
 from tests import models
@@ -147,37 +146,6 @@ def test_what_cannot_be_captured_is_refused_by_name_and_line(
         assert line(function, text) in str(caught.value)
 
 
-class Positions(torch.nn.Module):
-    """Embeddings of 3 x 3 patches of 14 pixels, resized for other grids only, as DINOv2 has them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = torch.nn.Parameter(torch.linspace(0, 1, 9).reshape(1, 1, 3, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        patches = torch.nn.functional.avg_pool2d(x, 14)
-        rows, columns = patches.shape[2], patches.shape[3]
-        if rows * columns == 9 and rows == columns:
-            return patches + self.table
-        resized = torch.nn.functional.interpolate(self.table, size=[rows, columns], mode="bicubic")
-        return patches + resized
-
-
-def test_a_size_of_the_range_that_takes_another_branch_is_told_with_the_way_out() -> None:
-    def of(side: Axis) -> ModelSpec:
-        axes = {"batch": Axis(1, 1, 2), "height": side, "width": side}
-        image = Input("x", ("batch", 1, "height", "width"))
-        return ModelSpec("dino", Positions().eval(), (image,), (Output("y"),), axes)
-
-    with pytest.raises(CaptureError, match=r"fails at .*'height': 42, 'width': 42.*Guard failed") as caught:
-        capture(of(Axis(42, 28, 70, 14)))
-    assert str(caught.value).endswith(
-        "its code takes another branch at this size: choose a range of the axis without it, or fix the axis "
-        "(minimum = maximum)"
-    )
-    assert capture(of(Axis(56, 56, 84, 14))).dynamic == ("batch", "height", "width")
-
-
 def test_training_mode_is_refused() -> None:
     spec = models.spec("theirs", models.Dropped())
     spec.module.train()
@@ -189,13 +157,3 @@ def test_a_wrong_number_of_outputs_is_refused() -> None:
     two = ModelSpec(name="two", module=models.Function(lambda x, s: x * s), inputs=models.IMAGES, outputs=(), axes={})
     with pytest.raises(ModelError, match="returned 1 outputs but declares 0"):
         named_outputs(two, torch.zeros(1))
-
-
-def test_the_grid_meets_every_batch_and_both_shapes() -> None:
-    shapes = grid({"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)})
-    assert {s["batch"] for s in shapes} == {1, 2, 3, 8}
-    assert any(s["height"] > s["width"] for s in shapes)
-    assert any(s["height"] < s["width"] for s in shapes)
-    assert {96, 224, 240, 512} == {s["height"] for s in shapes}
-    assert len(shapes) == len({tuple(s.items()) for s in shapes}) <= 20
-    assert grid({}) == ({},)

@@ -10,8 +10,7 @@ import onnx
 import pytest
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model import folder as source
-from edgekit.model.folder import save_model
+from edgekit.model.folder import read_config, save_model
 from edgekit.model.graph import capture
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
@@ -90,7 +89,10 @@ def test_an_edited_replacement_is_another_model(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "stand_ins.py").write_text("def stand_in(patches, query, sharpness):\n    return patches\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     stand_ins = __import__("stand_ins")
-    spec = replace(own_operators.decomposed(), decompositions={own_operators.NAME: stand_ins.stand_in})
-    before = source._code_sha256(spec)
+    factory = f"{own_operators.__name__}:decomposed"  # what has one is not captured when it is saved
+    spec = replace(own_operators.decomposed(), factory=factory, decompositions={own_operators.NAME: stand_ins.stand_in})
+    save_model(spec, tmp_path / "model")
+    before = read_config(tmp_path / "model")["code_sha256"]
     (tmp_path / "stand_ins.py").write_text("def stand_in(patches, query, sharpness):\n    return 2 * patches\n")
-    assert source._code_sha256(spec) != before
+    save_model(spec, tmp_path / "model")
+    assert read_config(tmp_path / "model")["code_sha256"] != before

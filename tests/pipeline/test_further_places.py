@@ -16,20 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 
 from edgekit import api, registry
 from edgekit.artifact.result import CANDIDATE, read_result
-from edgekit.artifact.store import commit, own_files, read_artifact
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.hosts.catalogue import further_place
 from edgekit.model.sources import resolve_model
 from edgekit.report.rows import read_study
 from edgekit.report.text import to_junit
-from edgekit.storage.files import staging
 from edgekit.testing import SMALL
+from tests.manifests import spoilt
 
 SSHD = shutil.which("sshd") or (Path("/usr/sbin/sshd").is_file() and "/usr/sbin/sshd") or ""
 needs_sshd = pytest.mark.skipif(not SSHD, reason="install OpenSSH's server: apt-get install openssh-server")
@@ -54,18 +52,6 @@ runpy.run_module('edgekit.evaluate', None, '__main__')
 """
 
 
-def spoilt(build: Path, target: str) -> None:
-    """Double a weight of an artifact and commit it: its files are whole, and wrong."""
-    folder = build / target
-    graph = onnx.load(folder / "model.onnx")
-    largest = max(graph.graph.initializer, key=lambda each: len(each.raw_data))
-    largest.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(largest), largest.name))
-    manifest = read_artifact(folder)
-    with staging(folder, own_files) as staged:
-        onnx.save(graph, staged / "model.onnx")
-        commit(staged, manifest)
-
-
 def test_every_onnx_artifact_has_a_verdict_in_every_place_and_the_report_shows_it(build: Path) -> None:
     found = api.verify(build, places=["openvino", "ort-basic"], progress="none")
     assert sorted(found) == ["onnx", "onnx-fp16"]
@@ -86,7 +72,7 @@ def test_every_onnx_artifact_has_a_verdict_in_every_place_and_the_report_shows_i
 
 
 def test_a_wrong_artifact_is_rejected_in_every_place(build: Path) -> None:
-    spoilt(build, "onnx")
+    spoilt(build / "onnx")
     found = api.verify(build, places=["openvino", "ort-off"], targets=["onnx"], progress="none")["onnx"]
     assert [place.status for place in found.places] == ["rejected", "rejected"]
     assert found.status == "rejected"
@@ -143,13 +129,13 @@ def test_a_result_that_ships_with_a_model_is_judged_where_its_artifacts_are(
     api.export(spec, targets=["onnx"], output=build.parent, progress="none")
     assert kept.stat().st_mtime_ns == before
     kept.unlink()
-    spoilt(build, "onnx")
+    spoilt(build / "onnx")
     api.export(spec, targets=["onnx"], output=build.parent, progress="none")
     assert not kept.exists()
 
 
 def test_a_result_of_other_files_does_not_come_in(build: Path, result: Path) -> None:
-    spoilt(build, "onnx")
+    spoilt(build / "onnx")
     with pytest.raises(ArtifactError, match="is of another onnx than the one that is here: pack again"):
         api.import_result(build, result, progress="none")
     assert not (build / "imported").exists()

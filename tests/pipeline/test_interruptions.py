@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from edgekit import apps, report
-from edgekit.apps import android, sync
-from edgekit.apps.records import content_digest
 from edgekit.model.folder import load_model, save_model
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.store import read_reference, write_reference
@@ -113,19 +111,18 @@ def test_a_report_that_is_killed_is_never_of_two_builds(kept: Kept) -> None:
 def test_assets_that_are_killed_are_completed_by_the_next_run(kept: Kept, tmp_path: Path) -> None:
     build = toy.build(tmp_path / "toy")
     app = toy.android_app(tmp_path / "app")
-    name, files, _ = apps._planned(android.PLATFORM, build, app, (), False, None)
     own = {path: path.read_bytes() for path in app.rglob("*") if path.is_file()}
-    asked = points(app, lambda: sync.sync(app, name, files), 16, 1000)
+
+    def write() -> None:
+        apps.write_assets("android", build, app)
+
+    asked = points(app, write, 16, 1000)
     for stop in asked:
         shutil.rmtree(app)
         toy.android_app(app)
-        interrupted.run(app, lambda: sync.sync(app, name, files), stop)
-        for path in app.rglob("[!.]*"):
-            relative = path.relative_to(app).as_posix()
-            if relative in files:
-                assert sync._same(path, content_digest(files[relative])), relative
-        sync.sync(app, name, files)
-        assert sync.differences(app, name, files) == ()
+        interrupted.run(app, write, stop)
+        write()
+        assert apps.check_assets("android", build, app) == ()
         assert {path: path.read_bytes() for path in own} == own
         assert left_behind(app) == []
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code
-from edgekit.artifact.manifest import AxisInfo, ExportInfo, Manifest, Source
+from edgekit.artifact.manifest import AxisInfo, Manifest
 from edgekit.model.spec import Array, Output
 from edgekit.pipeline.judge_step import Units, _compared, sample_of, sampled
 from edgekit.reference.answers import kept
@@ -17,6 +17,7 @@ from edgekit.reference.info import ReferenceInfo
 from edgekit.reference.store import Reference
 from edgekit.target import FP32, Place
 from tests.answers import OUTPUTS, answer
+from tests.manifests import EXPORT, manifest
 
 ROWS = 9
 UNITS = Units(0.0, {})
@@ -92,39 +93,26 @@ def recorded() -> Reference:
 
 
 def test_a_slow_place_is_asked_a_sample() -> None:
-    assert [len(b.names) for b in applicable_batches(recorded().batches, manifest())] == [20, 9, 1, 3]
-    sample = applicable_batches(recorded().batches, manifest(), 8)
+    assert [len(b.names) for b in applicable_batches(recorded().batches, web())] == [20, 9, 1, 3]
+    sample = applicable_batches(recorded().batches, web(), 8)
     assert [(b.name, len(b.names)) for b in sample] == [(EVALUATION, 8), (STRESS, 9), ("grid-00", 1)]
     assert [len(a) for b in sample[:1] for a in (*b.inputs.values(), *b.outputs.values())] == [8, 8]
 
 
-def manifest(**options: str) -> Manifest:
-    return Manifest(
-        name="m",
-        target="web",
-        precision="fp32",
-        entry="m",
-        export=ExportInfo(
-            key="",
-            source=Source(name="onnx", sha256=""),
-            model_sha256="",
-            options=options,
-        ),
-        axes=AXES,
-        files=(),
-    )
+def web(**options: str) -> Manifest:
+    return manifest(target="web", export=EXPORT.model_copy(update={"options": options}), axes=AXES)
 
 
 def test_a_place_declares_how_many_images_are_judged_there() -> None:
     slow, quick = (Place(name="wasm", tolerance=FP32, sample=sample) for sample in (8, 0))
-    assert sample_of(manifest(), slow) == 8
-    assert sample_of(manifest(images="all"), slow) is None
-    assert sample_of(manifest(), quick) is None
+    assert sample_of(web(), slow) == 8
+    assert sample_of(web(images="all"), slow) is None
+    assert sample_of(web(), quick) is None
 
 
 def test_the_verdict_says_how_much_was_judged() -> None:
-    made = manifest()
-    said = sampled(made, applicable_batches(recorded().batches, manifest(), 8), recorded())
+    made = web()
+    said = sampled(made, applicable_batches(recorded().batches, web(), 8), recorded())
     assert said.code is Code.SAMPLED
     assert said.details == {"target": "web", "images": 8, "all_images": 20, "shapes": 1, "all_shapes": 2}
     assert str(said) == (

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import edgekit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.reference.pictures import in_size
+from edgekit.testing import small_model
 
 IMAGES = np.zeros((2, 3, 96, 96), np.float32)
 QUERIES = np.zeros((2, 16), np.float32)
@@ -30,7 +32,12 @@ def loaded(folder: Path) -> Iterator[LoadedArtifact]:
 
 
 def test_it_answers_every_size_that_was_proved(loaded: LoadedArtifact) -> None:
-    assert loaded.run({"images": IMAGES, "queries": QUERIES})["relevance"].shape == (2, 36)
+    inputs = small_model().random(3, {"batch": 2})
+    answers = loaded.run(inputs)
+    right = small_model().module(*map(torch.from_numpy, inputs.values()))
+    for output, tensor in zip(small_model().outputs, right, strict=True):
+        np.testing.assert_allclose(answers[output.name], tensor.detach().numpy(), atol=1e-4)
+    assert answers["relevance"].shape == (2, 36)
     wide = np.zeros((2, 3, 96, 160), np.float32)
     assert loaded.run({"images": wide, "queries": QUERIES})["relevance"].shape == (2, 60)
     assert repr(loaded) == f"<small onnx in {loaded.device}>"

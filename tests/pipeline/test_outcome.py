@@ -11,10 +11,11 @@ import jsonschema
 import pytest
 
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import Measure, Result, Timing, Verdict
+from edgekit.artifact.result import Measure, Timing, Verdict
 from edgekit.errors import VerdictError
 from edgekit.pipeline import outcome as outcomes_module
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from tests.manifests import result
 
 SCHEMA = Path(outcomes_module.__file__).parent / "build.schema.json"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> & `x`"
@@ -27,16 +28,7 @@ def place(name: str = "cpu", status: str = "verified", **facts: Any) -> Verdict:
 
 
 def outcome(target: str, *places: Verdict, reused: bool = False) -> TargetOutcome:
-    found = Result(
-        name="small",
-        target=target,
-        precision="fp32",
-        artifact_sha256="a",
-        reference_sha256="r",
-        reference_device="CPU",
-        size=2_500_000,
-        places=places,
-    )
+    found = result(*places, target=target)
     return TargetOutcome(target, Path("build/small") / target, found.status, result=found, reused=reused)
 
 

@@ -20,11 +20,12 @@ from edgekit.pipeline import run, signature
 from edgekit.pipeline.bill import BILL
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener
 from tests.apps import toy
 from tests.command import exit_code
 from tests.keys import NO_LIBRARY, write_keys
-from tests.manifests import resealed
+from tests.manifests import resealed, result
 
 pytestmark = NO_LIBRARY
 SIGNED = ("onnx", "executorch", "torch-mobile")
@@ -60,16 +61,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def evaluate(context: RunContext, name: str, made: Manifest) -> Result:
         names.append(name)
-        return Result(
-            target=name,
-            name="toy",
-            precision="fp32",
-            reference_sha256="",
-            reference_device="",
-            artifact_sha256=made.sha256,
-            size=1,
-            places=(Verdict(place="cpu", status="not verified here"),),
-        )
+        return result(Verdict(place="cpu", status="not verified here"), target=name, artifact_sha256=made.sha256)
 
     monkeypatch.setattr(run, "evaluate", evaluate)
     monkeypatch.setattr(report, "write_report", lambda root: None)
@@ -109,83 +101,77 @@ def test_the_librarys_own_command_checks_it(own: Path, keys: tuple[Path, Path]) 
     assert subprocess.run(asked, capture_output=True).returncode == 0
 
 
-def no_signature(root: Path, keys: tuple[Path, Path]) -> None:
-    shutil.rmtree(root / signature.FOLDER)
-
-
-def half_a_signature(root: Path, keys: tuple[Path, Path]) -> None:
-    (root / signature.FOLDER / signature.SIGNATURE).unlink()
-
-
-def a_damaged_signature(root: Path, keys: tuple[Path, Path]) -> None:
-    (root / signature.FOLDER / signature.SIGNATURE).write_text("{}")
-
-
-def another_statement(root: Path, keys: tuple[Path, Path]) -> None:
-    path = root / signature.FOLDER / signature.STATEMENT
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2'))
-
-
-def another_key(root: Path, keys: tuple[Path, Path]) -> None:
-    sign(root, write_keys(root.parent, "other")[0])
-
-
-def another_key_under_this_ones_name(root: Path, keys: tuple[Path, Path]) -> None:
-    """The hint, which names the key, is not signed."""
-    path = root / signature.FOLDER / signature.SIGNATURE
-    hint = path.read_text().split('"hint":"')[1].split('"')[0]
-    another_key(root, keys)
-    theirs = path.read_text().split('"hint":"')[1].split('"')[0]
-    path.write_text(path.read_text().replace(theirs, hint))
-
-
-def another_build(root: Path, keys: tuple[Path, Path]) -> None:
+def theirs(root: Path, *folders: str) -> None:
+    """Put folders of another build, which is signed by this key too, in the place of a build's own."""
     other = toy.build(root.parent / "other" / "toy", shift=1.0)
-    sign(other, keys[0])
-    shutil.rmtree(root / signature.FOLDER)
-    shutil.copytree(other / signature.FOLDER, root / signature.FOLDER)
-
-
-def another_model(root: Path, keys: tuple[Path, Path]) -> None:
-    other = toy.build(root.parent / "other" / "toy", shift=1.0)
-    for name in ("model", "reference"):
+    sign(other, root.parents[1] / "release.pem")
+    for name in folders:
         shutil.rmtree(root / name)
         shutil.copytree(other / name, root / name)
 
 
-def a_program_that_nobody_signed(root: Path, keys: tuple[Path, Path]) -> None:
-    from edgekit.storage.door import sealed
+def edited(root: Path, file: str, change: Callable[[str], str]) -> None:
+    path = root / signature.FOLDER / file
+    path.write_text(change(path.read_text()))
 
+
+def by_another_key(root: Path) -> None:
+    sign(root, write_keys(root.parent, "other")[0])
+
+
+def another_key_under_this_ones_name(root: Path) -> None:
+    """The hint, which names the key, is not signed."""
+    path = root / signature.FOLDER / signature.SIGNATURE
+    hint = path.read_text().split('"hint":"')[1].split('"')[0]
+    by_another_key(root)
+    edited(root, signature.SIGNATURE, lambda text: text.replace(text.split('"hint":"')[1].split('"')[0], hint))
+
+
+def a_program_that_nobody_signed(root: Path) -> None:
     (root / "program").mkdir()
     (root / "program" / "program.json").write_text(sealed({"files": {}}))
 
 
-WHOLE_BUILD: dict[Callable[[Path, tuple[Path, Path]], None], str] = {
-    no_signature: "is not signed: whoever made it must export it with --sign",
-    half_a_signature: "is not signed",
-    a_damaged_signature: "is damaged or not by the key",
-    another_statement: "is of another statement: it was changed after it was signed",
-    another_key: "is by another key than",
-    another_key_under_this_ones_name: "is damaged or not by the key",
-    another_build: r"config\.json' is not what was signed",
-    another_model: r"config\.json' is not what was signed",
-    a_program_that_nobody_signed: r"program\.json' is not in the build's signature",
+WHOLE_BUILD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no signature": (
+        lambda root: shutil.rmtree(root / signature.FOLDER),
+        "is not signed: whoever made it must export it with --sign",
+    ),
+    "half a signature": (lambda root: (root / signature.FOLDER / signature.SIGNATURE).unlink(), "is not signed"),
+    "a damaged signature": (
+        lambda root: edited(root, signature.SIGNATURE, lambda _: "{}"),
+        "is damaged or not by the key",
+    ),
+    "another statement": (
+        lambda root: edited(root, signature.STATEMENT, lambda text: text.replace('sion": 1', 'sion": 2')),
+        "is of another statement: it was changed after it was signed",
+    ),
+    "another key": (by_another_key, "is by another key than"),
+    "another key under this one's name": (another_key_under_this_ones_name, "is damaged or not by the key"),
+    "another build's": (lambda root: theirs(root, signature.FOLDER), r"config\.json' is not what was signed"),
+    "another model": (lambda root: theirs(root, "model", "reference"), r"config\.json' is not what was signed"),
+    "a program that nobody signed": (
+        a_program_that_nobody_signed,
+        r"program\.json' is not in the build's signature",
+    ),
 }
 
 
-@pytest.mark.parametrize("change", WHOLE_BUILD)
+@pytest.mark.parametrize("name", WHOLE_BUILD)
 def test_a_build_that_its_signature_does_not_vouch_for_is_refused(
     own: Path,
     keys: tuple[Path, Path],
     reached: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    change: Callable[[Path, tuple[Path, Path]], None],
+    name: str,
 ) -> None:
-    change(own, keys)
+    change, sentence = WHOLE_BUILD[name]
+    shutil.copy(keys[0], tmp_path)
+    change(own)
     app = toy.android_app(tmp_path / "app")
     before = sorted(app.rglob("*"))
-    with pytest.raises(ArtifactError, match=WHOLE_BUILD[change]) as told:
+    with pytest.raises(ArtifactError, match=sentence) as told:
         verified(own, keys[1])
     assert "\n" not in str(told.value)
     assert reached == []
@@ -195,21 +181,10 @@ def test_a_build_that_its_signature_does_not_vouch_for_is_refused(
     assert sorted(app.rglob("*")) == before
 
 
-def a_verdict_that_was_entered_afterwards(root: Path) -> None:
+def entered(root: Path, **verdict: object) -> None:
+    """Change the verdict that a manifest has."""
     made = read_artifact(root / "onnx")
-    resealed(root / "onnx", verdicts=(made.verdicts[0].model_copy(update={"place": "gpu"}),))
-
-
-def evidence_that_was_entered_afterwards(root: Path) -> None:
-    made = read_artifact(root / "onnx")
-    asked = Evidence(inputs={"evaluation": 1000})
-    resealed(root / "onnx", verdicts=(made.verdicts[0].model_copy(update={"evidence": asked}),))
-
-
-def another_models_artifact(root: Path) -> None:
-    other = toy.build(root.parent / "other" / "toy", shift=1.0)
-    shutil.rmtree(root / "onnx")
-    shutil.copytree(other / "onnx", root / "onnx")
+    resealed(root / "onnx", verdicts=(made.verdicts[0].model_copy(update=verdict),))
 
 
 def a_signed_artifact_in_anothers_place(root: Path) -> None:
@@ -220,15 +195,17 @@ def a_signed_artifact_in_anothers_place(root: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        a_verdict_that_was_entered_afterwards,
-        evidence_that_was_entered_afterwards,
-        another_models_artifact,
+        lambda root: entered(root, place="gpu"),
+        lambda root: entered(root, evidence=Evidence(inputs={"evaluation": 1000})),
+        lambda root: theirs(root, "onnx"),
         a_signed_artifact_in_anothers_place,
     ],
+    ids=["another verdict", "more evidence", "another model's artifact", "another artifact"],
 )
 def test_an_artifact_that_was_changed_after_it_was_signed_is_refused(
-    own: Path, keys: tuple[Path, Path], reached: list[str], change: Callable[[Path], None]
+    own: Path, keys: tuple[Path, Path], reached: list[str], tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
+    shutil.copy(keys[0], tmp_path)
     change(own)
     found = verified(own, keys[1])
     assert "onnx/manifest.json' is not what was signed" in found["onnx"]

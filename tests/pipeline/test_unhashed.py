@@ -13,7 +13,7 @@ import pytest
 
 from edgekit import report
 from edgekit.artifact.manifest import Manifest, Variant
-from edgekit.artifact.result import Result
+from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.run_record import CACHE, RUN
 from edgekit.pipeline import run
 from edgekit.pipeline.context import RunContext
@@ -21,6 +21,7 @@ from edgekit.pipeline.listener import DURATIONS, read_durations
 from edgekit.report.rows import read_study
 from edgekit.testing import QuietListener
 from tests.apps import toy
+from tests.manifests import result
 
 TARGETS = ("coreai", "coreml", "executorch", "executorch-int8", "litert", "litert-int8", "onnx", "torch-mobile")
 RUNS = {
@@ -51,10 +52,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def evaluate(context: RunContext, name: str, artifact: Manifest) -> Result:
-        told = {"target": name, "name": "toy", "precision": "fp32", "artifact_sha256": artifact.sha256, "size": 1}
-        status = artifact.verdicts[0].status
-        places = [{"place": "cpu", "status": status}]
-        return Result.model_validate({**told, "reference_sha256": "", "reference_device": "", "places": places})
+        place = Verdict(place="cpu", status=artifact.verdicts[0].status)
+        return result(place, target=name, artifact_sha256=artifact.sha256)
 
     monkeypatch.setattr(run, "evaluate", evaluate)
     return Path(shutil.copytree(made, tmp_path / "toy"))

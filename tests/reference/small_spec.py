@@ -8,6 +8,7 @@ import numpy as np
 
 from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from tests.manifests import manifest
 
 
 def spec() -> ModelSpec:
@@ -33,6 +34,4 @@ def evaluation(count: int = 5) -> Evaluation:
 def made(batch: bool = True, height: bool = True, **changes: Any) -> Manifest:
     axes = {n: AxisInfo.of_axis(a, {"batch": batch, "height": height}[n]) for n, a in spec().axes.items()}
     inputs = tuple(TensorInfo.of_input(i) for i in spec().inputs)
-    told = {"name": "m", "target": "t", "precision": "fp32", "entry": "m", "key": "", "model_sha256": "", "files": ()}
-    whole = Manifest.model_validate({**told, "source": {"name": "onnx", "sha256": ""}, "axes": axes, "inputs": inputs})
-    return whole.model_copy(update=changes)
+    return manifest(axes=axes, inputs=inputs).model_copy(update=changes)

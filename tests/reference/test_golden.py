@@ -16,7 +16,7 @@ from torch import nn
 
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference import golden
-from edgekit.reference.golden import BINARY, FAULTS, JSON, Case, Golden, difference
+from edgekit.reference.golden import BINARY, FAULTS, JSON, Case, Golden
 from edgekit.reference.pictures import resized
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
@@ -122,14 +122,6 @@ def test_faults_of_preprocessing_are_seen_and_those_that_nobody_sees_are_told(
     assert chosen.undetected(run, chosen.limits("fp16", {})) == ()
     wide = {name: dict.fromkeys(found, 1e9) for name, found in chosen.limits("fp16", {}).items()}
     assert set(chosen.undetected(run, wide)) == set(FAULTS)
-
-
-def test_a_case_of_another_size_has_the_answer_to_the_resized_picture(chosen: Golden) -> None:
-    (*_, other) = chosen.with_another_size(EagerRuntime(spec()).run).cases
-    assert other.image is not None
-    assert other.image.shape == (21, 19, 3)
-    assert other.expected["mask"].shape == (1, 1, 16, 16)
-    assert difference(other.expected, chosen.cases[0].expected, chosen.spread) > 0.01
 
 
 def test_what_is_written_is_found_at_its_offsets(chosen: Golden, tmp_path: Path) -> None:

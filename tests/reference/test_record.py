@@ -15,7 +15,7 @@ from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.reference.answers import WHOLE_ROWS
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, read_info
-from edgekit.reference.record import host, record_reference
+from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, recorded_outputs
 from edgekit.testing import small_model
 
@@ -143,23 +143,6 @@ def test_a_model_that_answers_nan_is_refused_by_output_and_inputs(tmp_path: Path
     with pytest.raises(RecordError, match=r"'noisy' itself answers NaN or Inf in 'y' on the \S+ inputs"):
         record_reference(spec(bad=True), tmp_path / "reference")
     assert not list(tmp_path.iterdir())
-
-
-def test_the_host_is_described_by_what_results_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgekit.reference import record
-
-    lines = ["model name\t: Example 9000", "flags\t\t: fpu avx2 avx512_vnni sse2", "model name\t: Example 9000"]
-    monkeypatch.setattr(record, "_cpuinfo", lambda: lines)
-    monkeypatch.setenv("EDGEKIT_THREADS", "3")
-    found = host()
-    assert (found["processor"], found["instruction sets"], found["threads"]) == (
-        "Example 9000",
-        "avx2, avx512_vnni",
-        "3",
-    )
-    monkeypatch.setattr(record, "_cpuinfo", list)
-    assert host()["instruction sets"] == "not told"
-    assert host()["processor"]
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.manifest import BundleInfo, Manifest
 from edgekit.artifact.store import commit
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.serving import static
@@ -163,7 +163,7 @@ def test_a_damaged_bundle_is_refused_at_the_start(bundle: Path) -> None:
 
 def test_another_artifact_is_no_bundle(bundle: Path) -> None:
     (bundle / "index.html").unlink()
-    commit(bundle, unchecked(bundle).model_copy(update={"entry": "run.wasm", "variants": (), "golden": ""}))
+    commit(bundle, unchecked(bundle).model_copy(update={"entry": "run.wasm", "bundle": BundleInfo()}))
     with pytest.raises(ArtifactError, match="is not a web bundle: make one with `edgekit export -t web`"):
         Server(bundle)
 

@@ -68,15 +68,6 @@ def test_a_block_that_fails_leaves_the_old_folder_and_nothing_else(tmp_path: Pat
     assert (final / "old").read_text() == "old"
 
 
-def test_a_folder_below_a_file_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(UsageError, match=r"cannot write to '.*/file' \(.*\): choose another folder with -o"),
-        files.staging(tmp_path / "file" / "artifact"),
-    ):
-        pass
-
-
 def test_written_bytes_replace_the_old_ones(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write_bytes(path, b"one")

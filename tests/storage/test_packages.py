@@ -106,8 +106,3 @@ def test_versions_are_those_of_edgekit_and_of_what_a_target_declares() -> None:
     others = registry.versions(registry.find("onnx"))
     assert {"onnxruntime", "onnxscript"} <= others.keys()
     assert not {"coremltools", "transformers", "pytest", "rich", "typer", "jinja2"} & others.keys()
-
-
-def test_the_interpreter_of_core_ml_packages_is_in_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "package_digest", lambda *names: " ".join(names))
-    assert {"edgekit", "mil_interpreter"} <= set(registry.code_digest(registry.find("coreml")).split())

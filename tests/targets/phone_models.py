@@ -14,7 +14,7 @@ from edgekit.model.folder import model_digest, save_model
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage.files import staging
 from edgekit.target import Exported, Job, Runtime, Target
-from tests.manifests import EXPORT
+from tests.manifests import manifest
 
 if TYPE_CHECKING:
     import torch
@@ -198,15 +198,13 @@ def made(target: Target, name: str, spec: ModelSpec, folder: Path, **options: st
 
 def described(spec: ModelSpec, name: str, exported: Exported) -> Manifest:
     """The manifest that the pipeline would write, without hashes."""
-    return Manifest(
+    return manifest(
         name=spec.name,
         target=name,
         precision=exported.precision,
         entry=exported.entry,
-        export=EXPORT,
         inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
         outputs=tuple(TensorInfo.of_output(o, ()) for o in spec.outputs),
         axes={n: AxisInfo.of_axis(a, n in exported.dynamic) for n, a in spec.axes.items()},
         notes=exported.notes,
-        files=(),
     )

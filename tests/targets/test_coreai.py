@@ -21,33 +21,17 @@ from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.coreai import LINUX, CoreaiRuntime
 from edgekit.target import Job
-from edgekit.testing import TargetContract, small_model
+from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
 from edgekit_targets import _coreai
 from edgekit_targets.coreai import ENTRY, TARGET
 from tests.targets import phone_models, tampering
+from tests.targets.damage_contract import CoreaiContract
 
 
-class TestCoreai(TargetContract):
+class TestCoreai(CoreaiContract):
     name = "coreai"
-    statuses = {"coreai": "not verified here"}  # noqa: RUF012 - the contract's own way
-
-    def test_one_changed_weight_is_rejected(self, builds: Path, tmp_path: Path) -> None:
-        program = "model.aimodel/main.mlirb"
-        row = tampering.judged(
-            builds / "small", self.name, lambda folder: tampering.one_weight(folder / program), tmp_path / "small"
-        )
-        assert row.status == "rejected"
-        assert "coreai-linux: " in row.sentences[0]
-        assert "'relevance'" in row.sentences[0]
-
-    def test_half_a_file_ends_the_worker_and_is_a_sentence(self, builds: Path, tmp_path: Path) -> None:
-        program = "model.aimodel/main.mlirb"
-        row = tampering.judged(
-            builds / "small", self.name, lambda folder: tampering.cut(folder / program), tmp_path / "small"
-        )
-        assert row.status == "rejected"
-        assert row.sentences[0].startswith("coreai-linux: the worker process died")
+    named = "'relevance'"
 
 
 def written(folder: Path, spec: ModelSpec, captured: Program, sizes: tuple[Mapping[str, int], ...]) -> None:

@@ -13,12 +13,13 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.coreml import find_package, open_package
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets import coreml
 from edgekit_targets._coreml import Wishes, convert
 from mil_interpreter import read_package, write_package
+from tests.targets import phone_models
 
 HERE = str(Path(__file__).parent)
 SMALL = "edgekit.testing:small_model"
@@ -41,8 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(folder: Path, **options: str) -> Path:
     """An artifact of the small model with some options."""
-    from tests.targets import phone_models
-
     spec = replace(small_model(), factory=SMALL)
     path: Path = phone_models.made(coreml.TARGET, "-".join(("coreml", *options.values())), spec, folder, **options)
     return path
@@ -149,11 +148,10 @@ def test_names_are_swift_identifiers(name: str, identifier: str) -> None:
 def test_wishes_that_exclude_each_other_are_sentences(folder: Path) -> None:
     with pytest.raises(UsageError, match="needs a model with an image input and"):
         made(folder, image_input="image", batch="dynamic")
-    plain = ModelSpec("plain", torch.nn.Identity(), (Input("x", (1, 4)),), (Output("y"),))
-    with pytest.raises(UsageError, match="has no output of the role 'scores'"):
-        coreml._scores_only(plain)
-    with pytest.raises(UsageError, match="has no axis 'batch'"):
-        coreml._only_batch(plain)
+    plain = ModelSpec("plain", torch.nn.Identity().eval(), (Input("x", (1, 4)),), (Output("y"),))
+    for options, sentence in (({"topk": "cut"}, "no output of the role 'scores'"), ({"batch": "dynamic"}, "no axis")):
+        with pytest.raises(UsageError, match=sentence):
+            phone_models.made(coreml.TARGET, "plain", plain, folder / "plain", **options)
 
 
 class Odd(torch.nn.Module):
@@ -213,21 +211,7 @@ def test_the_mode_of_gelu_survives(tmp_path: Path) -> None:
     near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-6)
 
 
-@pytest.mark.parametrize("name", ["mobilevit", "vit"])
-def test_fp32_packages_of_others_answer_like_the_module(name: str, tmp_path: Path) -> None:
-    from tests.targets import phone_models
-
-    spec: ModelSpec = getattr(phone_models, name)()
-    inputs, right = asked(spec)
-    exported = torch.export.export(spec.module, (torch.from_numpy(inputs["images"]),), strict=False)
-    converted = convert(spec, exported, Wishes(half=False))
-    write_package(converted.get_spec(), Path(converted.weights_dir) / "weight.bin", tmp_path / "Other.mlpackage")
-    near(open_package(tmp_path, "interpreter").run(inputs), right, 1e-5)
-
-
 def test_the_shipped_model(tmp_path: Path) -> None:
-    from tests.targets import phone_models
-
     spec = resolve_model("arr-coc-tiny")
     path = phone_models.made(coreml.TARGET, "coreml", spec, tmp_path, precision="fp32")
     opened = open_package(path, "interpreter")
@@ -238,8 +222,3 @@ def test_the_shipped_model(tmp_path: Path) -> None:
         np.testing.assert_array_equal(mine["indices"], right["indices"])
         assert np.max(np.abs(mine["budgets"] - right["budgets"])) <= 1
     assert find_package(path).name == "ArrCocTiny.mlpackage"
-
-
-def test_axes_of_a_model_without_a_batch_stay_as_they_are() -> None:
-    spec = replace(small_model(), axes={"batch": Axis(1, 1, 8), "height": Axis(96), "width": Axis(96)})
-    assert coreml._only_batch(spec).inputs[0].shape == ("batch", 3, 96, 96)

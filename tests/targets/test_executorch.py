@@ -67,12 +67,6 @@ def test_all_axes_stay_dynamic_where_asked(tmp_path: Path) -> None:
         assert_close(spec, "executorch", made, dict(zip(("batch", "height", "width"), sizes, strict=True)))
 
 
-def test_no_axis_stays_dynamic_where_asked(tmp_path: Path) -> None:
-    made = phone_models.made(executorch.TARGET, "executorch", phone_models.pooled(), tmp_path, dynamic="none")
-    assert read_artifact(made).static
-    assert_close(phone_models.pooled(), "executorch", made, {})
-
-
 def test_says_what_the_delegate_took(pooled: Path) -> None:
     note = read_artifact(pooled / "executorch").notes[0]
     took, all_of = map(int, re.findall(r"XNNPACK took (\d+) of (\d+) operators", note)[0])
@@ -80,9 +74,11 @@ def test_says_what_the_delegate_took(pooled: Path) -> None:
     assert "INT8 weights in 1 linear and convolution layers" in read_artifact(pooled / "executorch-int8").notes[0]
 
 
-def test_modules_that_shall_stay_float_do(pooled: Path, tmp_path: Path) -> None:
+def test_modules_that_shall_stay_float_do_and_no_axis_stays_dynamic_where_asked(tmp_path: Path) -> None:
     spec = phone_models.pooled()
-    made = phone_models.made(executorch_int8.TARGET, "int8", spec, tmp_path, float="convolution")
+    made = phone_models.made(executorch_int8.TARGET, "int8", spec, tmp_path, float="convolution", dynamic="none")
+    assert read_artifact(made).static
+    assert_close(spec, "executorch-int8", made, {})
     notes = read_artifact(made).notes
     assert "INT8 weights in 1 linear and convolution layers, all else in fp32; kept in fp32: convolution" in notes
     with pytest.raises(ExportError, match="no linear or convolution layer that could be quantized"):

@@ -1,4 +1,4 @@
-from tests.targets.openvino_contract import OpenvinoContract
+from tests.targets.damage_contract import OpenvinoContract
 
 
 class TestOpenvinoInt8(OpenvinoContract):

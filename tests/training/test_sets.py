@@ -5,7 +5,7 @@ import numpy as np
 import torch
 
 from edgekit.arrcoc import datasets, presets, queries
-from training import photographs, questions, scenes, sets
+from training import photographs, questions, sets
 
 EVALUATION, CALIBRATION = presets.HOME / "evaluation", presets.HOME / "calibration"
 
@@ -52,15 +52,6 @@ def test_the_sets_share_no_seed() -> None:
     assert starts[0] >= sets.TRAINING
     assert min(late - early for early, late in itertools.pairwise(starts)) >= 2**28
     assert sets.EVALUATION + 2**20 < 2**32
-
-
-def test_a_third_of_the_calibration_samples_have_photographs() -> None:
-    pictures, _ = sets.calibration_pictures(6)
-    bank = photographs.held_out("calibration")
-    seeds = torch.arange(6) + sets.CALIBRATION
-    assert np.array_equal(pictures[5], sets.photograph(seeds[5:], bank)[0].numpy())
-    assert np.array_equal(pictures[2], scenes.render(seeds[2:3], bank=bank).images[0].numpy())
-    assert np.array_equal(pictures[0], scenes.render(seeds[:1]).images[0].numpy())
 
 
 def test_what_is_drawn_is_what_queries_name() -> None:

@@ -19,7 +19,7 @@ from edgekit.reference import golden
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.storage.files import dump_json, write_text
 from edgekit_targets import _site, web
-from tests.manifests import EXPORT
+from tests.manifests import manifest
 from training import presence
 
 QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring")
@@ -150,12 +150,10 @@ def _picture(seed: int) -> Array:
 def _manifest() -> Manifest:
     edge = AxisInfo(default=EDGE, minimum=96, maximum=512, multiple_of=16, dynamic=True)
     batch = AxisInfo(default=1, minimum=1, maximum=8, multiple_of=1, dynamic=True)
-    return Manifest(
-        name="small",
+    return manifest(
         target="web",
         precision="mixed",
         entry="index.html",
-        export=EXPORT,
         inputs=(
             TensorInfo(name="images", dtype="float32", shape=("batch", 3, "height", "width"), kind="image"),
             TensorInfo(name="queries", dtype="float32", shape=("batch", WIDTH), kind="query", low=-1.0),
@@ -167,7 +165,6 @@ def _manifest() -> Manifest:
             TensorInfo(name="tokens", dtype="float32", shape=("batch", TOP, 3), role="features", of="indices"),
         ),
         axes={"batch": batch, "height": edge, "width": edge},
-        files=(),
         verdicts=tuple(VerdictInfo(place=f"wasm-{name}", status="verified") for name in web.PATHS),
         bundle=BundleInfo(
             variants=tuple(

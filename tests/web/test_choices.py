@@ -34,16 +34,6 @@ def ask(page: Page, query: str) -> None:
     page.press("#query", "Enter")
 
 
-def test_another_precision_to_compare_with_answers_itself(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
-    choose(page, "compare", "fp32")
-    page.locator("#map-b figcaption", has_text="fp32").wait_for()
-    choose(page, "compare", "fp16")
-    page.locator("#map-b figcaption", has_text="fp16").wait_for()
-    page.locator("#difference", has_text="int8 and fp16").wait_for()
-
-
 def test_only_answers_to_one_query_are_compared(open_page: Opener) -> None:
     page = open_page(**DESKTOP)
     ready(page)
@@ -181,14 +171,6 @@ def test_the_patch_under_the_cursor_stays_described(open_page: Opener) -> None:
     answered(page, query)
     page.locator("#top-patches [data-old]").wait_for(state="detached")
     assert page.inner_text("#patch-name") == named
-
-
-def test_a_correction_replaces_the_word_that_was_wrong(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
-    ask(page, "xqzwv cirle")
-    page.get_by_role("button", name="circle", exact=True).click()
-    assert page.input_value("#query") == "xqzwv circle"
 
 
 def test_models_without_counts_or_words(open_page: Opener, url: str, bundle: Path) -> None:

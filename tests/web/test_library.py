@@ -66,11 +66,6 @@ def test_asyncify_brings_webgpu_to_browsers_without_jspi(library: Page) -> None:
     assert len(library.workers) == 1
 
 
-def test_auto_takes_int8_on_wasm(library: Page) -> None:
-    info = load(library)
-    assert (info["device"], info["dtype"]) == ("wasm", "q8")  # SwiftShader is an adapter, and no reason to use it
-
-
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [

@@ -80,15 +80,6 @@ def test_preload_fetches_without_starting(library: Page) -> None:
     assert library.workers == []
 
 
-def test_an_aborted_load_stops_and_leaves_nothing(library: Page) -> None:
-    code = """async () => { const { load } = await import(new URL("edgekit.js", location.href).href);
-      const control = new AbortController();
-      const options = { device: "wasm", signal: control.signal, progress_callback: () => control.abort() };
-      return load("./", options).then(() => "loaded", (e) => e.name); }"""
-    assert library.evaluate(code) == "AbortError"
-    no_workers(library)
-
-
 def test_a_slow_download_of_the_runtime_is_no_time_out(browser: Browser, bundle: Path) -> None:
     # The download must really take longer than the time limit, which the runtime's start keeps without it.
     with _slow(browser, bundle, lambda path: time.sleep(4.0 * path.endswith(".wasm"))) as page:

@@ -157,6 +157,9 @@ def test_two_precisions_side_by_side(open_page: Opener) -> None:
     page.locator("#difference", has_text="int8 and fp32: largest score difference").wait_for()
     boxes = [page.locator(f"#map-{side}").bounding_box() for side in "ab"]
     assert boxes[0] and boxes[1] and boxes[0]["y"] == boxes[1]["y"]  # noqa: PT018 - one fact
+    page.locator("#compare label", has_text="fp16").click()
+    page.locator("#map-b figcaption", has_text="fp16").wait_for()
+    page.locator("#difference", has_text="int8 and fp16").wait_for()
     page.locator("#compare label", has_text="Nothing").click()
     assert page.locator("#map-b").is_hidden()
 

@@ -15,6 +15,16 @@ BATCH = {"batch": Axis(1, 1, 8)}
 ROWS = 24
 
 
+def seeded(module: nn.Module, seed: int, deviation: float | None = None) -> None:
+    """Draw the weights; without a deviation it is 2 by the root of what is summed."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            fan = max(parameter[0].numel(), 1) if parameter.dim() > 1 else 16
+            by = 2.0 / fan**0.5 if deviation is None else deviation
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * by)
+
+
 class Network(nn.Module):
     """A small trunk with seeded weights, and a function that makes outputs of its features [B, 24]."""
 
@@ -22,11 +32,7 @@ class Network(nn.Module):
         super().__init__()
         self.trunk = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 24))
         self.head = head
-        generator = torch.Generator().manual_seed(11)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                fan = parameter.shape[-1] if parameter.dim() > 1 else 16
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * (2.0 / fan**0.5))
+        seeded(self, 11)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return self.head(self.trunk(x))
@@ -50,11 +56,7 @@ class Looking(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(3, 12, 8, 8)
         self.query = nn.Linear(6, 12)
-        generator = torch.Generator().manual_seed(12)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                fan = max(parameter[0].numel(), 1) if parameter.dim() > 1 else 16
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * (2.0 / fan**0.5))
+        seeded(self, 12)
 
     def forward(self, images: Tensor, query: Tensor) -> Tensor:
         seen = torch.tanh(self.patches(images)).flatten(2)
@@ -175,10 +177,7 @@ class Reader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.classes = nn.Embedding(50, 16), nn.Linear(16, 5)
-        generator = torch.Generator().manual_seed(14)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
+        seeded(self, 14, 0.5)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         x = self.words(ids)
@@ -241,10 +240,7 @@ class Bytes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.patches, self.classes = nn.Conv2d(3, 8, 8, 8), nn.Linear(8, 6)
-        generator = torch.Generator().manual_seed(13)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        seeded(self, 13, 0.3)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.classes(torch.relu(self.patches(images.float() / 255 - 0.5)).mean((2, 3)))

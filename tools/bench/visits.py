@@ -1,4 +1,4 @@
-"""How long a visit takes, against a bare page that only runs the same model: `python tests/web/visits.py BUNDLE`.
+"""How long a visit takes, against a bare page that only runs the same model: `python tools/bench/visits.py BUNDLE`.
 
 Every visit starts a browser of its own; cold visits an empty profile, warm visits the profile of the cold one, in which
 somebody asked a few questions. The two pages take turns, and so do their runs, so that a busy machine slows both; a

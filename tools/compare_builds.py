@@ -1,4 +1,4 @@
-"""Compares the artifacts of two builds byte by byte: `python tests/compare_builds.py BUILD_A BUILD_B`.
+"""Compares the artifacts of two builds byte by byte: `python tools/compare_builds.py BUILD_A BUILD_B`.
 
 A build is a model's folder, for example build/arr-coc-tiny. Every file that a manifest names is compared with its
 counterpart and with the hash that its manifest gives it, then the manifests themselves. The tool reads JSON and bytes

@@ -1,4 +1,4 @@
-"""The pictures of the documentation: `python tests/web/screenshots.py BUILD` writes web/docs/*.webp.
+"""The pictures of the documentation: `python tools/screenshots.py BUILD` writes web/docs/*.webp.
 
 BUILD is what `edgekit export -t web` leaves, with its report. Each picture is a view of the page or of the report as a
 visitor has it, at most 1200 pixels wide, as WebP.
@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page
 from edgekit.runtime import browser as chromium
 from edgekit.serving.static import Server
 
-OUT = Path(__file__).parents[2] / "web" / "docs"
+OUT = Path(__file__).parents[1] / "web" / "docs"
 WIDEST, QUALITY = 1200, 72
 WIDE = {"viewport": {"width": 1200, "height": 860}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
