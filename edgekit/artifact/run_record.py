@@ -1,8 +1,8 @@
 """What was asked of a build and what became of each target: `run.json` in the build folder.
 
 An artifact that could not be made leaves no folder, so that only this record knows it was asked for. It holds the
-command and the time of the last run and belongs to no artifact: nothing in it is hashed, and no verdict rests on it.
-What it says was not made is shown as such, whatever an earlier run left; what it says is verified is not.
+command and the time of the last run, belongs to no artifact, and carries a hash of itself. What it says was not made is
+shown as such, whatever an earlier run left; what it says is verified is not.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgekit.artifact.fact import Fact
+from edgekit.errors import ArtifactError
 from edgekit.storage import door
-from edgekit.storage.files import dump_json, write_text
+from edgekit.storage.files import write_text
 
 RUN = "run.json"
 MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
@@ -61,15 +62,30 @@ class RunRecord(BaseModel):
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The record of a build; an empty one where there is none or it cannot be read."""
+    """The record of a build; an empty one where there is none.
+
+    Raises:
+        ArtifactError: If it is not as it was written.
+    """
     try:
-        return RunRecord.model_validate_json(door.read_bytes(folder, RUN))
-    except (OSError, ValidationError, ValueError):
+        return RunRecord.model_validate(door.read_record(folder, RUN))
+    except door.MissingError:
+        return RunRecord()
+    except (door.RefusedError, ValidationError) as error:
+        why = str(error).splitlines()[0]
+        raise ArtifactError(f"'{folder / RUN}' {why}: run `edgekit export` or `edgekit verify` again") from error
+
+
+def earlier_run(folder: Path) -> RunRecord:
+    """The record that a new run goes on from: an empty one where the last one cannot be used."""
+    try:
+        return read_run(folder)
+    except ArtifactError:
         return RunRecord()
 
 
 def write_run(folder: Path, record: RunRecord, targets: Mapping[str, AskedTarget]) -> None:
     """Write a run's record, atomically; what earlier runs asked for stays in it."""
-    joined = {**read_run(folder).targets, **targets}
+    joined = {**earlier_run(folder).targets, **targets}
     record = record.model_copy(update={"targets": dict(sorted(joined.items()))})
-    write_text(folder / RUN, dump_json(record.model_dump(mode="json")))
+    write_text(folder / RUN, door.sealed(record.model_dump(mode="json")))

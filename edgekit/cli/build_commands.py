@@ -201,7 +201,9 @@ def verify(
         and not quiet
         and all(outcome.status != "failed" for outcome in verification.outcomes)
     ):
-        print(f"signed by '{key}'")
+        print(
+            f"signed by '{key}'" + (f"; not signed: {', '.join(verification.unsigned)}" * bool(verification.unsigned))
+        )
     conclude(verification, as_json, quiet)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edgekit import registry
-from edgekit.artifact.run_record import AskedTarget, RunRecord, read_run, write_run
+from edgekit.artifact.run_record import AskedTarget, RunRecord, earlier_run, write_run
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.pipeline.outcome import TargetOutcome
@@ -50,7 +50,7 @@ def started(command: str) -> RunRecord:
 
 def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:
     """Write how each target ended, and what was not tried; what was over budget in places not asked now stays."""
-    tried = read_run(root).targets
+    tried = earlier_run(root).targets
     found = {o.target: _asked(o, tried.get(o.target)) for o in outcomes}
     missing = {n: AskedTarget(status="not installed", error=why) for n, why in left_out.items() if n not in tried}
     write_run(root, record, {**missing, **found})
@@ -71,10 +71,10 @@ def _asked(outcome: TargetOutcome, before: AskedTarget | None) -> AskedTarget:
 def part_of(root: Path, name: str, targets: Mapping[str, Target]) -> str:
     """The bundle that an artifact was made for and that does without it; empty where it was asked for, or is in it.
 
-    The build's record is not hashed. So the bundle must be there, must be one that may lack this artifact, and must
+    Anyone can write the build's record. So the bundle must be there, must be one that may lack this artifact, and must
     lack it.
     """
-    known = read_run(root).targets.get(name)
+    known = earlier_run(root).targets.get(name)
     bundle = known.part_of if known is not None else ""
     if bundle not in targets or name not in targets[bundle].bundle.sources:
         return ""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import Result, read_result
+from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, UsageError
@@ -38,10 +38,10 @@ from edgekit.pipeline.evaluate_step import (
 )
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.worker import RunRequest, timed_seconds
-from edgekit.report.imports import IMPORTED
+from edgekit.report.imports import IMPORTED, read_imported, write_imported
 from edgekit.report.rows import trials_of
 from edgekit.runtime.processor import processor
-from edgekit.storage.files import scratch, write_bytes
+from edgekit.storage.files import scratch
 from edgekit.target import Place
 
 PACK = "pack"
@@ -242,9 +242,7 @@ def _kept(context: RunContext, made: Manifest, place: FurtherPlace, run: Answere
 
 def _keep(context: RunContext, made: Manifest, place: FurtherPlace, result: Result, finding: Finding) -> None:
     folder = _home(context, made, place)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in files_of(result, [finding]).items():
-        write_bytes(folder / name, data)
+    write_imported(folder, files_of(result, [finding]))
 
 
 def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answered, images: int | None) -> Finding:
@@ -294,11 +292,11 @@ def _of_this_build(context: RunContext, run: Answered, path: Path) -> Manifest:
 def _known(context: RunContext, made: Manifest, place: FurtherPlace) -> bool:
     """Whether the same artifact was judged there, by the same reference and the same judge."""
     try:
-        then = read_result(_home(context, made, place))
+        then = read_imported(_home(context, made, place))
     except ArtifactError:
         return False
     now = record_of(context, made.target, made, [missing_runtime(_place(context, made, place, None), "")])
-    return then is not None and _identity(then) == _identity(now)
+    return _identity(then) == _identity(now)
 
 
 def _identity(result: Result) -> tuple[str, str, str]:

@@ -82,6 +82,7 @@ class BuildRecord(_Record):
         path: The model's build folder.
         report: The report's page.
         reference: What the artifacts were judged by, in words.
+        unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
         trials: Of `edgekit quantize`: each quantization that was tried.
     """
 
@@ -90,6 +91,7 @@ class BuildRecord(_Record):
     path: str
     report: str
     reference: str
+    unsigned: tuple[str, ...] = ()
     trials: tuple[dict[str, Any], ...] = ()
 
 
@@ -247,11 +249,13 @@ class Build(Mapping[str, TargetOutcome]):
         outcomes: One a target, in the order of the run.
         path: The model's build folder.
         reference: The device that made the reference, in words.
+        unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
     """
 
     outcomes: tuple[TargetOutcome, ...]
     path: Path
     reference: str
+    unsigned: tuple[str, ...] = ()
 
     def __getitem__(self, target: str) -> TargetOutcome:
         for outcome in self.outcomes:
@@ -301,6 +305,7 @@ class Build(Mapping[str, TargetOutcome]):
             path=str(self.path),
             report=str(self.report),
             reference=self.reference,
+            unsigned=self.unsigned,
         )
         return record.model_dump(mode="json", exclude={"trials"})
 

@@ -16,7 +16,7 @@ from edgekit import registry, report
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
-from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, read_run
+from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
@@ -153,10 +153,11 @@ def verify(
             raise UsageError(f"nothing here runs in '{further[0].name}': it opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():
             listener.finished(outcome)
-        asked.ended(root, read_run(root), outcomes.values(), {})
+        asked.ended(root, earlier_run(root), outcomes.values(), {})
         report.write_report(root)
         found = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
-        return Build(tuple(found), root, context.recorded.device)
+        unsigned = context.signed.unsigned if context.signed is not None else ()
+        return Build(tuple(found), root, context.recorded.device, unsigned)
 
 
 @as_sentences()

@@ -1,9 +1,9 @@
 """Who made a build: `signature/statement.json` names its records with their hashes, `signature/statement.sig` signs it.
 
 The records are the heads of the build's chains of hashes: each artifact's manifest, config.json, reference.json,
-program.json, and the bill of materials. The results of an artifact are signed apart from the rest of its manifest,
-since each judgement measures other times. Nothing of this lies in an artifact: a signed build has the bytes of an
-unsigned one.
+program.json, the seals of imported results, what run.json says became of each target, and the bill of materials. The
+results of an artifact are signed apart from the rest of its manifest, since each judgement measures other times.
+Nothing of this lies in an artifact: a signed build has the bytes of an unsigned one.
 
 The signature is one of OpenSSF Model Signing, by an ECDSA key; that library's own command checks it too.
 """
@@ -15,13 +15,13 @@ import io
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
+from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE, RUN, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import program
@@ -29,6 +29,7 @@ from edgekit.model.folder import CONFIG
 from edgekit.pipeline.bill import BILL
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
+from edgekit.report import imports
 from edgekit.storage import door
 from edgekit.storage.files import digest_file, digest_text, dump_json, locked, scratch, staging
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
 RECORDS = {MODEL: CONFIG, REFERENCE: info.INFO, PROGRAM: program.INFO}
+NOT_MADE = ("failed", "skipped", "not installed")  # what a report shows by the record of runs alone
 LARGEST = 1 << 20  # bytes of a statement, a signature or a key; real ones are some KiB
 MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
 
@@ -49,10 +51,13 @@ class Signed:
     Attributes:
         root: The build folder.
         records: Hashes by path in the build.
+        unsigned: What a report shows and it does not vouch for, by path in the build: imported results, and the record
+            of runs where it says of a target what it did not say when it was signed.
     """
 
     root: Path
     records: Mapping[str, str]
+    unsigned: tuple[str, ...] = ()
 
     def require_artifact(self, folder: Path, manifest: Manifest) -> None:
         """See that an artifact is one that was signed, in this place, with these verdicts.
@@ -123,7 +128,7 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
         ArtifactError: If another run changed the build meanwhile.
     """
     with locked(build.path, lambda: None):
-        records = _records(build.path)
+        records = {**_records(build.path), **_imported(build.path)}
         for outcome in build.outcomes:
             if outcome.bad or outcome.manifest is None:
                 continue
@@ -150,13 +155,18 @@ def require_signed(root: Path, key: Path) -> Signed:
         ArtifactError: If there is no signature, one that is damaged or by another key, or anything differs from it.
     """
     signed = _read(root, key)
-    for path, digest in _records(root).items():
+    records = _records(root)
+    run = {RUN} if records.pop(RUN, "") != signed.records.get(RUN, "") else set()
+    for path, digest in records.items():
         signed.require(path, digest)
+    imported = _imported(root)
+    for path in imported.keys() & signed.records.keys():
+        signed.require(path, imported[path])
     if os.path.lexists(root / BILL):
         signed.require(BILL, digest_file(root / BILL) if not (root / BILL).is_symlink() else "")
-    if lost := [path for path in sorted(signed.records) if not _is_there(root, path)]:
+    if lost := [path for path in sorted(signed.records) if path != RUN and not _is_there(root, path)]:
         raise ArtifactError(f"'{root / lost[0]}' was signed and is not there: take the build from its author again")
-    return signed
+    return replace(signed, unsigned=tuple(sorted(run | (imported.keys() - signed.records.keys()))))
 
 
 def _is_there(root: Path, path: str) -> bool:
@@ -225,6 +235,21 @@ def _records(root: Path) -> dict[str, str]:
             continue
         except door.RefusedError as error:
             raise ArtifactError(f"'{root / folder / name}' {error}: export again") from error
+    shown = {n: one for n, one in sorted(read_run(root).targets.items()) if one.status in NOT_MADE or one.over}
+    if shown:  # else the manifests say it all
+        found[RUN] = digest_text(dump_json({n: (one.status, one.error, str(one.over)) for n, one in shown.items()}))
+    return found
+
+
+def _imported(root: Path) -> dict[str, str]:
+    """The hashes of imported results' seals."""
+    found = {}
+    for home in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")):
+        try:
+            record = door.read_record(home.parent, home.name)
+        except door.RefusedError as error:
+            raise ArtifactError(f"'{home}' {error}: remove its folder, or import the result again") from error
+        found[home.relative_to(root).as_posix()] = str(record[door.SEAL])
     return found
 
 

@@ -1,8 +1,9 @@
 """Results that other devices wrote: `imported/<name>/result.json` in a build. Whoever wrote one may have meant harm.
 
 A result is checked before it is taken in (`add_result`) and again whenever it is read, since anyone may copy a folder:
-its size before its content, then its JSON and its values. One that fails is refused in a sentence, and the report shows
-it as unreadable beside everything else.
+its size before its content, then its JSON and its values, that its status follows from them, and that nothing was
+changed since (`seal.json` names the files with their hashes). One that fails is refused in a sentence, and the report
+shows it as unreadable beside everything else.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import itertools
 import json
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from edgekit.artifact.result import RESULT, Result
+from edgekit.artifact.result import RESULT, Result, Verdict
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.storage import door
 from edgekit.storage.door import visible
-from edgekit.storage.files import write_bytes
+from edgekit.storage.files import digest_bytes, write_bytes, write_text
 
-IMPORTED = "imported"
+IMPORTED, SEAL = "imported", "seal.json"
 LARGEST = 1 << 20  # bytes; a phone's result is about 2 KiB
 LARGEST_MAPS = 256 << 20  # bytes of score maps that lie beside a result
 MOST_VALUES = 50_000
@@ -52,11 +55,20 @@ def add_result(build: Path, path: Path, name: str) -> Path:
     _checked(data, path)
     home = build / IMPORTED / name
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        write_bytes(home / RESULT, data)
+        write_imported(home, {RESULT: data})
     except OSError as error:
         raise UsageError(f"cannot write to '{home}' ({error.strerror}): make the folder writable") from error
     return home / RESULT
+
+
+def write_imported(home: Path, files: Mapping[str, bytes]) -> None:
+    """Write a result and its arrays, by name, into a folder of its own, and last the hashes of all."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / SEAL).unlink(missing_ok=True)
+    for name, data in files.items():
+        write_bytes(home / name, data)
+    record = {"schema_version": 1, "files": {name: digest_bytes(data) for name, data in sorted(files.items())}}
+    write_text(home / SEAL, door.sealed(record))
 
 
 def read_imported(home: Path) -> Result:
@@ -65,10 +77,20 @@ def read_imported(home: Path) -> Result:
     Raises:
         ArtifactError: If it cannot be taken.
     """
-    for maps in home.glob("scores-*.safetensors"):
-        if maps.is_symlink() or not maps.is_file() or maps.stat().st_size > LARGEST_MAPS:
-            _refuse(maps, f"is not a regular file of at most {LARGEST_MAPS} bytes")
-    return _checked(_content(home / RESULT), home / RESULT)
+    arrays = [*home.glob("scores-*.safetensors"), *home.glob("errors-*.safetensors")]
+    for path in arrays:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_MAPS:
+            _refuse(path, f"is not a regular file of at most {LARGEST_MAPS} bytes")
+    result = _checked(_content(home / RESULT), home / RESULT)
+    try:
+        sealed = {str(name): str(sha256) for name, sha256 in door.read_record(home, SEAL)["files"].items()}
+        for name, sha256 in sealed.items():
+            door.check_file(home, name, None, sha256)
+    except (door.RefusedError, KeyError, AttributeError) as error:
+        _refuse(home / RESULT, f"is not as it was imported ('{SEAL}' or a file that it names: {error})")
+    if unknown := [path for path in (home / RESULT, *arrays) if path.name not in sealed]:
+        _refuse(unknown[0], f"is not named in '{SEAL}'")
+    return result
 
 
 def _content(path: Path) -> bytes:
@@ -87,12 +109,24 @@ def _content(path: Path) -> bytes:
 def _checked(data: bytes, path: Path) -> Result:
     try:
         _check_plain(json.loads(data, parse_constant=_no_number, object_pairs_hook=_once))
-        return Result.model_validate_json(data)
+        result = Result.model_validate_json(data)
+        for verdict in result.places:
+            _check_status(verdict)
+        return result
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         _refuse(path, f"is damaged at '{'.'.join(map(str, first['loc']))}': {first['msg']}")
     except (ValueError, RecursionError) as error:
         _refuse(path, f"is damaged: {error}")
+
+
+def _check_status(verdict: Verdict) -> None:
+    """See that a status follows from what was measured."""
+    wrong = [*verdict.reasons, *(measure.metric for measure in verdict.measures if not measure.passed)]
+    if verdict.status == "verified" and wrong:
+        raise ValueError(f"it says verified in '{verdict.place}', and what does not hold there ({wrong[0]})")
+    if verdict.status == "rejected" and not wrong:
+        raise ValueError(f"it says rejected in '{verdict.place}', where everything holds")
 
 
 def _check_plain(record: object) -> None:

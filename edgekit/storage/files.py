@@ -40,7 +40,12 @@ _DIGITS = 8  # of the hash that says where a writer runs
 
 def digest_text(text: str) -> str:
     """sha256 of a text's UTF-8 bytes, in hex."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest_bytes(text.encode())
+
+
+def digest_bytes(data: bytes) -> str:
+    """sha256 of bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def digest_file(path: Path) -> str:

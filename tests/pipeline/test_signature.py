@@ -13,13 +13,15 @@ import pytest
 
 from edgekit import apps, report
 from edgekit.artifact.manifest import Manifest
-from edgekit.artifact.result import Evidence, Result, Verdict
+from edgekit.artifact.result import RESULT, Evidence, Result, Verdict, result_text
+from edgekit.artifact.run_record import RUN, AskedTarget, RunRecord, write_run
 from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, EdgekitError, UsageError
 from edgekit.pipeline import run, signature
 from edgekit.pipeline.bill import BILL
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.report.imports import write_imported
 from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener
 from tests.apps import toy
@@ -219,6 +221,37 @@ def test_a_build_that_lacks_what_was_signed_is_refused(own: Path, keys: tuple[Pa
         with pytest.raises(ArtifactError, match=rf"{target}/manifest\.json' was signed and is not there"):
             verified(own, keys[1])
         (own.parent / target).rename(own / target)
+
+
+def test_an_imported_result_is_signed_or_said_not_to_be(
+    own: Path, keys: tuple[Path, Path], reached: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = result_text(result(Verdict(place="nnapi", status="verified"))).encode()
+    write_imported(own / "imported" / "phone", {RESULT: found})
+    sign(own, keys[0])
+    write_imported(own / "imported" / "other", {RESULT: found})
+    assert exit_code("verify", own, "--key", keys[1], "--trust-build", "-t", SIGNED[0]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("; not signed: imported/other/seal.json")
+    write_imported(own / "imported" / "phone", {RESULT: found.replace(b"nnapi", b"qnn")})
+    with pytest.raises(ArtifactError, match=r"phone/seal\.json' is not what was signed"):
+        verified(own, keys[1])
+    shutil.rmtree(own / "imported" / "phone")
+    with pytest.raises(ArtifactError, match=r"phone/seal\.json' was signed and is not there"):
+        verified(own, keys[1])
+
+
+def test_what_a_run_recorded_is_signed_or_said_not_to_be(own: Path, keys: tuple[Path, Path]) -> None:
+    write_run(own, RunRecord(), {"litert": AskedTarget(status="failed", error="so")})
+    sign(own, keys[0])
+    write_run(own, RunRecord(command="another one"), {"onnx": AskedTarget(status="verified")})
+    assert signature.require_signed(own, keys[1]).unsigned == ()
+    kept = (own / RUN).read_bytes()
+    for change in ({"onnx": AskedTarget(status="failed")}, {"litert": AskedTarget(status="verified")}):
+        write_run(own, RunRecord(), change)
+        assert signature.require_signed(own, keys[1]).unsigned == (RUN,)
+        (own / RUN).write_bytes(kept)
+    (own / RUN).unlink()
+    assert signature.require_signed(own, keys[1]).unsigned == (RUN,)
 
 
 def test_a_bill_that_nobody_signed_is_refused(own: Path, keys: tuple[Path, Path]) -> None:

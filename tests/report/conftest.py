@@ -18,6 +18,7 @@ from edgekit.artifact.manifest import BundleInfo, ExportInfo, Manifest, Source, 
 from edgekit.artifact.result import RESULT, Measure, Ratio, Result, Timing, Verdict, result_text
 from edgekit.artifact.store import amend, commit, read_artifact
 from edgekit.model.spec import Array
+from edgekit.report.imports import write_imported
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
 
@@ -117,8 +118,7 @@ class Builder:
         }
         result = Result(**(found | changes))
         if home:
-            (self.folder / home).mkdir(parents=True, exist_ok=True)
-            (self.folder / home / RESULT).write_text(result_text(result))
+            write_imported(self.folder / home, {RESULT: result_text(result).encode()})
         else:
             self.enter(target, {RESULT: result_text(result).encode()})
 

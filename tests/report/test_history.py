@@ -15,7 +15,7 @@ from edgekit.cli.main import app
 from edgekit.errors import UsageError
 from edgekit.report import write_history
 from edgekit.report.history import read_history
-from edgekit.storage.files import dump_json
+from edgekit.storage.door import sealed
 from tests.report.conftest import ORT, Builder
 
 EVIL = "2026-01-03<script>"
@@ -34,7 +34,7 @@ def made(folder: Path, began: str, error: float, p50: float, *targets: str) -> N
         found = Verdict(place="cpu", device=ORT, status=status, measures=(measure,), timings={"candidate": timing})
         builder.judge(target, [found], 4096)
     (folder / RUN).write_text(
-        dump_json({"schema_version": 1, "began": began, "command": "edgekit export", "edgekit": "0.1.0"})
+        sealed({"schema_version": 1, "began": began, "command": "edgekit export", "edgekit": "0.1.0"})
     )
 
 

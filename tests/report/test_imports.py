@@ -6,14 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from edgekit.artifact.result import RESULT, read_result
+from edgekit.artifact.run_record import RUN, AskedTarget, RunRecord, read_run, write_run
 from edgekit.errors import ArtifactError
 from edgekit.report import imports, page, text, write_report
-from edgekit.report.imports import add_result, read_imported
+from edgekit.report.imports import add_result, read_imported, write_imported
 from edgekit.report.rows import read_study
 from tests.command import exit_code
 
@@ -62,6 +65,8 @@ BAD = {
     "a list for a text": changed(name=["a"]),
     "no places": changed(places=[]),
     "null for places": changed(places=None),
+    "verified where a limit is exceeded": placed(reasons=["too far off"]),
+    "rejected where everything holds": placed(status="rejected"),
     "a status of its own": placed(status="perfect"),
     "a field of its own": changed(extra=1),
     "one name twice": changed()[:-1] + ', "size": 1}',
@@ -96,10 +101,42 @@ def test_a_bad_result_is_refused_at_import(name: str, tmp_path: Path, capsys: py
 
 def test_a_good_result_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "phone.json"
-    path.write_text(placed(timings={"candidate": TIMES}, reasons=["slow"]))
+    path.write_text(placed(timings={"candidate": TIMES}, notes=["slow"]))
     assert exit_code("import", path, tmp_path, "--name", "pixel-8") == 0
     assert Path(capsys.readouterr().out.strip()).read_bytes() == path.read_bytes()
     assert read_imported(tmp_path / "imported" / "pixel-8").places[0].place == "nnapi"
+
+
+def test_no_change_of_an_imported_result_or_its_arrays_is_accepted(tmp_path: Path) -> None:
+    """Each byte, each cut, each file gone, and a file more."""
+    home, arrays = tmp_path / "imported" / "pixel-8", save({"relevance": np.zeros((2, 4), np.float32)})
+    write_imported(home, {RESULT: placed(timings={"candidate": TIMES}).encode(), "scores-nnapi.safetensors": arrays})
+    assert read_imported(home).target == "onnx"
+    for path in sorted(home.iterdir()):
+        data = path.read_bytes()
+        for at in range(len(data)):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            with pytest.raises(ArtifactError):
+                read_imported(home)
+        path.write_bytes(data[:-1])
+        with pytest.raises(ArtifactError):
+            read_imported(home)
+        path.unlink()
+        with pytest.raises(ArtifactError):
+            read_imported(home)
+        path.write_bytes(data)
+    (home / "errors-nnapi.safetensors").write_bytes(arrays)
+    with pytest.raises(ArtifactError, match=r"is not named in 'seal\.json'"):
+        read_imported(home)
+
+
+def test_no_change_of_the_record_of_runs_is_accepted(tmp_path: Path) -> None:
+    write_run(tmp_path, RunRecord(command="edgekit export"), {"onnx": AskedTarget(status="failed", error="why")})
+    data = (tmp_path / RUN).read_bytes()
+    for at in range(len(data)):
+        (tmp_path / RUN).write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(ArtifactError, match=r"run\.json' .*: run `edgekit export` or `edgekit verify` again"):
+            read_run(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".hidden", "a\x1b[2J", "a" * 101, "ä"])
@@ -197,10 +234,9 @@ def test_whatever_is_written_gives_a_report_or_a_sentence(
     tmp_path: Path, top: dict[str, Any], place: dict[str, Any], times: dict[str, Any]
 ) -> None:
     home = tmp_path / "imported" / "pixel-8"
-    home.mkdir(parents=True, exist_ok=True)
     timed = {"timings": {"candidate": {**TIMES, **times}}}
     whole = {**GOOD, "places": [{**PLACE, **timed, **place}], **top}
-    (home / RESULT).write_bytes(json.dumps(whole).encode())
+    write_imported(home, {RESULT: json.dumps(whole).encode()})
     study = read_study(tmp_path)
     assert study.rows
     text.to_json(study), text.to_markdown(study), text.to_csv(study)

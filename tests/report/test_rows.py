@@ -16,6 +16,7 @@ from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import RESULT, Measure, Verdict, read_result, result_text
 from edgekit.errors import UsageError
 from edgekit.reference.info import read_info
+from edgekit.report.imports import write_imported
 from edgekit.report.rows import read_study
 from edgekit.report.study import ReportRow
 
@@ -67,10 +68,12 @@ def test_an_imported_result_of_other_files_is_not_verified(filled: Any) -> None:
     home = filled.folder / "imported" / "pixel-8"
     found = read_result(home)
     assert found is not None
-    (home / RESULT).write_text(result_text(found.model_copy(update={"artifact_sha256": "f" * 64})))
+    other_files = found.model_copy(update={"artifact_sha256": "f" * 64})
+    write_imported(home, {RESULT: result_text(other_files).encode()})
     row = rows(filled.folder)["onnx · nnapi · pixel-8"]
     assert (row.status, row.timing) == ("not verified here", None)
-    (home / RESULT).write_text(result_text(found.model_copy(update={"target": "never-exported"})))
+    never_exported = found.model_copy(update={"target": "never-exported"})
+    write_imported(home, {RESULT: result_text(never_exported).encode()})
     assert rows(filled.folder)["never-exported · nnapi · pixel-8"].status == "not verified here"
 
 
