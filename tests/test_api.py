@@ -126,11 +126,11 @@ def test_a_spec_in_memory_is_captured_renamed_and_judged_on_what_is_given(in_mem
 
 
 def test_verifying_judges_again(built: Build) -> None:
-    again = edgekit.verify(built.path, progress="none")
+    again = edgekit.verify(built.path, trust_build=True, progress="none")
     assert list(again) == ["onnx"]
     assert (again["onnx"].status, again["onnx"].reused) == ("verified", False)
     with pytest.raises(ArtifactError, match="make one with `edgekit export`"):
-        edgekit.verify(built.path.parent, progress="none")
+        edgekit.verify(built.path.parent, trust_build=True, progress="none")
 
 
 @NO_LIBRARY
@@ -140,7 +140,7 @@ def test_a_signature_holds_after_the_artifact_was_judged_again_and_not_for_anoth
     private, public = write_keys(tmp_path, "release")
     signed = factory(built.path.parent, sign=private)
     assert signed["onnx"].reused
-    again = edgekit.verify(built.path, key=public, progress="none")
+    again = edgekit.verify(built.path, key=public, trust_build=True, progress="none")
     assert again["onnx"].status == "verified"
     vouched = signature.require_signed(built.path, public)
     made = read_artifact(built.path / "onnx")

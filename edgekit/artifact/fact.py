@@ -36,6 +36,7 @@ class Code(StrEnum):
     REAL_INPUTS_NEEDED = "real inputs needed"
     NO_LIMIT_APPLIES = "no limit applies"
     RUNTIME_MISSING = "runtime missing"
+    HOST_LIMIT = "host limit"
     RUNTIME_FAILED = "runtime failed"
     EXPORTER_FAILURE = "exporter failure"
     OVER_BUDGET = "over budget"
@@ -177,6 +178,7 @@ _SENTENCES = {
     Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set",
     Code.NO_LIMIT_APPLIES: "no limit of '{tolerance_name}' applies to output '{output}'",
     Code.RUNTIME_MISSING: "{text}",
+    Code.HOST_LIMIT: "{text}",
     Code.RUNTIME_FAILED: "{text}",
     Code.EXPORTER_FAILURE: "{text}",
     Code.OVER_BUDGET: "{name} is {measured}, over the budget of {allowed}",

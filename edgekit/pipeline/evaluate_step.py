@@ -31,7 +31,9 @@ from edgekit.reference.store import Reference
 from edgekit.storage.files import digest_text, scratch
 from edgekit.target import Place, Target
 
-NOT_HERE = (NotVerifiedHere, HostError, DependencyError)
+CHANGING = (HostError, DependencyError)
+"""What this host lacks now and may have in the next run: time, memory, disk space, a library."""
+NOT_HERE = (NotVerifiedHere, *CHANGING)
 """What says something of this host and nothing of an artifact."""
 
 
@@ -72,7 +74,7 @@ def evaluate_in_place(context: RunContext, name: str, made: Manifest, place: Pla
         try:
             measured = run_in_worker(context, _request(context, name, made, place, out), progress)
         except NOT_HERE as missing:
-            return replace(missing_runtime(place, str(missing)), variant_target=made_by)
+            return replace(missing_runtime(place, missing), variant_target=made_by)
         except EdgekitError as error:
             return replace(failed_runtime(place, str(error)), variant_target=made_by)
         answers = answers_in(out)
@@ -111,9 +113,10 @@ def finding_of(
     return Finding(judgement, scores, errors, variant_target(made, place))
 
 
-def missing_runtime(place: Place, why: str) -> Finding:
+def missing_runtime(place: Place, why: str | EdgekitError) -> Finding:
     """What is found where an artifact cannot be run: no verdict, and what is missing."""
-    return _without_answers(place, verdict.not_verified(fact(Code.RUNTIME_MISSING, text=why)))
+    code = Code.HOST_LIMIT if isinstance(why, CHANGING) else Code.RUNTIME_MISSING
+    return _without_answers(place, verdict.not_verified(fact(code, text=str(why))))
 
 
 def failed_runtime(place: Place, why: str) -> Finding:
@@ -140,7 +143,6 @@ def conclude(context: RunContext, name: str, made: Manifest, findings: Sequence[
 
 def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence[Finding]) -> Result:
     """What was found, as a record."""
-    judged_manifest = made.model_copy(update={"verdicts": tuple(_info(made, finding) for finding in findings)})
     return Result(
         name=context.spec.name,
         target=name,
@@ -150,10 +152,16 @@ def record_of(context: RunContext, name: str, made: Manifest, findings: Sequence
         reference_device=context.recorded.device,
         judge_sha256=_code(context.targets[name], made),
         size=made.size,
-        first_visit=judged_manifest.first_visit,
+        first_visit=_first_visit(made, findings),
         host=host(),
         places=tuple(finding.verdict for finding in findings),
     )
+
+
+def _first_visit(made: Manifest, findings: Sequence[Finding]) -> int | None:
+    if not made.bundle.variants:
+        return None
+    return made.model_copy(update={"verdicts": tuple(_info(made, finding) for finding in findings)}).first_visit
 
 
 def files_of(found: Result, findings: Sequence[Finding]) -> dict[str, bytes]:
@@ -177,7 +185,7 @@ def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
 
 
 def settled(context: RunContext, name: str, made: Manifest, found: Result) -> list[Finding]:
-    """What an earlier run found where nothing was missing: what this host lacked then, it may have now."""
+    """What an earlier run found, but where this host lacked what it may have now."""
     return [
         Finding(
             place,
@@ -186,7 +194,7 @@ def settled(context: RunContext, name: str, made: Manifest, found: Result) -> li
             next((v.target for v in made.bundle.variants if v.name == place.variant), ""),
         )
         for place in found.places
-        if not any(reason.code is Code.RUNTIME_MISSING for reason in place.reasons)
+        if not any(reason.code is Code.HOST_LIMIT for reason in place.reasons)
     ]
 
 

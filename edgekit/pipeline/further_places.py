@@ -191,7 +191,7 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
         except NotVerifiedHere as missing:
             return missing_runtime(where, f"{missing}: install it with {RUNTIMES[place.runtime].install}")
         except NOT_HERE as missing:
-            return missing_runtime(where, str(missing))
+            return missing_runtime(where, missing)
         except EdgekitError as error:
             return failed_runtime(where, str(error))
         return _judged(context, made, where, answers_in(out), measured)

@@ -114,7 +114,7 @@ def test_assets_that_are_killed_are_completed_by_the_next_run(kept: Kept, tmp_pa
     own = {path: path.read_bytes() for path in app.rglob("*") if path.is_file()}
 
     def write() -> None:
-        apps.write_assets("android", build, app)
+        apps.write_assets("android", build, app, trust_build=True)
 
     asked = points(app, write, 16, 1000)
     for stop in asked:
@@ -122,7 +122,7 @@ def test_assets_that_are_killed_are_completed_by_the_next_run(kept: Kept, tmp_pa
         toy.android_app(app)
         interrupted.run(app, write, stop)
         write()
-        assert apps.check_assets("android", build, app) == ()
+        assert apps.check_assets("android", build, app, trust_build=True) == ()
         assert {path: path.read_bytes() for path in own} == own
         assert left_behind(app) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import torch
 
 import edgekit
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.pipeline.loaded import LoadedArtifact, load
+from edgekit.pipeline.loaded import LoadedArtifact, checked_inputs, load
 from edgekit.reference.pictures import in_size
 from edgekit.testing import small_model
+from tests.manifests import manifest
 
 IMAGES = np.zeros((2, 3, 96, 96), np.float32)
 QUERIES = np.zeros((2, 16), np.float32)
@@ -46,12 +48,22 @@ def test_it_answers_every_size_that_was_proved(loaded: LoadedArtifact) -> None:
 def test_a_picture_in_bytes_of_any_size_is_prepared_as_on_devices(loaded: LoadedArtifact) -> None:
     draw = np.random.default_rng(0)
     pixels, query = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8), QUERIES[:1] + 0.1
-    for given, small in ((pixels, pixels), (pixels[:40, 8:], in_size(pixels[:40, 8:], 96, 96))):
+    for given, small in ((pixels, pixels), (pixels[:40, 8:], in_size(pixels[:40, 8:], 96, 160))):
         tensor = (small.transpose(2, 0, 1)[None] / 255).astype(np.float32)
         right = loaded.run({"images": tensor, "queries": query})["relevance"]
         np.testing.assert_array_equal(loaded.run({"images": given, "queries": query})["relevance"], right)
     with pytest.raises(UsageError, match=r"input 'images' is uint8 \[96, 96, 4\]"):
         loaded.run({"images": np.zeros((96, 96, 4), np.uint8), "queries": query})
+
+
+def test_a_pictures_size_is_that_of_the_browsers() -> None:
+    golden = json.loads((Path(__file__).parents[1] / "golden" / "fitting.json").read_text())
+    axes = dict.fromkeys(("height", "width"), golden["axis"])
+    image = {"name": "images", "dtype": "float32", "shape": (1, 3, "height", "width"), "kind": "image"}
+    made = manifest(axes=axes, inputs=(image,))
+    for case in golden["cases"]:
+        picture = np.zeros((*case["picture"], 3), np.uint8)
+        assert checked_inputs(made, {"images": picture})["images"].shape[2:] == tuple(case["size"])
 
 
 @pytest.mark.parametrize(

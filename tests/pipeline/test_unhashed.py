@@ -1,4 +1,4 @@
-"""run.json and cache/ carry no hash: no verdict is decided by them, and whatever is in them stops no command.
+"""run.json and cache/ decide no verdict, and whatever is in them stops no run; a report refuses a changed run.json.
 
 What run.json decides is whether an artifact that its bundle lacks was asked for: verify then counts it as export did.
 """
@@ -15,10 +15,12 @@ from edgekit import report
 from edgekit.artifact.manifest import Manifest, Variant
 from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.run_record import CACHE, RUN
+from edgekit.errors import ArtifactError
 from edgekit.pipeline import run
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.listener import DURATIONS, read_durations
 from edgekit.report.rows import read_study
+from edgekit.storage.door import sealed
 from edgekit.testing import QuietListener
 from tests.apps import toy
 from tests.manifests import result
@@ -72,9 +74,16 @@ def test_a_run_record_that_was_changed_changes_no_verdict(root: Path, kind: str)
     before, told = shown(root), statuses(root)
     assert told == {t: "rejected" if t == "coreml" else "verified" for t in TARGETS}
     (root / RUN).write_text(RUNS[kind])
-    after = shown(root)
-    assert after == ({t: {"failed"} for t in TARGETS} if kind == "failed" else before)
-    (root / RUN).write_text(RUNS[kind])
+    with pytest.raises(ArtifactError, match=r"run\.json' .*: run `edgekit export` or `edgekit verify` again"):
+        shown(root)
+    assert statuses(root) == told
+    assert shown(root) == before
+
+
+def test_a_run_record_of_somebody_else_is_replaced_by_the_next_run(root: Path) -> None:
+    before, told = shown(root), statuses(root)
+    (root / RUN).write_text(sealed({"targets": {t: {"status": "failed", "error": "a\x1b[31m"} for t in TARGETS}}))
+    assert shown(root) == {t: {"failed"} for t in TARGETS}
     assert statuses(root) == told
     assert shown(root) == before
 
@@ -99,7 +108,7 @@ def test_a_rejected_part_counts_in_verify_as_it_did_in_export(
     held = tuple(Variant(name=names[t], precision=names[t], path="index.html", target=t) for t in inside)
     toy.commit(root / "web", "web", {"index.html": b"page"}, variants=held)
     asked_for = {target: {"status": "rejected", "part_of": bundle} for target, bundle in recorded.items()}
-    (root / RUN).write_text(json.dumps({"targets": asked_for}))
+    (root / RUN).write_text(sealed({"targets": asked_for}))
     for _ in range(2):  # what verify writes down changes nothing
         build = run.verify(root, QuietListener(), only=only, trust_build=True)
         assert build["onnx-fp16"].status == "rejected"
@@ -122,9 +131,11 @@ def test_a_cache_that_is_a_link_is_not_followed(root: Path) -> None:
     for path in CACHES:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).symlink_to("/dev/zero")
-    (root / RUN).symlink_to("/dev/zero")
     assert shown(root) == before
     assert read_durations(root / CACHE) == {}
+    (root / RUN).symlink_to("/dev/zero")
+    with pytest.raises(ArtifactError, match="not a regular file"):
+        shown(root)
 
 
 def test_durations_that_are_none_are_left_out(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_spreadsheet_has_one_line_a_row_with_all_columns(filled: Any) -> None:
 
 def test_markdown_has_a_table_and_escapes_what_is_markup(builder: Any) -> None:
     judged(builder, device="A|B")
-    builder.artifact("on*nx|<b>", "fp32", notes=("one\ntwo & `three`",))
+    builder.artifact("onnx-x", "fp32", notes=("on*nx|<b>", "one\ntwo & `three`"))
     said = text.to_markdown(read_study(builder.folder))
     rows = [line for line in said.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in rows}) == 1

@@ -25,13 +25,29 @@ def test_answers(library: Page, device: str) -> None:
     assert (info["device"], info["dtype"], info["fallbacks"]) == (device, "fp32", [])
     assert info["selfTest"]["pass"]
     answer = library.evaluate(RUN, ["red circle", 1])
-    assert (answer["rows"], answer["columns"]) == (14, 14)
+    assert (answer["rows"], answer["columns"]) == (12, 16)
     assert answer["known"] == ["red", "circle"]
     relevance = np.array(answer["relevance"])
     assert relevance.min() >= 0
     assert relevance.max() <= 1
     assert answer["budgets"] == list(np.floor(64.5 + 336 * relevance.astype(np.float32)).astype(int))
     assert answer["indices"][0] == int(relevance.argmax())
+
+
+def test_a_picture_that_is_not_square_keeps_its_shape(library: Page) -> None:
+    """Whatever kind of picture it is given as, and as the page shows it."""
+    load(library, device="wasm", dtype="fp32")
+    picture = """async (kind) => {
+      const canvas = new OffscreenCanvas(400, 200), pen = canvas.getContext("2d");
+      pen.fillStyle = "rgb(210, 30, 30)"; pen.fillRect(40, 40, 100, 100);
+      const data = pen.getImageData(0, 0, 400, 200);
+      const image = kind === "file" ? await canvas.convertToBlob() : kind === "data" ? data : canvas;
+      const own = await runner.run({ image, query: "red circle" });
+      const fitted = await runner.run({ image, query: "red circle", size: runner.fittingSize(canvas) });
+      return [own.rows, own.columns, own.relevance.every((value, at) => value === fitted.relevance[at])];
+    }"""
+    for kind in ("file", "data", "canvas"):
+        assert library.evaluate(picture, kind) == [10, 20, True]
 
 
 def test_a_picture_without_an_answer_says_so(library: Page) -> None:

@@ -1,10 +1,10 @@
 /** RunInput: what `run` takes, as the backend gets it, and which of a list may be one batch. */
 import { environment } from "./environment.js";
 import { ShapeError, UsageError } from "./errors.js";
-import { type Size, checkedSize } from "./input_size.js";
+import { type Size, checkedSize, fittingSize } from "./input_size.js";
 import { type Manifest, type Variant, sizeOf } from "./manifest.js";
 import { fetchPicture, isAddress } from "./picture_address.js";
-import { type ImageSource, type TransferableImage, isPixels, isTensor, toTransferable } from "./preprocessing.js";
+import { type ImageSource, type TransferableImage, isPixels, isTensor, decode, toTransferable } from "./preprocessing.js";
 import type { EncodedQuery, QueryEncoder } from "./query_encoder.js";
 
 export interface RunInput {
@@ -12,7 +12,7 @@ export interface RunInput {
   readonly image: ImageSource | string | URL;
   /** Words, or the query's vector. */
   readonly query?: string | readonly string[] | Float32Array;
-  /** Size of the model's input; default: that of the manifest. */
+  /** Size of the model's input; default: of those that the model takes, the one whose shape is nearest to the picture's. */
   readonly size?: Size;
 }
 
@@ -42,8 +42,10 @@ export async function prepare(
   const { vector, known } = await encodeQuery(input.query, manifest, encoder);
   const source = isAddress(input.image) ? await fetchPicture(input.image, signal) : input.image;
   const native = isTensor(source) || (!environment().draws && isPixels(source));
-  const { height, width } = checkedSize(manifest, native ? source : input.size);
-  return { image: await toTransferable(source), vector, known, height, width };
+  const image = await toTransferable(source);
+  if (native || input.size) return { image, vector, known, ...checkedSize(manifest, native ? source : input.size) };
+  const drawn = image instanceof Blob ? await decode(image, 4096) : image;
+  return { image: drawn, vector, known, ...fittingSize(manifest, drawn) };
 }
 
 async function encodeQuery(

@@ -1,5 +1,8 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { fittingSize } from "../src/input_size";
+import type { Axis } from "../src/manifest";
 import { byKind, replaceOfKind } from "../page/word_list";
 import { areaOf } from "../page/area";
 
@@ -22,15 +25,17 @@ test("words of another vocabulary have no kind", () => {
   expect(byKind([["red"], ["dog"]]).map(([name]) => name)).toEqual(["Colours", "Other words"]);
 });
 
-const axis = { default: 224, minimum: 96, maximum: 512, multiple_of: 16, dynamic: true };
+type Pair = readonly [number, number];
+const { axis, cases } = JSON.parse(readFileSync(join(__dirname, "../../tests/golden/fitting.json"), "utf8")) as {
+  axis: Axis;
+  cases: readonly { picture: Pair; size: Pair }[];
+};
 const inputs = [{ name: "images", dtype: "float32", shape: ["batch", 3, "height", "width"], role: "", kind: "image", low: 0, high: 1, fit: "stretch", classes: [] }];
 
-test.each([[400, 200, 320, 160], [100, 100, 224, 224], [300, 400, 192, 256], [5000, 100, 512, 96]])(
-  "a picture of %i x %i is asked at %i x %i",
-  (width, height, w, h) => {
-    expect(fittingSize({ inputs, axes: { height: axis, width: axis } }, { width, height })).toEqual({ width: w, height: h });
-  },
-);
+test.each(cases)("a picture of $picture is asked at $size", ({ picture, size }) => {
+  const [height, width] = picture;
+  expect(fittingSize({ inputs, axes: { height: axis, width: axis } }, { width, height })).toEqual({ height: size[0], width: size[1] });
+});
 
 test("a model of one size gets that size", () => {
   const fixed = { ...axis, dynamic: false };

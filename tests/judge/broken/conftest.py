@@ -45,7 +45,8 @@ class Shell:
         self.folder, self.printed = folder, capsys
 
     def run(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        code, out = exit_code(*arguments, "--json"), self.printed()
+        trusted = ("--trust-build",) if arguments[0] == "verify" else ()  # the models are of the tests
+        code, out = exit_code(*arguments, *trusted, "--json"), self.printed()
         return code, json.loads(out) if out.strip().startswith("{") else {}
 
     def built(self, model: str) -> Path:

@@ -65,8 +65,9 @@ def test_a_changed_reference_is_refused_by_every_command(
     edited(build, change, sealed)
     if command == "explain":
         shutil.copytree(build / "onnx", build / "onnx-fp16")
-        source = Source(name="onnx", sha256=unchecked(build / "onnx").sha256)
-        resealed(build / "onnx-fp16", target="onnx-fp16", source=source)
+        plain = unchecked(build / "onnx")
+        export = plain.export.model_copy(update={"source": Source(name="onnx", sha256=plain.sha256)})
+        resealed(build / "onnx-fp16", target="onnx-fp16", export=export)
     said: list[str] = []
     shell.printed = lambda: _kept(capsys, said)
     code, _ = shell.run(command, str(build / "onnx-fp16" if command == "explain" else build))
@@ -127,6 +128,6 @@ def test_a_verdict_says_what_it_rests_on_and_that_there_was_no_evaluation_set(sh
 def test_every_advertised_axis_was_proved_from_end_to_end(shell: Shell) -> None:
     manifest = json.loads((shell.built("looking") / "onnx" / "manifest.json").read_text())
     for name, axis in manifest["axes"].items():
-        sizes = {shape[name] for shape in manifest["proof"]}
+        sizes = {shape[name] for shape in manifest["verdicts"][0]["proof"]}
         assert axis["dynamic"]
         assert sizes == set(range(axis["minimum"], axis["maximum"] + 1, axis["multiple_of"]))
