@@ -211,6 +211,12 @@ class ReferenceInfo:
                 whole.add(door.check_file(self.folder, file, None, sha256).name)
         return frozenset(whole)
 
+    @property
+    def damage(self) -> str:
+        """What is wrong with its files, as a sentence; empty where all are as reference.json says."""
+        changed = sorted(self.files.keys() - self._whole)
+        return self.missing or (f"'{changed[0]}' is missing or not as it was recorded" if changed else "")
+
     def name(self, index: int) -> str:
         """Name of a row of the evaluation set."""
         names = self.evaluation.names

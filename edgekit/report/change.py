@@ -27,6 +27,8 @@ from edgekit.report.study import STATUSES, ReportRow
 Subject = Literal["verdict", "asked", "size", "speed", "accuracy", "image"]
 SUBJECTS: tuple[Subject, ...] = ("verdict", "asked", "accuracy", "image", "speed", "size")
 NOT_MEASURED = "not measured"
+NARROW = 1.5
+"""Times its lower end, the upper end of an interval of a speed that is compared: a busy host's are wider."""
 _DB = 20.0  # decibels per factor of ten in amplitude
 
 
@@ -34,7 +36,8 @@ _DB = 20.0  # decibels per factor of ten in amplitude
 class Allowed:
     """Changes that count as none, each a share: of the size, of a speed, and of what a number's limit allows.
 
-    A speed is the ratio to a baseline that ran interleaved; the two intervals must also lie apart.
+    A speed is the ratio to a baseline that ran interleaved on the same host; the two intervals must be narrow and lie
+    apart.
     """
 
     size: float = 0.01
@@ -180,11 +183,13 @@ def _by_image(side: Side, outputs: Iterable[str]) -> dict[tuple[str, str], dict[
 
 
 def _speed(old: ReportRow, new: ReportRow, allowed: Allowed) -> Iterator[Change]:
-    """Ratios to what ran interleaved, which hold on a busy host; milliseconds of two runs do not compare."""
-    before = {ratio.baseline: ratio for ratio in old.verdict.ratios if not ratio.noisy}
+    """Ratios to what ran interleaved, on the same host and told precisely; milliseconds of two runs do not compare."""
+    if old.processor != new.processor:
+        return
+    before = {ratio.baseline: ratio for ratio in old.verdict.ratios if ratio.high <= NARROW * ratio.low}
     for now in new.verdict.ratios:
         was = before.get(now.baseline)
-        if was is None or now.noisy or not (now.high < was.low or now.low > was.high):
+        if was is None or now.high > NARROW * now.low or not (now.high < was.low or now.low > was.high):
             continue
         moved = now.value / was.value - 1
         if abs(moved) > allowed.speed:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.metric import share
-from edgekit.reference.info import ReferenceInfo
+from edgekit.artifact.run_record import MODEL, PROGRAM
+from edgekit.errors import EdgekitError
+from edgekit.reference.info import OUTPUTS, ReferenceInfo
 from edgekit.report.change import SUBJECTS, Allowed, Change, Side, changes
 from edgekit.report.rows import read_study
 from edgekit.report.study import STATUSES, Study
@@ -18,6 +20,7 @@ from edgekit.report.text import escaped
 SCHEMA_VERSION = 1
 MOST = 6  # changes of one artifact in text and Markdown; all of them are in the JSON
 ABSENT = "not in the build"
+WHOLE = "as it was written"
 NOT_INSTALLED = "not installed"  # asks nothing of the artifact
 MODEL_DROP = 0.002
 """Of the task metric's mean: what fp32 artifacts may lose beside their model (`edgekit.judge.limits`)."""
@@ -97,9 +100,31 @@ def compare_builds(before: Path, after: Path, allowed: Allowed | None = None) ->
         UsageError: If one of them is no build.
     """
     old, new = read_study(before), read_study(after)
-    ordered = list(_changes(old, new, allowed or Allowed()))
+    ordered = [*_damages(_damage(before, old), _damage(after, new)), *_changes(old, new, allowed or Allowed())]
     ordered.sort(key=lambda c: (c.better, c.artifact, SUBJECTS.index(c.subject), -c.extent, c.image))
     return Difference(before, after, tuple(ordered), tuple(_notes(old, new)))
+
+
+def _damages(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+    for part in old.keys() | new.keys():
+        was, now = (damage.get(part, WHOLE) for damage in (old, new))
+        if was != now:
+            yield Change(part, "verdict", now == WHOLE, "", was, now)
+
+
+def _damage(folder: Path, study: Study) -> dict[str, str]:
+    """What is wrong with the parts of a build that its artifacts rest on, a sentence each."""
+    from edgekit.model.folder import read_config
+    from edgekit.model.program import require_whole
+
+    found = {"the reference": study.reference.damage} if study.reference.damage else {}
+    for part, check, home in (("the model", read_config, MODEL), ("the program", require_whole, PROGRAM)):
+        try:
+            if (folder / home).exists():
+                check(folder / home)
+        except EdgekitError as error:
+            found[part] = str(error).replace(f"{folder}/", "")
+    return found
 
 
 def _changes(old: Study, new: Study, allowed: Allowed) -> Iterator[Change]:
@@ -147,6 +172,9 @@ def _notes(old: Study, new: Study) -> Iterator[str]:
         yield "the weights differ: each build is compared with what its own model answered"
     if old.reference.device != new.reference.device:
         yield f"the references were made by different devices: {old.reference.device} and {new.reference.device}"
+    elif old.reference.files.get(OUTPUTS) != new.reference.files.get(OUTPUTS):
+        yield "the references hold other answers, made by the same device"
     hosts = [sorted({row.processor for row in study.rows if row.processor}) for study in (old, new)]
     if hosts[0] != hosts[1]:
-        yield f"the builds were judged on different hosts: {'; '.join(hosts[0])} and {'; '.join(hosts[1])}"
+        told = f"{'; '.join(hosts[0])} and {'; '.join(hosts[1])}"
+        yield f"the builds were judged on different hosts, so their speeds are not compared: {told}"

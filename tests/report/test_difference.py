@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
-from edgekit.artifact.result import RESULT, Evidence, Measure, Result, Verdict, read_result, result_text
+from edgekit.artifact.result import RESULT, Evidence, Measure, Ratio, Result, Verdict, read_result, result_text
 from edgekit.report.change import Allowed, Change, badness
 from edgekit.report.difference import ABSENT, compare_builds
 from tests.command import exit_code
@@ -138,6 +138,32 @@ def test_sizes_and_ratios(filled: Any, later: Path) -> None:
     place = made.places[0].model_copy(update={"ratios": tuple(wide)})
     write_result(later / "onnx-fp16", made.model_copy(update={"places": (place,)}))
     assert worse(filled.folder, later) == []  # too noisy to say
+
+
+def test_noise_of_a_busy_host_is_no_change_of_speed(filled: Any, later: Path) -> None:
+    made = read_result(later / "onnx-fp16")
+    assert made is not None
+    first = made.places[0]
+    wide = Ratio(baseline="pytorch", value=1.61, low=1.2, high=2.3)
+    slow = Ratio(baseline="pytorch", value=1.61, low=1.6, high=1.62)
+    for ratio, host, count in ((wide, made.host, 0), (slow, made.host, 1), (slow, {"processor": "another"}, 0)):
+        place = first.model_copy(update={"ratios": (ratio,)})
+        write_result(later / "onnx-fp16", made.model_copy(update={"places": (place,), "host": host}))
+        assert [c.subject for c in worse(filled.folder, later)] == ["speed"] * count
+
+
+def test_a_damaged_reference_model_or_program_is_worse(small_build: Path, tmp_path: Path) -> None:
+    later = Path(shutil.copytree(small_build, tmp_path / "later"))
+    assert compare_builds(small_build, later).changes == ()
+    for path in sorted(
+        p for part in ("reference", "model", "program") for p in (later / part).rglob("*") if p.is_file()
+    ):
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        (found,) = worse(small_build, later)
+        assert found.artifact == f"the {path.relative_to(later).parts[0]}", path
+        path.unlink()
+        path.write_bytes(data)
 
 
 def test_the_record_and_the_table(filled: Any, later: Path, capsys: pytest.CaptureFixture[str]) -> None:
