@@ -120,7 +120,7 @@ def test_a_model_that_takes_no_picture_says_what_it_takes(open_page: Opener, bun
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     serve(page, bundle, {"onnx/model.onnx": graph(), "manifest.json": json.dumps(described).encode()})
     page.goto(url)
-    page.locator("#purpose", has_text="takes no picture but audio [1, 16000]").wait_for()
+    page.locator("#purpose", has_text='Input("audio", ..., kind="image") in its ModelSpec').wait_for()
     page.locator("#status-text", has_text="WASM").wait_for()
     assert page.locator(".map-area").is_hidden()
     assert page.locator("#notice").is_hidden()

@@ -9,9 +9,12 @@ export function describePage(manifest: Bundle["manifest"]): void {
   document.body.toggleAttribute("data-no-query", !needsQuery({ manifest }));
   if (scored) return;
   const taken = manifest.inputs.map(({ name, shape }) => `${name} [${shape.join(", ")}]`).join(", ");
+  const [first] = manifest.inputs;
   element("#purpose", HTMLElement).textContent = takesPicture({ manifest })
     ? `Choose a picture, and the model ${manifest.name} answers. It runs in your browser: no picture leaves this device.`
-    : `The model ${manifest.name} takes no picture but ${taken}, which this page cannot make: runner.feed of the library runs it.`;
+    : `The model ${manifest.name} takes ${taken}, none of it declared to be a picture. If ${first?.name ?? "one"} is a picture, export it with ` +
+      `Input("${first?.name ?? ""}", ..., kind="image") in its ModelSpec, and this page takes one. From code it runs as it is: ` +
+      `await runner.feed({ ${first?.name ?? ""}: { dtype: "${first?.dtype ?? ""}", shape: [...], data } }) of @edgekit/web.`;
   document.body.toggleAttribute("data-no-picture", !takesPicture({ manifest }));
   element("h1", HTMLElement).textContent = "What the model sees";
 }

@@ -2,9 +2,10 @@
 import { environment } from "./environment.js";
 import { ShapeError, UsageError } from "./errors.js";
 import { type Size, checkedSize, fittingSize } from "./input_size.js";
-import { type Manifest, type Variant, sizeOf } from "./manifest.js";
+import { type Axis, type Manifest, type Variant, sizeOf } from "./manifest.js";
 import { fetchPicture, isAddress } from "./picture_address.js";
 import { type ImageSource, type TransferableImage, isPixels, isTensor, decode, toTransferable } from "./preprocessing.js";
+import type { RawTensor } from "./tensor.js";
 import type { EncodedQuery, QueryEncoder } from "./query_encoder.js";
 
 export interface RunInput {
@@ -65,6 +66,49 @@ async function encodeQuery(
     throw new ShapeError(`the query has ${String(query.length)} values, but the model expects ${String(expected)}`);
   }
   return { vector: new Float32Array(query), known: [] };
+}
+
+const ARRAYS: Readonly<Record<string, readonly string[]>> = {
+  float32: ["Float32Array"], float64: ["Float64Array"], float16: ["Float16Array", "Uint16Array"], int64: ["BigInt64Array"], uint64: ["BigUint64Array"],
+  int32: ["Int32Array"], uint32: ["Uint32Array"], int16: ["Int16Array"], uint16: ["Uint16Array"], int8: ["Int8Array"], uint8: ["Uint8Array"], bool: ["Uint8Array"],
+};
+
+/**
+ * See that raw tensors are those that the model takes.
+ *
+ * @throws ShapeError naming the input, what it is and what is taken.
+ */
+export function checkTensors(inputs: Readonly<Record<string, RawTensor>>, { inputs: declared, axes }: Pick<Manifest, "inputs" | "axes">): void {
+  const names = declared.map((input) => input.name);
+  if (typeof (inputs as unknown) !== "object" || (inputs as unknown) === null) throw new ShapeError(`feed() needs an object of tensors: ${names.join(", ")}`);
+  const unknown = Object.keys(inputs).find((name) => !names.includes(name));
+  if (unknown !== undefined) throw new ShapeError(`the model has no input "${unknown}": its inputs are ${names.join(", ")}`);
+  for (const { name, dtype, shape } of declared) {
+    const given = inputs[name] as Partial<RawTensor> | undefined;
+    const taken = `{ dtype: "${dtype}", shape: [${shape.join(", ")}], data: ${(ARRAYS[dtype] ?? ["a typed array"])[0] ?? ""} }`;
+    if (!given) throw new ShapeError(`the model input "${name}" is missing: pass ${taken}`);
+    const sizes: readonly number[] | undefined = Array.isArray(given.shape) ? given.shape : undefined;
+    if (given.dtype !== dtype || !sizes) throw new ShapeError(`the input "${name}" must be ${taken}`);
+    const fits = shape.length === sizes.length && shape.every((size, at) => accepts(typeof size === "string" ? axes[size] : size, sizes[at]));
+    if (!fits) throw new ShapeError(`the input "${name}" has the shape [${sizes.join(", ")}], but the model accepts ${shape.map((size) => described(size, axes)).join(" x ")}`);
+    const count = sizes.reduce((product, size) => product * size, 1);
+    const array = given.data as { readonly length?: number; readonly constructor: { readonly name: string } } | undefined;
+    const typed = array !== undefined && (ARRAYS[dtype] ?? [array.constructor.name]).includes(array.constructor.name);
+    if (!typed || array.length !== count) throw new ShapeError(`the data of the input "${name}" must be ${String(count)} values in a ${(ARRAYS[dtype] ?? [dtype]).join(" or ")}`);
+  }
+}
+
+function accepts(taken: Axis | number | undefined, size: number | undefined): boolean {
+  if (taken === undefined || size === undefined) return size !== undefined && Number.isInteger(size) && size > 0;
+  if (typeof taken === "number") return size === taken;
+  if (!taken.dynamic) return size === taken.default;
+  return Number.isInteger(size) && size >= taken.minimum && size <= taken.maximum && size % taken.multiple_of === 0;
+}
+
+function described(size: number | string, axes: Manifest["axes"]): string {
+  const axis = typeof size === "string" ? axes[size] : undefined;
+  if (!axis) return String(size);
+  return axis.dynamic ? `${String(axis.minimum)} to ${String(axis.maximum)} in steps of ${String(axis.multiple_of)}` : String(axis.default);
 }
 
 /** Whether two may be in one batch. */

@@ -8,7 +8,7 @@ import { Bundle } from "./bundle.js";
 import { SelfTestError, UsageError } from "./errors.js";
 import { type ActiveBackend, type Fallback, type LoadTimings, activateFirst, runSelfTest, startFirstWorker } from "./fallback_chain.js";
 import type { SelfTestReport } from "./golden.js";
-import { type Prepared, type RunInput, alike, largestBatch, prepare } from "./run_input.js";
+import { type Prepared, type RunInput, alike, checkTensors, largestBatch, prepare } from "./run_input.js";
 import { type Size, fittingSize } from "./input_size.js";
 import { type Dtype, verifiedDtypes } from "./manifest.js";
 import { type LoadOptions, type ResolvedOptions, resolveOptions } from "./options.js";
@@ -217,8 +217,13 @@ export class Runner {
     return fittingSize(this.bundle.manifest, picture);
   }
 
-  /** Run the model on raw tensors by name, without preprocessing. */
+  /**
+   * Run the model on raw tensors by name, without preprocessing; returns every output by name.
+   *
+   * @throws ShapeError if an input is missing, unknown, or not of the declared type and shape.
+   */
   async feed(inputs: Readonly<Record<string, RawTensor>>): Promise<Readonly<Record<string, RawTensor>>> {
+    checkTensors(inputs, this.bundle.manifest);
     await this.ensureBackend();
     return this.active.client.request({ op: "feed", inputs }, { limit: this.options.timeout, what: "the run" });
   }
