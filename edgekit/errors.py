@@ -13,7 +13,7 @@
     ├── ExportError           a converter failed or its process died
     ├── VerdictError          an artifact was rejected or could not be made, and the caller asked for none such
     └── NotVerifiedHere       this host cannot run the artifact; not a failure of the artifact
-        └── RuntimeMissing    what runs it is not installed; a DependencyError too
+        └── RuntimeMissingError  what runs it is not installed; a DependencyError too
 
 Anything else that escapes is a bug of edgekit: exit code 1 and a traceback.
 """
@@ -82,7 +82,7 @@ class NotVerifiedHere(EdgekitError):  # noqa: N818 - it names a verdict, not a f
     """This host lacks what it takes to run the artifact; the message says what is missing."""
 
 
-class RuntimeMissing(NotVerifiedHere, DependencyError):  # noqa: N818 - likewise
+class RuntimeMissingError(NotVerifiedHere, DependencyError):
     """What runs the artifact is not installed on this host; the message says how to install it."""
 
 

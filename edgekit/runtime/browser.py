@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit.artifact.manifest import TensorInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
-from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissing
+from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError
 from edgekit.model.image_input import pixels_of
 from edgekit.model.spec import Array
 from edgekit.runtime.protocol import Timings
@@ -168,10 +168,10 @@ def require_chromium() -> None:
     """See that there is a browser to drive.
 
     Raises:
-        RuntimeMissing: There is no Playwright or no Chromium, with what to install.
+        RuntimeMissingError: There is no Playwright or no Chromium, with what to install.
     """
     if util.find_spec("playwright") is None:
-        raise RuntimeMissing(NO_PLAYWRIGHT)
+        raise RuntimeMissingError(NO_PLAYWRIGHT)
     if not find_chromium():
         playwright, browser = launch()
         browser.close()
@@ -182,19 +182,19 @@ def launch(flags: tuple[str, ...] = ()) -> tuple[Playwright, Browser]:
     """Start headless Chromium.
 
     Raises:
-        RuntimeMissing: There is no Playwright or no Chromium, with what to install.
+        RuntimeMissingError: There is no Playwright or no Chromium, with what to install.
     """
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
-        raise RuntimeMissing(NO_PLAYWRIGHT) from None
+        raise RuntimeMissingError(NO_PLAYWRIGHT) from None
     playwright = sync_playwright().start()
     try:
         path = find_chromium() or _own(playwright)
         return playwright, playwright.chromium.launch(executable_path=path, args=[*QUIET, *flags])
     except Error as error:
         playwright.stop()
-        raise RuntimeMissing(
+        raise RuntimeMissingError(
             f"Chromium does not start ({error.message.splitlines()[0]}): is '{find_chromium()}' whole?"
         ) from error
     except NotVerifiedHere:
@@ -220,7 +220,7 @@ def open_page(browser: Browser | BrowserContext, url: str) -> Page:
 def _own(playwright: Playwright) -> str:
     path = playwright.chromium.executable_path
     if not Path(path).is_file():
-        raise RuntimeMissing(
+        raise RuntimeMissingError(
             "there is no Chromium: install it (`apt-get install chromium`, `brew install chromium`, "
             f"`playwright install chromium`), or name one in {VARIABLE}"
         )

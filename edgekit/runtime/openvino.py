@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import ArtifactError, RuntimeMissing
+from edgekit.errors import ArtifactError, RuntimeMissingError
 from edgekit.runtime.processor import processor, threads
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _compile(model: Path, settings: Mapping[str, object]) -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise RuntimeMissing(f"OpenVINO is not installed ({error})") from error
+        raise RuntimeMissingError(f"OpenVINO is not installed ({error})") from error
     properties: dict[str, object] = {"INFERENCE_PRECISION_HINT": PRECISION, "NUM_STREAMS": 1}
     try:
         return openvino.Core().compile_model(model, "CPU", {**properties, **settings})

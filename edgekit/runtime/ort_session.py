@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissing, reason
+from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, reason
 from edgekit.runtime.processor import processor, threads
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class OrtSession:
         try:
             import onnxruntime
         except ImportError as error:
-            raise RuntimeMissing(f"ONNX Runtime is not installed ({error})") from error
+            raise RuntimeMissingError(f"ONNX Runtime is not installed ({error})") from error
         self._model, self._settings = model, dict(settings or {})
         self._provider = self._settings.get("provider", CPU)
         if self._provider not in onnxruntime.get_available_providers():

@@ -20,7 +20,7 @@ from edgekit import report
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.result import RESULT, Measure, Ratio, Timing, Verdict, read_result, result_text
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
-from edgekit.errors import UsageError
+from edgekit.errors import ArtifactError, UsageError
 from edgekit.report.page import script_hash
 from tests.manifests import EXPORT
 
@@ -103,7 +103,7 @@ def test_a_build_in_which_nothing_could_be_made_has_a_report(tmp_path: Path) -> 
     report.write_report(tmp_path)
     assert "no capture" in (tmp_path / "report.html").read_text()
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(UsageError, match="there is no artifact"):
+    with pytest.raises(ArtifactError, match=r"run\.json' is damaged"):
         report.write_report(tmp_path)
 
 
