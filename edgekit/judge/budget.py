@@ -96,6 +96,8 @@ def over_budget(budgets: Sequence[Budget], names: Collection[str], result: Resul
         result: What was found.
     """
     mine = [budget for budget in budgets if not budget.selector or budget.selector in names]
+    if result.first_visit is None:  # only a bundle has a page that is visited
+        mine = [budget for budget in mine if budget.name != "visit" or budget.selector]
     return tuple(
         (place.place, found) for place in result.places for budget in mine for found in _held(budget, place, result)
     )

@@ -50,7 +50,13 @@ def test_a_budget_for_another_artifact_is_not_asked() -> None:
     assert over_budget(parse_budgets(["onnx.size=1MB"], KNOWN), {"torchscript"}, judged()) == ()
 
 
-@pytest.mark.parametrize("budget", ["p50=1h", "memory=1GB", "task_drop=1", "visit=1GB"])
+def test_a_budget_for_visits_is_asked_of_bundles_only() -> None:
+    bare = judged().model_copy(update={"first_visit": None})
+    assert over_budget(parse_budgets(["visit=1B"], KNOWN), {"onnx"}, bare) == ()
+    assert over_budget(parse_budgets(["visit=1B"], KNOWN), {"web"}, judged())
+
+
+@pytest.mark.parametrize("budget", ["p50=1h", "memory=1GB", "task_drop=1", "onnx.visit=1GB"])
 def test_what_was_not_measured_meets_no_budget(budget: str) -> None:
     budget = budget.replace("1h", "100s")
     bare = judged(timings={}, measures=(), start_up=None).model_copy(update={"first_visit": None})
