@@ -130,7 +130,7 @@ def _entry_files(manifest: Manifest, folder: Path) -> dict[str, Content]:
 
 
 def _model(manifest: Manifest, folder: Path) -> Model:
-    own = [f for f in manifest.files if f.path == manifest.entry or f.path.startswith(f"{manifest.entry}/")]
+    own = manifest.entry_files
     whole = own[0].sha256 if len(own) == 1 else digest_text("\n".join(f"{f.path} {f.sha256}" for f in own))
     return Model(
         manifest=manifest,

@@ -16,8 +16,6 @@ from edgekit.artifact.result import Evidence, Status
 from edgekit.model.spec import Axis, Fit, Input, Output
 from edgekit.storage.door import require_plain
 
-SCHEMA_VERSION = 2
-"""It rises where a field is renamed, moved or removed."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)]
 """A word that stands in the code of apps, so that a manifest brings none. The libraries refuse others likewise."""
 
@@ -183,6 +181,7 @@ class Manifest(_Record):
     """What is in an artifact.
 
     Attributes:
+        schema_version: It rises where a field is renamed, moved or removed.
         name: Of the model.
         target: Of the target that made it.
         precision: Of the weights and of most of the arithmetic.
@@ -218,19 +217,21 @@ class Manifest(_Record):
     content_sha256: str = ""
 
     @property
+    def entry_files(self) -> tuple[File, ...]:
+        """The entry file, or every file of the entry folder."""
+        return tuple(f for f in self.files if f.path == self.entry or f.path.startswith(f"{self.entry}/"))
+
+    @property
     def size(self) -> int:
         """Bytes on disk: of a bundle all of its files, else the entry file or folder."""
-        whole = bool(self.bundle.variants)
-        return sum(f.size for f in self.files if whole or f.path == self.entry or f.path.startswith(f"{self.entry}/"))
+        return sum(file.size for file in (self.files if self.bundle.variants else self.entry_files))
 
     @property
     def first_visit(self) -> int | None:
         """Bytes that a first visit to a bundle's page transfers, with brotli; None where that is not known."""
-        verified = [v for v in self.bundle.variants if any(self._ran(v, one) for one in self.verdicts)]
+        places = [verdict.place for verdict in self.verdicts if verdict.status == "verified"]
+        verified = [v for v in self.bundle.variants if any(place.endswith(f"-{v.name}") for place in places)]
         return min((v.first_visit for v in verified or self.bundle.variants[:1] if v.first_visit), default=None)
-
-    def _ran(self, variant: Variant, verdict: VerdictInfo) -> bool:
-        return verdict.status == "verified" and verdict.place.endswith(f"-{variant.name}")
 
     @property
     def static(self) -> bool:

@@ -21,6 +21,8 @@ from edgekit.storage.files import write_text
 RUN = "run.json"
 MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
 """Folders of a build beside those of its targets."""
+NOT_MADE = ("failed", "skipped", "not installed")
+"""States of a target that this record alone knows of: a report shows them whatever artifact an earlier run left."""
 State = Literal["verified", "rejected", "not verified here", "failed", "skipped", "not installed", "over budget"]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgekit.artifact.manifest import SCHEMA_VERSION, File, Manifest, VerdictInfo
+from edgekit.artifact.manifest import File, Manifest, VerdictInfo
 from edgekit.artifact.result import RESULT, Result, parsed_result
 from edgekit.errors import ArtifactError
 from edgekit.storage import door
@@ -138,9 +138,12 @@ def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         record = door.read_record(folder, MANIFEST, alone=True)
-        if (version := record.get("schema_version")) != SCHEMA_VERSION:
-            known = f"and this edgekit reads version {SCHEMA_VERSION}"
-            raise ArtifactError(f"the manifest '{path}' has schema version {version!r}, {known}: export again")
+        known, version = Manifest.model_fields["schema_version"].default, record.get("schema_version")
+        if version != known:
+            raise ArtifactError(
+                f"the manifest '{path}' has schema version {version!r}, and this edgekit reads version {known}: "
+                "export again"
+            )
         return Manifest.model_validate(record)
     except door.MissingError:
         if path.exists() or path.is_symlink():

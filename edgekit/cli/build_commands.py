@@ -201,9 +201,8 @@ def verify(
         and not quiet
         and all(outcome.status != "failed" for outcome in verification.outcomes)
     ):
-        print(
-            f"signed by '{key}'" + (f"; not signed: {', '.join(verification.unsigned)}" * bool(verification.unsigned))
-        )
+        left_out = f"; not signed: {', '.join(verification.unsigned)}" if verification.unsigned else ""
+        print(f"signed by '{key}'{left_out}")
     conclude(verification, as_json, quiet)
 
 

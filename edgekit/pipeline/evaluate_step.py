@@ -128,8 +128,8 @@ def _without_answers(place: Place, status: Verdict) -> Finding:
     return Finding(status.model_copy(update={"place": place.name, "variant": place.variant}))
 
 
-def variant_target(made: Manifest, place: Place) -> str:
-    """The target of the variant that runs in a place; empty where the artifact is no bundle."""
+def variant_target(made: Manifest, place: Place | Verdict) -> str:
+    """The target of the variant that runs, or ran, in a place; empty where the artifact is no bundle."""
     return next((v.target for v in made.bundle.variants if v.name == place.variant), "")
 
 
@@ -186,16 +186,27 @@ def previous(context: RunContext, name: str, made: Manifest) -> Result | None:
 
 def settled(context: RunContext, name: str, made: Manifest, found: Result) -> list[Finding]:
     """What an earlier run found, but where this host lacked what it may have now."""
+    if made.bundle.left_out:  # the result does not say which variant was left out
+        return []
     return [
         Finding(
             place,
             _read_arrays(context, name, made, "scores", place),
             _read_arrays(context, name, made, "errors", place),
-            next((v.target for v in made.bundle.variants if v.name == place.variant), ""),
+            variant_target(made, place),
         )
         for place in found.places
-        if not any(reason.code is Code.HOST_LIMIT for reason in place.reasons)
+        if not _lacked(place)
     ]
+
+
+def unchanged(found: Result) -> bool:
+    """Whether asking again can change nothing: no place was without what the host may have now."""
+    return not any(map(_lacked, found.places))
+
+
+def _lacked(place: Verdict) -> bool:
+    return any(reason.code is Code.HOST_LIMIT for reason in place.reasons)
 
 
 def _info(made: Manifest, finding: Finding) -> VerdictInfo:

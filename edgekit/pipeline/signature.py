@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import program
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
 RECORDS = {MODEL: CONFIG, REFERENCE: info.INFO, PROGRAM: program.INFO}
-NOT_MADE = ("failed", "skipped", "not installed")  # what a report shows by the record of runs alone
 LARGEST = 1 << 20  # bytes of a statement, a signature or a key; real ones are some KiB
 MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
 

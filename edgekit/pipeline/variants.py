@@ -14,7 +14,15 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.pipeline.context import RunContext
-from edgekit.pipeline.evaluate_step import Finding, conclude, evaluate_in_place, previous, settled, variant_target
+from edgekit.pipeline.evaluate_step import (
+    Finding,
+    conclude,
+    evaluate_in_place,
+    previous,
+    settled,
+    unchanged,
+    variant_target,
+)
 from edgekit.pipeline.export_step import make
 
 Bring = Callable[[Collection[str]], None]
@@ -37,11 +45,11 @@ def made_and_evaluated(
     """
     made = make(context, name, options)
     before = None if context.fresh else previous(context, name, made)
-    known = settled(context, name, made, before) if before is not None else []
-    if before is not None and len(known) == len(before.places):
+    if before is not None and unchanged(before):
         return made, before, True
+    known = settled(context, name, made, before) if before is not None else []
     if made.bundle.left_out:  # another judge, reference or host: what was left out gets another chance
-        made, known = make(replace(context, fresh=True), name, options), []
+        made = make(replace(context, fresh=True), name, options)
     findings = _found(context, name, made, known)
     while rejected := _rejected(made, findings):
         bring(rejected)

@@ -16,7 +16,7 @@ from typing import Any
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, Result, Verdict
-from edgekit.artifact.run_record import CACHE, AskedTarget, RunRecord, read_run
+from edgekit.artifact.run_record import CACHE, NOT_MADE, AskedTarget, RunRecord, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
@@ -53,7 +53,7 @@ def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[R
     shown = list(artifacts)
     for target, asked in run.targets.items():
         same = [each for each in shown if each.target == target]
-        if asked.status in ("failed", "skipped", "not installed"):
+        if asked.status in NOT_MADE:
             old = [row for each in same for row in each.rows if row.origin]
             row = ReportRow(target, "", "", asked.status, (_text(asked.error or asked.status),))
             shown = [each for each in shown if each.target != target]

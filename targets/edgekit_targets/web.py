@@ -112,7 +112,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             precision=PRECISIONS[name],
             path=PATHS[name],
             target=read_artifact(folder).target,
-            first_visit=_transferred(first_visit(out, name), ".br") if name in FIRST else 0,
+            first_visit=_transferred(first_visit(out, name)) if name in FIRST else 0,
         )
         for name, folder in chosen.items()
     )
@@ -219,9 +219,9 @@ def first_visit(out: Path, variant: str) -> list[Path]:
     return [p for part in parts for p in out.glob(part) if p.suffix not in _site.COMPRESSED]
 
 
-def _transferred(files: Iterable[Path], suffix: str) -> int:
-    """Bytes of files, compressed where they are stored so."""
-    stored = ((p.with_name(p.name + suffix), p) for p in files)
+def _transferred(files: Iterable[Path]) -> int:
+    """Bytes of files, with brotli where they are stored so."""
+    stored = ((p.with_name(f"{p.name}.br"), p) for p in files)
     return sum((small if small.is_file() else plain).stat().st_size for small, plain in stored)
 
 

@@ -1,6 +1,6 @@
 /** InputSize: which sizes of a picture a model takes, and which of them fits a picture's shape. */
 import { ShapeError } from "./errors.js";
-import { type Axis, type Manifest, type Tensor, sizeOf } from "./manifest.js";
+import { type Axis, type Manifest, type Tensor, accepts, sizeOf } from "./manifest.js";
 
 export interface Size {
   readonly height: number;
@@ -60,7 +60,7 @@ function dynamicAxis({ axes }: Declared, dimension: Dimension): Axis | undefined
 function checkSide(manifest: Declared, side: string, dimension: Dimension, value: number): void {
   const axis = dynamicAxis(manifest, dimension);
   if (axis) {
-    if (Number.isInteger(value) && value >= axis.minimum && value <= axis.maximum && value % axis.multiple_of === 0) return;
+    if (accepts(axis, value)) return;
     throw new ShapeError(
       `the ${side} ${String(value)} is not supported: the model accepts multiples of ${String(axis.multiple_of)} from ${String(axis.minimum)} to ${String(axis.maximum)}`,
     );

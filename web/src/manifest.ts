@@ -90,7 +90,7 @@ export function parseManifest(value: unknown, url: string): Manifest {
     name: read.name(top.name, "name"),
     inputs: read.list(top.inputs, "inputs", readTensor),
     outputs: read.list(top.outputs, "outputs", readTensor),
-    axes: read.table(top.axes, "axes", (r, v, at) => (r.name(at.slice("axes.".length), at), readAxis(r, v, at))),
+    axes: read.table(top.axes, "axes", readAxis),
     files: read.list(top.files, "files", readFile),
     bundle: readModels(read, top.bundle, "bundle"),
     verdicts: read.list(top.verdicts ?? [], "verdicts", readVerdict),
@@ -114,6 +114,12 @@ export function verifiedDtypes({ bundle, verdicts }: Pick<Manifest, "bundle" | "
   const names = bundle.variants.map((v) => v.name);
   const chosen = names.filter(verified);
   return chosen.length > 0 ? chosen : names.slice(0, 1);
+}
+
+/** Whether an axis takes a size. */
+export function accepts(axis: Axis, size: number): boolean {
+  if (!axis.dynamic) return size === axis.default;
+  return Number.isInteger(size) && size >= axis.minimum && size <= axis.maximum && size % axis.multiple_of === 0;
 }
 
 /** The size of a dimension; a named axis has its default size. */
@@ -230,9 +236,10 @@ class Reader {
     return value.map((item: unknown, i) => each(this, item, `${at}[${String(i)}]`));
   }
 
+  /** A record whose keys are names. */
   table<T>(value: unknown, at: string, each: (read: Reader, value: unknown, at: string) => T): Record<string, T> {
     return Object.fromEntries(
-      Object.entries(this.record(value, at)).map(([key, item]) => [key, each(this, item, `${at}.${key}`)]),
+      Object.entries(this.record(value, at)).map(([key, item]) => [this.name(key, `${at}.${key}`), each(this, item, `${at}.${key}`)]),
     );
   }
 }

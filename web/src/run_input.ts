@@ -2,7 +2,7 @@
 import { environment } from "./environment.js";
 import { ShapeError, UsageError } from "./errors.js";
 import { type Size, checkedSize, fittingSize } from "./input_size.js";
-import { type Axis, type Manifest, type Variant, sizeOf } from "./manifest.js";
+import { type Axis, type Manifest, type Variant, accepts, sizeOf } from "./manifest.js";
 import { fetchPicture, isAddress } from "./picture_address.js";
 import { type ImageSource, type TransferableImage, isPixels, isTensor, decode, toTransferable } from "./preprocessing.js";
 import type { RawTensor } from "./tensor.js";
@@ -89,7 +89,7 @@ export function checkTensors(inputs: Readonly<Record<string, RawTensor>>, { inpu
     if (!given) throw new ShapeError(`the model input "${name}" is missing: pass ${taken}`);
     const sizes: readonly number[] | undefined = Array.isArray(given.shape) ? given.shape : undefined;
     if (given.dtype !== dtype || !sizes) throw new ShapeError(`the input "${name}" must be ${taken}`);
-    const fits = shape.length === sizes.length && shape.every((size, at) => accepts(typeof size === "string" ? axes[size] : size, sizes[at]));
+    const fits = shape.length === sizes.length && shape.every((size, at) => takes(typeof size === "string" ? axes[size] : size, sizes[at] ?? 0));
     if (!fits) throw new ShapeError(`the input "${name}" has the shape [${sizes.join(", ")}], but the model accepts ${shape.map((size) => described(size, axes)).join(" x ")}`);
     const count = sizes.reduce((product, size) => product * size, 1);
     const array = given.data as { readonly length?: number; readonly constructor: { readonly name: string } } | undefined;
@@ -98,11 +98,10 @@ export function checkTensors(inputs: Readonly<Record<string, RawTensor>>, { inpu
   }
 }
 
-function accepts(taken: Axis | number | undefined, size: number | undefined): boolean {
-  if (taken === undefined || size === undefined) return size !== undefined && Number.isInteger(size) && size > 0;
-  if (typeof taken === "number") return size === taken;
-  if (!taken.dynamic) return size === taken.default;
-  return Number.isInteger(size) && size >= taken.minimum && size <= taken.maximum && size % taken.multiple_of === 0;
+/** A symbol that is no axis takes any size. */
+function takes(declared: Axis | number | undefined, size: number): boolean {
+  if (declared === undefined) return Number.isInteger(size) && size > 0;
+  return typeof declared === "number" ? size === declared : accepts(declared, size);
 }
 
 function described(size: number | string, axes: Manifest["axes"]): string {
