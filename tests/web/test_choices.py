@@ -206,3 +206,17 @@ def test_an_unverified_precision_is_taken_on_request_only_and_marked(open_page: 
     page.locator("#status-text", has_text="int8").wait_for()
     assert "not verified" in page.inner_text("#status-text")
     assert page.get_attribute("#status", "data-state") == "warn"
+
+
+def test_a_bundle_in_which_nothing_was_verified_runs_fp32_and_says_so(
+    open_page: Opener, url: str, bundle: Path
+) -> None:
+    plain: dict[str, Any] = json.loads((bundle / "manifest.json").read_bytes())
+    plain["verdicts"] = []
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
+    page.goto(f"{url}?device=wasm")
+    page.locator("#top-patches button").first.wait_for()
+    assert "fp32" in page.inner_text("#status-text")
+    assert "not verified" in page.inner_text("#status-text")
+    assert page.get_attribute("#status", "data-state") == "warn"

@@ -3,7 +3,7 @@
  *
  * The runtime starts while the manifest and the model are still being downloaded.
  */
-import { verifiedDtypes } from "./manifest.js";
+import { defaultDtypes } from "./manifest.js";
 import type { Bundle } from "./bundle.js";
 import { type Candidate, type CandidateOrder, type LoadStep, firstDevice, orderCandidates, remaining } from "./candidates.js";
 import type { Client } from "./client.js";
@@ -127,8 +127,8 @@ export async function activateFirst(
 export function bundleCandidates(bundle: Bundle, options: Pick<ResolvedOptions, "device" | "dtype" | "capabilities">): CandidateOrder {
   const asyncify = bundle.file(`ort/${RUNTIME_FILES.asyncify.wasm}`) !== undefined;
   const all = bundle.manifest.bundle.variants.map((v) => v.name);
-  const verified = verifiedDtypes(bundle.manifest);
-  const available = options.dtype === "auto" ? verified : all.filter((d) => d === options.dtype || d === "fp32" || verified.includes(d));
+  const unasked = defaultDtypes(bundle.manifest);
+  const available = options.dtype === "auto" ? unasked : all.filter((d) => d === options.dtype || d === "fp32" || unasked.includes(d));
   return orderCandidates(options.device, options.dtype, options.capabilities, available, asyncify);
 }
 

@@ -105,15 +105,16 @@ export function parseManifest(value: unknown, url: string): Manifest {
   return manifest;
 }
 
-/**
- * The precisions that a device ran and that were verified there, so that they may be chosen unasked; of a bundle in which
- * none was, fp32 alone.
- */
+/** The precisions that were verified in a browser. */
 export function verifiedDtypes({ bundle, verdicts }: Pick<Manifest, "bundle" | "verdicts">): readonly Dtype[] {
   const verified = (name: Dtype): boolean => verdicts.some((v) => v.place.endsWith(`-${name}`) && v.status === "verified");
-  const names = bundle.variants.map((v) => v.name);
-  const chosen = names.filter(verified);
-  return chosen.length > 0 ? chosen : names.slice(0, 1);
+  return bundle.variants.map((v) => v.name).filter(verified);
+}
+
+/** The precisions that may be chosen unasked: those that were verified; of a bundle in which none was, fp32 alone. */
+export function defaultDtypes(manifest: Pick<Manifest, "bundle" | "verdicts">): readonly Dtype[] {
+  const verified = verifiedDtypes(manifest);
+  return verified.length > 0 ? verified : manifest.bundle.variants.slice(0, 1).map((v) => v.name);
 }
 
 /** Whether an axis takes a size. */

@@ -1,16 +1,17 @@
 import { expect, test } from "vitest";
 import { ManifestError } from "../src/errors";
-import { parseManifest, verifiedDtypes } from "../src/manifest";
+import { defaultDtypes, parseManifest, verifiedDtypes } from "../src/manifest";
 import { manifest } from "./bundle";
 
 test("what was not verified is not chosen unasked", () => {
   const read = parseManifest(manifest(), "u");
   const of = (...verdicts: (readonly [string, string])[]): readonly string[] =>
-    verifiedDtypes({ ...read, verdicts: verdicts.map(([place, status]) => ({ place, status, reason: "" })) });
+    defaultDtypes({ ...read, verdicts: verdicts.map(([place, status]) => ({ place, status, reason: "" })) });
   expect(of()).toEqual(["fp32"]);
   expect(of(["wasm-fp32", "not verified here"], ["wasm-q8", "not verified here"])).toEqual(["fp32"]);
   expect(of(["wasm-fp32", "verified"], ["wasm-q8", "not verified here"])).toEqual(["fp32"]);
   expect(of(["wasm-fp32", "verified"], ["webgpu-fp32", "not verified here"], ["wasm-q8", "verified"])).toEqual(["fp32", "q8"]);
+  expect(verifiedDtypes({ ...read, verdicts: [] })).toEqual([]);
 });
 
 test("a manifest as edgekit writes it is read", () => {
