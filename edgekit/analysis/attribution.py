@@ -24,7 +24,7 @@ from edgekit.analysis.modules import Module, modules_of
 from edgekit.analysis.pair import Noise, Pair, rankings
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model.folder import recorded_weights
+from edgekit.model.records import recorded_weights
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of

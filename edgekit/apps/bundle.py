@@ -10,7 +10,8 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, result_of
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.model.folder import load_builds_model, read_config, recorded_weights
+from edgekit.model.folder import load_builds_model
+from edgekit.model.records import read_config, recorded_weights
 from edgekit.model.shapes import size_text
 from edgekit.pipeline.signature import Signed, require_signed
 from edgekit.reference import golden

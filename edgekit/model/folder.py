@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,15 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
 from edgekit.model.contract import checked
-from edgekit.model.program import GRAPH, WEIGHTS, Capture, holds_program, read_captured, write_captured
+from edgekit.model.program import Capture, holds_program, read_captured, write_captured
+from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, model_files, read_config
 from edgekit.model.sources import checkpoint, factory, timm, transformers
 from edgekit.model.spec import ModelSpec
-from edgekit.storage import door
 from edgekit.storage.door import SEAL, sealed
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
 
 if TYPE_CHECKING:
     import torch
-
-CONFIG = "config.json"
 
 
 def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
@@ -54,7 +52,7 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
         config["files"] = {p.relative_to(model).as_posix(): digest_file(p) for p in _files(model)}
         if _holds(folder, config):
             return
-        with staging(folder, own_files) as staged:
+        with staging(folder, model_files) as staged:
             shutil.copytree(model, staged, dirs_exist_ok=True)
             write_text(staged / CONFIG, sealed(config))
 
@@ -170,46 +168,3 @@ def _code_sha256(spec: ModelSpec) -> str:
     for name in sorted({name.partition(".")[0] for name in names}):
         texts.append(f"{name} {getattr(sys.modules.get(name), '__version__', '')}")
     return digest_text("\n".join(texts))
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json says, after it and every file that it names were checked.
-
-    Raises:
-        ModelError: If the folder is not a model folder, or was changed.
-    """
-    try:
-        config = door.read_record(folder, CONFIG)
-        files = {str(name): str(sha256) for name, sha256 in config["files"].items()}
-        str(config["factory"])
-    except (door.RefusedError, KeyError, AttributeError) as error:
-        why = f"'{CONFIG}' {error}" if isinstance(error, door.RefusedError) else f"'{CONFIG}' lacks what it must have"
-        raise ModelError(f"'{folder}' is not a model folder ({why}): run `edgekit export` again") from error
-    for name, sha256 in files.items():
-        try:
-            door.check_file(folder, name, None, sha256)
-        except door.RefusedError as error:
-            raise ModelError(
-                f"the model in '{folder}' was changed after it was written ('{name}' {error}): "
-                "run `edgekit export` again"
-            ) from error
-    return config
-
-
-def model_digest(folder: Path) -> str:
-    """sha256 of a model folder: of its config.json, which names the hashes of the weights and of the code."""
-    return digest_file(folder / CONFIG)
-
-
-def recorded_weights(folder: Path) -> str:
-    """`weights_digest` of the module that a model folder was written from, as config.json says; empty if unknown.
-
-    Raises:
-        ModelError: If the folder is not a model folder, or was changed.
-    """
-    return str(read_config(folder).get("weights_sha256", ""))
-
-
-def own_files(folder: Path) -> Collection[str]:
-    """Which files of a folder edgekit wrote, if a model lies there: also where it is damaged or of an older edgekit."""
-    return door.named_files(folder, CONFIG)

@@ -26,20 +26,16 @@ from edgekit.errors import CaptureError, ModelError
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.graph import Program, capture, quiet
 from edgekit.model.input_rows import runs_of
+from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, program_files, read_info
 from edgekit.model.sources import onnx
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
-from edgekit.storage import door
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
 
 if TYPE_CHECKING:
     import torch
 
-PROGRAM = "program.pt2"
-INFO = "program.json"
-WEIGHTS = "model.safetensors"  # of a model's folder, and of the program's
 SMALLEST = 1 << 10  # elements: a smaller tensor stays in the program
-GRAPH = "module"  # folder of the captured program
 SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
 CALIBRATION = 300  # samples that travel: what a full search asks for
 
@@ -74,7 +70,7 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
     """
     import torch
 
-    with staging(folder, own_files) as staged:
+    with staging(folder, program_files) as staged:
         names = _in_file(program.exported.state_dict, weights) if weights is not None else {}
         with quiet(), _left_out(program.exported.state_dict, names):
             torch.export.save(program.exported, staged / PROGRAM)
@@ -140,7 +136,7 @@ def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 def program_matches(folder: Path, model_sha256: str) -> bool:
     """Whether a folder holds the program of this model, captured by this torch, undamaged."""
     try:
-        info = _read_info(folder)
+        info = read_info(folder)
     except CaptureError:
         return False
     here = version("torch").partition("+")[0]
@@ -162,7 +158,7 @@ def load_program(folder: Path, weights: Path | None = None) -> Program:
 
     if not (folder / INFO).is_file():
         raise CaptureError(f"the model is an ONNX file, without PyTorch's code: possible are {onnx.FROM_HERE}")
-    info = _read_info(folder)
+    info = read_info(folder)
     with quiet():
         exported = torch.export.load(folder / PROGRAM)
     if names := info.get("weights", {}):
@@ -186,37 +182,6 @@ def _fill(tensors: dict[str, torch.Tensor], names: Mapping[str, str], path: Path
         if (copies[owner].shape, copies[owner].dtype) != (tensors[name].shape, tensors[name].dtype):
             raise ValueError(f"'{name}' has another shape or type")
         tensors[name] = _like(tensors[name], copies[owner])
-
-
-def require_whole(folder: Path) -> None:
-    """See that a program's folder is as it was written, where there is one: an ONNX file has none.
-
-    Raises:
-        CaptureError: If it was changed.
-    """
-    if folder.exists():
-        _read_info(folder)
-
-
-def own_files(folder: Path) -> Collection[str]:
-    """Which files of a folder edgekit wrote, if a program lies there: also where it is damaged."""
-    return door.named_files(folder, INFO, PROGRAM, WEIGHTS)
-
-
-def _read_info(folder: Path) -> dict[str, Any]:
-    """What program.json says, after it and the program were checked.
-
-    Raises:
-        CaptureError: If there is none, or it was changed.
-    """
-    try:
-        info = door.read_record(folder, INFO)
-        files = {str(name): str(sha256) for name, sha256 in info["files"].items()}
-        for name, sha256 in {PROGRAM: files[PROGRAM], **files}.items():
-            door.check_file(folder, name, None, sha256)
-    except (door.RefusedError, KeyError, TypeError, AttributeError) as error:
-        raise CaptureError(f"the captured program in '{folder}' {error}: run `edgekit export` again") from error
-    return info
 
 
 def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.errors import DependencyError
-from edgekit.model.folder import read_config
-from edgekit.model.program import WEIGHTS
+from edgekit.model.records import WEIGHTS, read_config
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.batches import EVALUATION, PHOTOGRAPHS
 from edgekit.reference.info import BatchInfo, ReferenceInfo, read_info

@@ -16,7 +16,7 @@ from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.hosts import process
 from edgekit.judge.rows import shape_of
-from edgekit.model.folder import model_digest
+from edgekit.model.records import model_digest
 from edgekit.model.shapes import size_text
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import RunContext

@@ -20,8 +20,9 @@ from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlie
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
-from edgekit.model.folder import load_builds_model, model_digest, recorded_weights, save_model
-from edgekit.model.program import WEIGHTS, Capture, program_matches, require_whole, save_program
+from edgekit.model.folder import load_builds_model, save_model
+from edgekit.model.program import Capture, program_matches, save_program
+from edgekit.model.records import WEIGHTS, model_digest, recorded_weights, require_whole
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked, further_places

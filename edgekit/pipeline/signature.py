@@ -24,8 +24,7 @@ from edgekit.artifact.result import RESULT
 from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
-from edgekit.model import program
-from edgekit.model.folder import CONFIG
+from edgekit.model import records
 from edgekit.pipeline.bill import BILL
 from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from model_signing.verifying import Config as Verifier
 
 FOLDER, STATEMENT, SIGNATURE = "signature", "statement.json", "statement.sig"
-RECORDS = {MODEL: CONFIG, REFERENCE: info.INFO, PROGRAM: program.INFO}
+RECORDS = {MODEL: records.CONFIG, REFERENCE: info.INFO, PROGRAM: records.INFO}
 LARGEST = 1 << 20  # bytes of a statement, a signature or a key; real ones are some KiB
 MAKE_ONE = "make one with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`"
 

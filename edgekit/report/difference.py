@@ -114,8 +114,7 @@ def _damages(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]
 
 def _damage(folder: Path, study: Study) -> dict[str, str]:
     """What is wrong with the parts of a build that its artifacts rest on, a sentence each."""
-    from edgekit.model.folder import read_config
-    from edgekit.model.program import require_whole
+    from edgekit.model.records import read_config, require_whole
 
     found = {"the reference": study.reference.damage} if study.reference.damage else {}
     for part, check, home in (("the model", read_config, MODEL), ("the program", require_whole, PROGRAM)):

@@ -25,8 +25,9 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import DependencyError, UsageError
-from edgekit.model.folder import load_model, model_digest, recorded_weights, save_model
-from edgekit.model.program import WEIGHTS, Capture, save_program
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.program import Capture, save_program
+from edgekit.model.records import WEIGHTS, model_digest, recorded_weights
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import plan, run

@@ -9,9 +9,10 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.folder import model_digest, save_model
+from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
+from edgekit.model.records import model_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig

@@ -10,7 +10,8 @@ import numpy as np
 from edgekit.artifact.manifest import AxisInfo, BundleInfo, TensorInfo, Variant, VerdictInfo
 from edgekit.artifact.store import amend, own_files
 from edgekit.artifact.store import commit as commit_artifact
-from edgekit.model.folder import recorded_weights, save_model
+from edgekit.model.folder import save_model
+from edgekit.model.records import recorded_weights
 from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference.batches import batches_for
 from edgekit.reference.store import write_reference

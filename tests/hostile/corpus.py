@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.artifact.store import MANIFEST, read_artifact
-from edgekit.model.folder import CONFIG, load_builds_model
+from edgekit.model.folder import load_builds_model
+from edgekit.model.records import CONFIG
 from edgekit.model.sources import checkpoint
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import Input

@@ -17,8 +17,8 @@ import torch
 
 from edgekit import api, apps
 from edgekit.errors import EdgekitError, ModelError
-from edgekit.model.folder import CONFIG, load_builds_model, load_model, save_model
-from edgekit.model.program import GRAPH, INFO, PROGRAM
+from edgekit.model.folder import load_builds_model, load_model, save_model
+from edgekit.model.records import CONFIG, GRAPH, INFO, PROGRAM
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from edgekit.errors import CheckpointError, EdgekitError, ModelError, UsageError
-from edgekit.model.folder import CONFIG, load_model, save_model
-from edgekit.model.program import WEIGHTS
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.records import CONFIG, WEIGHTS
 from edgekit.model.sources import checkpoint, resolve_model
 from edgekit.model.sources.checkpoint import weights_digest, with_weights
 from edgekit.testing import SMALL

@@ -11,7 +11,8 @@ from torch import Tensor
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.graph import capture
-from edgekit.model.program import PROGRAM, load_program, program_matches, save_program
+from edgekit.model.program import load_program, program_matches, save_program
+from edgekit.model.records import PROGRAM
 from edgekit.model.sources.checkpoint import write_checkpoint
 from edgekit.model.spec import Input, ModelSpec, Output
 from edgekit.storage.door import sealed

@@ -10,8 +10,9 @@ import onnx
 import pytest
 
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.folder import read_config, save_model
+from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
+from edgekit.model.records import read_config
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
 from edgekit.pipeline.outcome import TargetOutcome

@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, DependencyError
-from edgekit.model.folder import read_config
+from edgekit.model.records import read_config
 from edgekit.pipeline import bill, signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info

@@ -10,7 +10,8 @@ import numpy as np
 from edgekit import registry
 from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import commit, own_files
-from edgekit.model.folder import model_digest, save_model
+from edgekit.model.folder import save_model
+from edgekit.model.records import model_digest
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.storage.files import staging
 from edgekit.target import Exported, Job, Runtime, Target

@@ -22,9 +22,10 @@ from torch import nn
 
 from edgekit.arrcoc import presets
 from edgekit.cli.console import print_table
-from edgekit.model.folder import model_digest, save_model
+from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
+from edgekit.model.records import model_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph.optimizer import fixed
 from edgekit.target import Job

@@ -23,9 +23,10 @@ from torch.nn import functional
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
 from edgekit.judge import latency
-from edgekit.model.folder import model_digest, save_model
+from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
+from edgekit.model.records import model_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import qdq
 from edgekit.onnxgraph.groups import groups_after_extremes

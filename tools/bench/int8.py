@@ -28,9 +28,10 @@ from edgekit.evaluate import timing
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.limits import INT8
 from edgekit.judge.verdict import score_tolerance
-from edgekit.model.folder import model_digest, save_model
+from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
 from edgekit.model.program import save_program
+from edgekit.model.records import model_digest
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.model.folder import CONFIG, load_builds_model, save_model
+from edgekit.model.folder import load_builds_model, save_model
+from edgekit.model.records import CONFIG
 from edgekit.model.sources import PRESETS, factory, resolve_model
 from edgekit.storage.door import sealed
 from tests.command import exit_code

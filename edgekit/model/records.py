@@ -1,0 +1,94 @@
+"""What lies of a model and of its program in a build's folder, read and checked without PyTorch.
+
+config.json names the model's factory and files, program.json the captured program's; both name the hash of each file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import CaptureError, ModelError
+from edgekit.storage import door
+from edgekit.storage.files import digest_file
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"  # of a model's folder, and of the program's
+GRAPH = "module"  # in a model's folder: the captured program that stands for the model's code
+PROGRAM = "program.pt2"
+INFO = "program.json"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says, after it and every file that it names were checked.
+
+    Raises:
+        ModelError: If the folder is not a model folder, or was changed.
+    """
+    try:
+        config = door.read_record(folder, CONFIG)
+        files = {str(name): str(sha256) for name, sha256 in config["files"].items()}
+        str(config["factory"])
+    except (door.RefusedError, KeyError, AttributeError) as error:
+        why = f"'{CONFIG}' {error}" if isinstance(error, door.RefusedError) else f"'{CONFIG}' lacks what it must have"
+        raise ModelError(f"'{folder}' is not a model folder ({why}): run `edgekit export` again") from error
+    for name, sha256 in files.items():
+        try:
+            door.check_file(folder, name, None, sha256)
+        except door.RefusedError as error:
+            raise ModelError(
+                f"the model in '{folder}' was changed after it was written ('{name}' {error}): "
+                "run `edgekit export` again"
+            ) from error
+    return config
+
+
+def model_digest(folder: Path) -> str:
+    """sha256 of a model folder: of its config.json, which names the hashes of the weights and of the code."""
+    return digest_file(folder / CONFIG)
+
+
+def recorded_weights(folder: Path) -> str:
+    """`weights_digest` of the module that a model folder was written from, as config.json says; empty if unknown.
+
+    Raises:
+        ModelError: If the folder is not a model folder, or was changed.
+    """
+    return str(read_config(folder).get("weights_sha256", ""))
+
+
+def model_files(folder: Path) -> Collection[str]:
+    """Which files of a folder edgekit wrote, if a model lies there: also where it is damaged or of an older edgekit."""
+    return door.named_files(folder, CONFIG)
+
+
+def require_whole(folder: Path) -> None:
+    """See that a program's folder is as it was written, where there is one: an ONNX file has none.
+
+    Raises:
+        CaptureError: If it was changed.
+    """
+    if folder.exists():
+        read_info(folder)
+
+
+def program_files(folder: Path) -> Collection[str]:
+    """Which files of a folder edgekit wrote, if a program lies there: also where it is damaged."""
+    return door.named_files(folder, INFO, PROGRAM, WEIGHTS)
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """What program.json says, after it and the program were checked.
+
+    Raises:
+        CaptureError: If there is none, or it was changed.
+    """
+    try:
+        info = door.read_record(folder, INFO)
+        files = {str(name): str(sha256) for name, sha256 in info["files"].items()}
+        for name, sha256 in {PROGRAM: files[PROGRAM], **files}.items():
+            door.check_file(folder, name, None, sha256)
+    except (door.RefusedError, KeyError, TypeError, AttributeError) as error:
+        raise CaptureError(f"the captured program in '{folder}' {error}: run `edgekit export` again") from error
+    return info
