@@ -22,10 +22,11 @@ import subprocess
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TextIO
+
+from edgekit.hosts import keeper
 
 VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a process of its own
 LONGEST_REQUEST = 1 << 16  # bytes
@@ -34,18 +35,18 @@ READ_LATE = ("EDGEKIT_", "PYTEST_", "CUBLAS_", "TORCHINDUCTOR_")
 
 
 class ForkedWorker:
-    """A worker, which leads a process group of its own, and the ends of its pipes."""
+    """A worker by its keeper's process, with the ends of its pipes; as `subprocess.Popen`."""
 
     def __init__(self, pid: int, stdin: TextIO, stdout: TextIO, status: TextIO) -> None:
         self.pid, self.stdin, self.stdout, self._status = pid, stdin, stdout, status
-        self._code: int | None = None
+        self.returncode: int | None = None
 
     def wait(self) -> int:
         """Its exit code once it has ended; minus the signal's number where one ended it."""
-        if self._code is None:
-            self._code = int(self._status.readline() or -signal.SIGKILL)
+        if self.returncode is None:
+            self.returncode = int(self._status.readline() or -signal.SIGKILL)
             self._status.close()
-        return self._code
+        return self.returncode
 
 
 class _Server:
@@ -88,16 +89,17 @@ def environment() -> dict[str, str]:
 def prepare(modules: Sequence[str]) -> None:
     """Let the server import modules while this process does something else."""
     with contextlib.suppress(OSError):
-        _send(modules, [])
+        _send(modules, [], 0)
 
 
-def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
+def fork(main: str, modules: Sequence[str], stderr: int, memory: int) -> ForkedWorker | None:
     """A worker that is about to run a function; None where a process must be started instead.
 
     Args:
         main: `package.module:name` of a function without arguments.
         modules: What the server imports before it forks, if it has not yet; one that fails is left to the worker.
         stderr: Where its standard error goes.
+        memory: Bytes that its processes may share with each other.
     """
     (stdin, to_worker), (from_worker, stdout), (told, status) = (os.pipe() for _ in range(3))
     ends = (
@@ -108,7 +110,7 @@ def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
     setup = {"main": main, "environment": environment(), "path": sys.path, "folder": str(Path.cwd())}
     try:
         try:
-            _send(modules, [stdin, stdout, stderr, status])
+            _send(modules, [stdin, stdout, stderr, status], memory)
         finally:  # where the server dies, this process must not be what keeps the pipes open
             for end in (stdin, stdout, status):
                 os.close(end)
@@ -124,12 +126,13 @@ def fork(main: str, modules: Sequence[str], stderr: int) -> ForkedWorker | None:
         raise
 
 
-def _send(modules: Sequence[str], streams: list[int]) -> None:
+def _send(modules: Sequence[str], streams: list[int], memory: int) -> None:
     with _lock:
         server = _server()
         if server is None:
             raise ConnectionError("no fork server")
-        socket.send_fds(server.socket, [json.dumps(list(modules)).encode()], streams)
+        request = {"modules": list(modules), "memory": memory}
+        socket.send_fds(server.socket, [json.dumps(request).encode()], streams)
 
 
 def _server() -> _Server | None:
@@ -157,21 +160,25 @@ def _inherited() -> tuple[object, ...]:
 
 
 def serve(requests: socket.socket) -> NoReturn:
-    """Import and fork as requested, until the parent has closed its end."""
+    """Import and fork as requested, until the parent has closed its end or is gone."""
+    parent = os.getppid()
+    signal.signal(signal.SIGALRM, lambda *_: None if os.getppid() == parent else os._exit(0))
+    signal.setitimer(signal.ITIMER_REAL, keeper.WATCHED, keeper.WATCHED)  # it may be importing for seconds
     while True:
-        request, streams, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
+        message, streams, _, _ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
         _reap()
-        if not request:
+        if not message:
             os._exit(0)
-        for module in json.loads(request):
+        request = json.loads(message)
+        for module in request["modules"]:
             with contextlib.suppress(Exception):
                 importlib.import_module(module)
         if streams:
             gc.collect()
             gc.freeze()  # a worker that looked for garbage in here would copy it
-            if _forked() == 0:
+            if keeper.forked() == 0:
                 requests.close()
-                _keep(streams)
+                _keep(streams, request["memory"])
         for stream in streams:
             os.close(stream)
 
@@ -183,30 +190,27 @@ def _reap() -> None:
             pass
 
 
-def _keep(streams: list[int]) -> NoReturn:
-    """Fork the worker, and say how it ended: its exit code is its parent's to read, which this process is."""
+def _keep(streams: list[int], memory: int) -> NoReturn:
+    """Fork the worker, and say by `status` who keeps it and how it ended."""
     *standard, status = streams
-    worker = _forked()
-    if worker == 0:
-        os.setsid()
-        os.write(status, b"%d\n" % os.getpid())
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def work() -> NoReturn:
         for number, stream in enumerate(standard):
             os.dup2(stream, number)
         for stream in streams:
             os.close(stream)
         _work()
-    for stream in standard:
-        os.close(stream)
-    _, ended = os.waitpid(worker, 0)
+
+    def started() -> None:
+        os.write(status, b"%d\n" % os.getpid())
+        for stream in standard:
+            os.close(stream)
+
+    code = keeper.keep(work, memory, started)
     with contextlib.suppress(OSError):  # nobody listens any more
-        os.write(status, b"%d\n" % os.waitstatus_to_exitcode(ended))
+        os.write(status, b"%d\n" % code)
     os._exit(0)
-
-
-def _forked() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # OpenBLAS has threads, and ends them before a fork
-        return os.fork()
 
 
 def _work() -> NoReturn:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.artifact.run_record import MODEL
-from edgekit.hosts.process import Limits, limits_for
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline.listener import StepListener
 from edgekit.pipeline.signature import Signed
 from edgekit.reference.store import Reference
+from edgekit.storage.limits import Limits, limits_for
 from edgekit.target import Target
 
 

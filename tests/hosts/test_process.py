@@ -1,5 +1,6 @@
 import errno
 import importlib
+import mmap
 import os
 import signal
 import stat
@@ -8,13 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from edgekit.errors import CheckpointError, DependencyError, ExportError, HostError, UsageError
 from edgekit.hosts import process
-from edgekit.hosts.process import Limits
+from edgekit.storage.limits import Limits, limits_for
 from tests.processes import running, soon
 
 HERE = str(Path(__file__).parent)
@@ -83,13 +85,39 @@ def fill(progress: Progress, kind: str) -> dict[str, object]:
 
 def babble(progress: Progress, said: list[int]) -> dict[str, object]:
     os.write(_pipe(), bytes(said))
-    os._exit(0)
+    progress(1.0, "own")
+    return {"text": "own"}
 
 
 def _pipe() -> int:
     """The worker's way to its parent."""
     open_ones = (n for n in range(3, 20) if Path(f"/proc/self/fd/{n}").exists())
     return next(n for n in open_ones if stat.S_ISFIFO(os.fstat(n).st_mode))
+
+
+def start_daemon(progress: Progress, mark: str, end: str) -> dict[str, object]:
+    """A process that leaves the worker's session and loses its parent, as daemons do."""
+    code = "import os, sys, time; os.setsid(); os.fork() and sys.exit(); print(os.getpid(), flush=True); time.sleep(60)"
+    done = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert done.stdout is not None
+    Path(mark).write_text(done.stdout.readline())
+    if end == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if end == "hang":
+        time.sleep(60)
+    return {}
+
+
+def share(progress: Progress, kind: str) -> dict[str, object]:
+    size = 2 << 30
+    file = os.memfd_create("shared") if kind == "file" else -1
+    if kind == "file":
+        os.ftruncate(file, size)
+    pages = mmap.mmap(file, size)
+    for start in range(0, size, 1 << 20):
+        pages[start : start + (1 << 20)] = bytes([1]) * (1 << 20)
+    time.sleep(60)
+    return {}
 
 
 def start_others(progress: Progress, end: str, mark: str) -> dict[str, object]:
@@ -156,24 +184,21 @@ def test_a_worker_that_takes_too_much_memory_is_named(kind: str) -> None:
     [
         b"plain words\n",
         b"\xff\xfe\x00\n",
-        b"[1, 2]\n",
-        b"{}\n",
-        b'{"progress": 3}\n',
-        b'{"progress": ["a", "b"]}\n',
-        b'{"progress": [0.5]}\n',
+        b'{"result": {"text": "forged"}}\n',
+        b'{"progress": [0.5, "forged"]}\n',
         b"[" * 100_000 + b"\n",
         b"no end",
     ],
 )
-def test_garbage_on_the_pipe_is_an_error_of_the_worker(said: bytes) -> None:
-    with pytest.raises(ExportError, match="the worker process returned an invalid message"):
-        process.call(babble, {"said": list(said)})
+def test_what_a_library_writes_to_the_pipe_is_no_message(said: bytes) -> None:
+    heard: list[str] = []
+    assert process.call(babble, {"said": list(said)}, lambda _, text: heard.append(text)) == {"text": "own"}
+    assert heard == ["own"]
 
 
 def test_a_line_without_an_end_is_not_taken_in_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LONGEST_LINE", 1000)
-    with pytest.raises(ExportError, match=r"the worker process returned an invalid message: 'a{80}'"):
-        process.call(babble, {"said": [97] * 5000})
+    assert process.call(babble, {"said": [97] * 5000}) == {"text": "own"}
 
 
 @pytest.mark.parametrize("end", ["answer", "crash", "hang"])
@@ -189,16 +214,33 @@ def test_what_a_worker_started_ends_with_it(end: str, tmp_path: Path) -> None:
     assert soon(lambda: not any(running(int(pid)) for pid in mark.read_text().split()))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers: install Linux")
+@pytest.mark.parametrize("modules", [(), ("numpy",)], ids=["started", "forked"])
+@pytest.mark.parametrize("end", ["answer", "crash", "hang"])
+def test_no_session_of_its_own_leaves_a_worker(end: str, modules: tuple[str, ...], tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    with nullcontext() if end == "answer" else pytest.raises(HostError if end == "hang" else ExportError):
+        process.call(start_daemon, {"end": end, "mark": str(mark)}, limits=Limits(1 << 34, 3), modules=modules)
+    assert not running(int(mark.read_text()))  # with the call, not some time later
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what processes share: install Linux")
+@pytest.mark.parametrize("kind", ["anonymous", "file"])
+def test_memory_that_processes_share_counts(kind: str) -> None:
+    with pytest.raises(HostError, match=r"needed more memory than .* its 0\.5 GiB, which EDGEKIT_WORKER_GIB sets"):
+        process.call(share, {"kind": kind}, limits=Limits(1 << 29, 60))
+
+
 def test_limits_grow_with_the_model_and_the_environment_sets_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert process.limits_for(0) == Limits(16 << 30, 3600.0)
-    assert process.limits_for(1 << 30) == Limits(80 << 30, 3600.0 + 30 * (1 << 30) / 1e6)
+    assert limits_for(0) == Limits(16 << 30, 3600.0)
+    assert limits_for(1 << 30) == Limits(80 << 30, 3600.0 + 30 * (1 << 30) / 1e6)
     monkeypatch.setenv("EDGEKIT_WORKER_GIB", "2.5")
     monkeypatch.setenv("EDGEKIT_WORKER_SECONDS", "90")
-    assert process.limits_for(0) == Limits(5 << 29, 90.0)
+    assert limits_for(0) == Limits(5 << 29, 90.0)
     for bad in ("much", "-1", "0", "nan", "inf"):
         monkeypatch.setenv("EDGEKIT_WORKER_SECONDS", bad)
         with pytest.raises(UsageError, match=f"EDGEKIT_WORKER_SECONDS is '{bad}': set a number above 0"):
-            process.limits_for(0)
+            limits_for(0)
 
 
 def test_an_interruption_as_the_clock_starts_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ import onnx
 from edgekit.artifact.store import MANIFEST
 from edgekit.errors import EdgekitError, ExportError
 from edgekit.hosts import process
+from edgekit.storage.limits import Limits
 from edgekit.target import silent
 from tests.command import exit_code
 from tests.judge.broken.conftest import recommit
@@ -146,7 +147,7 @@ def _called(
     function: Callable[..., Mapping[str, object]],
     arguments: Mapping[str, object],
     progress: process.Progress = silent,
-    limits: process.Limits | None = None,
+    limits: Limits | None = None,
     modules: Sequence[str] = (),
 ) -> dict[str, object]:
     try:

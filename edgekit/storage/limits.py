@@ -1,0 +1,78 @@
+"""What a process that runs the code or the files of others may take of this host: memory and time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from edgekit.errors import UsageError
+
+MEMORY_VARIABLE, SECONDS_VARIABLE = "EDGEKIT_WORKER_GIB", "EDGEKIT_WORKER_SECONDS"
+_confined = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one worker may take: bytes of memory, and seconds until it is killed.
+
+    The memory is that of its own data, and of each process that it starts, and what they share with each other; the
+    operating system holds to it on Linux.
+    """
+
+    memory: int
+    seconds: float
+
+    @property
+    def memory_sentence(self) -> str:
+        """Why a worker that needed more was stopped."""
+        most = f"{self.memory / (1 << 30):.3g}"
+        return f"the worker needed more memory than there is, or than its {most} GiB, which {MEMORY_VARIABLE} sets"
+
+    @property
+    def seconds_sentence(self) -> str:
+        """Why a worker that took longer was stopped."""
+        return f"the worker was stopped after {self.seconds:.3g} s, which {SECONDS_VARIABLE} sets"
+
+
+def limits_for(size: int) -> Limits:
+    """Limits for a model of so many bytes that no converter or runtime comes near that does what it should.
+
+    Raises:
+        UsageError: If the environment, which may set others, sets anything but a number above zero.
+    """
+    return Limits(
+        memory=int(_set(MEMORY_VARIABLE, 16 + 64 * size / (1 << 30)) * (1 << 30)),
+        seconds=_set(SECONDS_VARIABLE, 3600 + 30 * size / 1e6),
+    )
+
+
+def _set(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    try:
+        value = float(text) if text else default
+        if 0 < value < 1e9:
+            return value
+    except ValueError:
+        pass
+    raise UsageError(f"{variable} is '{text}': set a number above 0, or nothing for {default:.4g}")
+
+
+def confine(memory: int) -> None:
+    """Let this process and each that it starts have so many bytes of data; a lower limit of the user's own stays.
+
+    Not the address space: browsers and CUDA reserve terabytes of it.
+    """
+    import resource
+
+    global _confined
+    _confined = True
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    allowed = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
+
+
+def is_confined() -> bool:
+    """Whether this process is a worker, which has limits."""
+    return _confined
