@@ -92,6 +92,7 @@ OUT_OF_MEMORY = (
     "bad allocation",
     "can't allocate memory",
     "Cannot allocate memory",
+    "Failed to allocate memory",
     "can't start new thread",
 )
 """What libraries say when there is no more."""

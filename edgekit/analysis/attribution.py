@@ -18,12 +18,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from edgekit.analysis.modules import Module, modules_of
 from edgekit.analysis.pair import Noise, Pair, rankings
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.hosts import process
 from edgekit.model.records import recorded_weights
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches
@@ -100,13 +101,21 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
         )
     if manifest.export.source.sha256 != read_artifact(source).sha256:
         raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
+    answer = process.call(attributed, {"build": str(build), "target": folder.resolve().name, "images": images})
+    parts = cast("list[dict[str, Any]]", answer["parts"])
+    return Attribution(manifest.target, int(str(answer["images"])), tuple(Part(**part) for part in parts))
+
+
+def attributed(build: str, target: str, images: int, progress: process.Progress) -> dict[str, object]:
+    """Run both graphs, in a worker: the number of images that were run, and the parts as dictionaries."""
     import onnx
 
-    right, other = onnx.load(source / ENTRY), onnx.load(folder / ENTRY)
-    recorded = reference_of(build / "reference", recorded_weights(build / "model"))
-    batch = applicable_batches(recorded.batches, manifest)[0]
+    root = Path(build)
+    right, other = (onnx.load(root / name / ENTRY) for name in (SOURCE, target))
+    recorded = reference_of(root / "reference", recorded_weights(root / "model"))
+    batch = applicable_batches(recorded.batches, read_artifact(root / target))[0]
     rows = [row for row, _ in zip(batch.rows(), range(images), strict=False)]
-    return Attribution(manifest.target, len(rows), attribute(right, other, rows))
+    return {"images": len(rows), "parts": [asdict(part) for part in attribute(right, other, rows)]}
 
 
 def attribute(right: onnx.ModelProto, other: onnx.ModelProto, rows: Sequence[Mapping[str, Array]]) -> tuple[Part, ...]:

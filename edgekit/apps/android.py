@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, identifiers, quoted, sizes
 from edgekit.apps.sync import HOME
 from edgekit.artifact.manifest import Manifest, TensorInfo
-from edgekit.errors import ArtifactError, UsageError
+from edgekit.errors import ArtifactError, UsageError, reason
+from edgekit.hosts import process
 
 ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"
@@ -51,10 +52,17 @@ def _files(bundle: Bundle, app: Path) -> dict[str, Content]:
     if onnx:
         made[f"{HOME}/{bundle.name}.required_operators.config"] = required_operators(onnx).encode()
     for model in bundle.models:
-        listed = model.folder / "operators.yaml"
-        if listed.is_file():
-            made[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = listed
+        if any(file.path == LISTED for file in model.manifest.files):
+            made[f"{HOME}/{bundle.name}.pytorch_operators.yaml"] = _listed(model.folder / LISTED)
     return made
+
+
+def _listed(path: Path) -> bytes:
+    """A list of PyTorch's operators, which a build reads as YAML."""
+    data = path.read_bytes()
+    if wrong := next((line for line in data.splitlines() if not PYTORCH_OPERATOR.fullmatch(line)), None):
+        raise ArtifactError(f"'{path}' names {wrong[:60]!r}, which is not an operator's name: export the model again")
+    return data
 
 
 def kotlin(bundle: Bundle) -> str:
@@ -146,24 +154,36 @@ if TYPE_CHECKING:
     import onnx
 
 OPERATOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+LISTED, PYTORCH_OPERATOR = "operators.yaml", re.compile(rb"- [A-Za-z0-9_.:]+")
 HEAD = "# Written by `edgekit assets`: python tools/ci_build/build.py ... --include_ops_by_config THIS_FILE\n"
 
 
 def required_operators(models: Iterable[Path]) -> str:
-    """The config for some models, as stored and as ONNX Runtime optimises them when it loads them."""
+    """The config for some models, as stored and as ONNX Runtime optimises them when it loads them.
+
+    Raises:
+        ArtifactError: If one of them names an operator by what is no name.
+        EdgekitError: If ONNX Runtime refuses one or dies of it; each is opened in a worker.
+    """
+    needed: dict[str, set[str]] = defaultdict(set)
+    for path in models:
+        for opset, names in process.call(operators, {"path": str(path)}).items():
+            needed[opset] |= set(names) if isinstance(names, list) else set()
+    return HEAD + "".join(f"{opset};{','.join(sorted(names))}\n" for opset, names in sorted(needed.items()))
+
+
+def operators(path: str, progress: process.Progress) -> dict[str, list[str]]:
+    """The operators of one model, by domain and opset ("ai.onnx;20"); in a worker."""
     import onnx
 
-    needed: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for path in models:
-        for graph in (onnx.load(path, load_external_data=False), _optimised(path)):
-            versions = {o.domain or "ai.onnx": o.version for o in graph.opset_import}
-            _collect(graph.graph, versions, needed)
-    return HEAD + "".join(
-        f"{domain};{version};{','.join(sorted(names))}\n" for (domain, version), names in sorted(needed.items())
-    )
+    needed: dict[str, set[str]] = defaultdict(set)
+    for graph in (onnx.load(path, load_external_data=False), _optimised(path)):
+        versions = {o.domain or "ai.onnx": o.version for o in graph.opset_import}
+        _collect(graph.graph, versions, needed)
+    return {opset: sorted(names) for opset, names in needed.items()}
 
 
-def _optimised(path: Path) -> onnx.ModelProto:
+def _optimised(path: str) -> onnx.ModelProto:
     import onnx
     import onnxruntime
 
@@ -173,16 +193,19 @@ def _optimised(path: Path) -> onnx.ModelProto:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(kept)
         options.log_severity_level = 3  # it warns that an optimised model belongs to this machine; only names are read
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        try:
+            onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise ArtifactError(f"ONNX Runtime refuses '{path}': {reason(error)}") from error
         return onnx.load(kept)
 
 
-def _collect(graph: onnx.GraphProto, versions: dict[str, int], needed: dict[tuple[str, int], set[str]]) -> None:
+def _collect(graph: onnx.GraphProto, versions: dict[str, int], needed: dict[str, set[str]]) -> None:
     for node in graph.node:
         domain = node.domain or "ai.onnx"
         if not OPERATOR.fullmatch(domain) or not OPERATOR.fullmatch(node.op_type):
             raise ArtifactError(f"'{node.op_type}' of '{domain}' is not an operator's name: export the model again")
-        needed[(domain, versions.get(domain, 1))].add(node.op_type)
+        needed[f"{domain};{versions.get(domain, 1)}"].add(node.op_type)
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _collect(attribute.g, versions, needed)

@@ -219,8 +219,9 @@ def _work() -> NoReturn:
         os._exit(1)
     setup = json.loads(line)
     try:
+        own = {"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {}
         os.environ.clear()
-        os.environ.update(setup["environment"])
+        os.environ.update(setup["environment"] | own)
         os.chdir(setup["folder"])
         sys.path[:] = [path or setup["folder"] for path in setup["path"]]
         importlib.invalidate_caches()

@@ -2,7 +2,7 @@
 
 On Linux it is the one that orphans of its worker come to (PR_SET_CHILD_SUBREAPER of prctl(2)), so that nothing leaves
 it by a session of its own, and it watches the memory that processes share, which no limit of the system counts. It ends
-them when the worker has ended, when it gets SIGTERM, and when who started it is gone.
+them when the worker has ended, when it gets SIGTERM, and when who started it is gone; their temporary files go too.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
+
+from edgekit.storage.files import scratch
 
 SHARED_MEMORY = 97
 """Exit code of a keeper whose worker shared more memory than it may have."""
@@ -27,7 +30,7 @@ _SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
 
 
 def keep(work: Callable[[], NoReturn], memory: int, started: Callable[[], None] = lambda: None) -> int:
-    """Run a function in a child process until it and all that it started have ended.
+    """Run a function in a child process, with temporary files of its own, until it and all that it started have ended.
 
     Args:
         work: What the child does.
@@ -37,6 +40,13 @@ def keep(work: Callable[[], NoReturn], memory: int, started: Callable[[], None] 
     Returns:
         The child's exit code, minus the signal's number where one ended it, or `SHARED_MEMORY`.
     """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a full disk: the worker says so where it needs it
+            os.environ["TMPDIR"] = str(stack.enter_context(scratch()))
+        return _kept(work, memory, started)
+
+
+def _kept(work: Callable[[], NoReturn], memory: int, started: Callable[[], None]) -> int:
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -45,6 +55,7 @@ def keep(work: Callable[[], NoReturn], memory: int, started: Callable[[], None] 
     if worker == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.setsid()
+        tempfile.tempdir = None  # what it was before is not this worker's
         work()
     started()
     code = _watched(worker, parent, memory)

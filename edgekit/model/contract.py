@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -9,12 +10,15 @@ from dataclasses import replace
 from edgekit.errors import ModelError
 from edgekit.model.adapter import adapted
 from edgekit.model.image_input import check_image, with_plain_images
-from edgekit.model.spec import Axis, ModelSpec
+from edgekit.model.spec import Axis, Input, ModelSpec
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Of a model: it is the name of a folder and of files."""
 TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Of an input, an output or an axis: what ONNX, Core ML and TypeScript all take."""
+
+MOST_VALUES = 1 << 30
+"""Of one input at default sizes: 4 GiB of float32."""
 
 
 def checked(spec: ModelSpec) -> ModelSpec:
@@ -33,6 +37,7 @@ def checked(spec: ModelSpec) -> ModelSpec:
         _check_axis(spec.name, name, axis)
     for i in spec.inputs:
         check_image(i, spec.name)
+        _check_size(spec, i)
     spec.module.eval()
     return with_plain_images(adapted(_without_fixed_axes(spec)))
 
@@ -64,6 +69,15 @@ def _check_word(model: str, what: str, name: str) -> None:
     if not TENSOR.fullmatch(name):
         raise ModelError(
             f"'{name}' is not a name for {what} of '{model}': letters, digits and underscores are possible"
+        )
+
+
+def _check_size(spec: ModelSpec, declared: Input) -> None:
+    shape = spec.shape(declared.name)
+    if min(shape, default=1) < 0 or math.prod(shape) > MOST_VALUES:
+        raise ModelError(
+            f"the input '{declared.name}' of '{spec.name}' is {list(shape)} at its default sizes: sizes of 0 and "
+            f"more are possible, and it may hold {MOST_VALUES} values at most"
         )
 
 

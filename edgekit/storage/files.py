@@ -12,6 +12,7 @@ example in another container, it goes when nothing in it has changed for a day.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import functools
 import hashlib
@@ -21,11 +22,10 @@ import platform
 import secrets
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 
 from edgekit.errors import UsageError
 
@@ -34,7 +34,9 @@ _FORGOTTEN = 24 * 3600.0  # seconds without a change, after which a writer that 
 _STEPPED_ASIDE = 60.0  # seconds; the two renames of a swap take milliseconds
 _SWAPS = 100  # tries against other writers of the same folder; each loses to one that has finished
 _NOBODYS = {".DS_Store"}  # what a system puts into folders by itself
-_SCRATCH = "edgekit-scratch-"
+_LOCKS = Path("/tmp")  # noqa: S108 - the same for all processes of a host: a worker has a TMPDIR of its own
+_SCRATCH = "edgekit-scratch"
+_AT_FDCWD, _EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
 _DIGITS = 8  # of the hash that says where a writer runs
 
 
@@ -190,12 +192,16 @@ def written_aside(path: Path, data: bytes) -> Path:
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """An empty folder among the host's temporary files, which goes at the end; those of stopped processes go first."""
-    for left in Path(gettempdir()).glob(f"{_SCRATCH}*"):
+    for left in Path(gettempdir()).glob(f".{_SCRATCH}.*.tmp"):
         with contextlib.suppress(OSError):
-            if left.stat().st_uid == os.getuid() and _age(left) > _FORGOTTEN:
+            if left.stat().st_uid == os.getuid() and _left_behind(left, _FORGOTTEN):
                 _remove(left)
-    with TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as name:
-        yield Path(name)
+    folder = Path(gettempdir()) / _temporary(_SCRATCH, "tmp")
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(parent: Path) -> None:
@@ -216,16 +222,20 @@ def sweep(parent: Path) -> None:
 
 
 def _swap(temporary: Path, final: Path) -> None:
-    # A folder cannot be renamed over a full one: the old one steps aside first. A kill between the two renames leaves
-    # none in place, and `sweep` puts the old one back. Where others write the same folder the last one wins.
-    asides = []
+    # A folder cannot be renamed over a full one. Where the system exchanges two names, no moment is without one; else the
+    # old one steps aside first, comes back if the new one cannot take its place, and `sweep` puts it back after a kill
+    # between the two renames. Where others write the same folder the last one wins.
+    asides: list[Path] = []
     for _ in range(_SWAPS):
         try:
             temporary.replace(final)
             break
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                _put_back(asides, final)
                 raise
+        if _exchanged(temporary, final):
+            break
         asides.append(final.parent / _temporary(final.name, "old"))
         with contextlib.suppress(FileNotFoundError):  # another writer moved it
             final.replace(asides[-1])
@@ -234,6 +244,20 @@ def _swap(temporary: Path, final: Path) -> None:
     _fsync(final.parent)
     for aside in asides:
         _remove(aside)
+
+
+def _put_back(asides: list[Path], final: Path) -> None:
+    for aside in reversed(asides):
+        with contextlib.suppress(OSError):  # another writer was quicker
+            if not final.exists():
+                aside.replace(final)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two names at once; False where the system or the file system cannot (renameat2(2) of Linux)."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here = ctypes.c_int(_AT_FDCWD)
+    return call is not None and call(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0
 
 
 def _temporary(name: str, kind: str) -> str:
@@ -315,7 +339,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold a folder's lock: a file beside the host's temporary files, so that none is left in the folder itself.
+    """Hold a folder's lock: a file among the host's temporary files, so that none is left in the folder itself.
 
     A process that dies gives its lock back, since the operating system holds it. Correctness does not depend on the
     lock: every write is a rename.
@@ -326,7 +350,7 @@ def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    locks = Path(tempfile.gettempdir()) / f"edgekit-{os.getuid()}"
+    locks = _LOCKS / f"edgekit-{os.getuid()}"
     with contextlib.ExitStack() as stack:
         try:
             locks.mkdir(mode=0o700, exist_ok=True)

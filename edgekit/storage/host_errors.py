@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,9 @@ def as_sentences() -> Iterator[None]:
 
 def told(error: OSError) -> str | None:
     """The sentence of an error; None for one that no user can change."""
+    if isinstance(error, shutil.Error):  # of a folder that is copied: a list of what failed, and no number
+        _, path, why = error.args[0][0]
+        return f"'{path}' cannot be written ({why}): check space and permissions and run the same command again"
     name = error.filename2 or error.filename
     path = Path(name) if isinstance(name, str) else None
     cure = _CURES.get(error.errno or 0)

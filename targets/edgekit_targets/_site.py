@@ -19,11 +19,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from filelock import FileLock
-
 from edgekit.errors import ExportError
 from edgekit.serving.static import HEADERS
-from edgekit.storage.files import digest_file, digest_text, dump_json, write_bytes
+from edgekit.storage.files import digest_file, dump_json, locked, write_bytes
 
 PACKAGED = Path(__file__).parent / "_web"
 CHECKOUT = Path(__file__).parents[2] / "web"
@@ -60,7 +58,7 @@ def find() -> Path:
     stamp = CHECKOUT / "dist" / STAMP
     wanted = digest(CHECKOUT)
     # Two exports at once must not empty the folder under each other.
-    with FileLock(Path(tempfile.gettempdir()) / f"edgekit-{digest_text(str(CHECKOUT))[:12]}.lock"):
+    with locked(CHECKOUT, lambda: None):
         if not stamp.is_file() or stamp.read_text() != wanted:
             build(CHECKOUT)
             stamp.write_text(wanted)

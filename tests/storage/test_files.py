@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -234,14 +236,50 @@ def test_files_that_belong_together_are_never_half_old_and_half_new(tmp_path: Pa
     assert all_seen == {frozenset(["old"]), frozenset(["new"]), frozenset()}
 
 
-def test_scratch_folders_that_were_left_go_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_folders_of_a_stopped_process_go_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "gettempdir", lambda: str(tmp_path))
-    (tmp_path / "edgekit-scratch-left").mkdir()
-    (tmp_path / "edgekit-0").mkdir()  # the locks
-    with files.scratch() as place:
-        (place / "big").write_text("x")
-        assert (tmp_path / "edgekit-scratch-left").exists()
-    assert not place.exists()
-    aged(monkeypatch, 25)
-    with files.scratch():
-        assert [p.name for p in tmp_path.iterdir()] == ["edgekit-0"]
+    code = f"import os, tempfile; tempfile.tempdir = {str(tmp_path)!r}; from edgekit.storage import files; " + (
+        "scratch = files.scratch(); (scratch.__enter__() / 'big').write_text('x'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    (left,) = tmp_path.iterdir()
+    with files.scratch() as other:
+        assert list(tmp_path.iterdir()) == [other]
+        with files.scratch() as place:
+            assert other.exists()
+            assert stat.S_IMODE(place.stat().st_mode) == 0o700
+        assert not place.exists()
+    assert list(tmp_path.iterdir()) == []
+    assert left.name.startswith(".edgekit-scratch.")
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(
+    exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final = tmp_path / "onnx"
+    with files.staging(final) as staged:
+        (staged / "model.onnx").write_text("old")
+    renames: list[str] = []
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        renames.append(self.name.rpartition(".")[2])
+        if renames[-1] == "tmp" and renames.count("tmp") == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    if not exchange:
+        monkeypatch.setattr(files, "_exchanged", lambda *_: False)
+        with pytest.raises(OSError, match="No space"), files.staging(final, lambda _: ["model.onnx"]) as staged:
+            (staged / "model.onnx").write_text("new")
+        assert renames == ["tmp", "onnx", "tmp", "old"]
+    else:
+        with files.staging(final, lambda _: ["model.onnx"]) as staged:
+            (staged / "model.onnx").write_text("new")
+        assert renames == ["tmp"]
+    assert [path.name for path in tmp_path.iterdir()] == ["onnx"]
+    assert (final / "model.onnx").read_text() == ("new" if exchange else "old")

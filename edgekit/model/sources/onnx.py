@@ -10,12 +10,16 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgekit.errors import CaptureError, ModelError, UsageError
+import numpy as np
+
+from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.contract import checked
 from edgekit.model.onnx_check import check_onnx
+from edgekit.model.onnx_work import check_work
 from edgekit.model.sources.checkpoint import slug
+from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 
 if TYPE_CHECKING:
@@ -47,20 +51,20 @@ def spec_of_onnx(path: Path, axes: Ranges | None = None) -> ModelSpec:
 
 
 def read_graph(path: Path) -> onnx.ModelProto:
-    """The graph of a file, checked by its structure.
+    """The graph of a file, checked by its structure and by what it would run.
 
     Raises:
-        ModelError: If it cannot be read, or keeps its weights in another file.
+        ModelError: If it cannot be read, keeps its weights in another file, or runs too much.
     """
     import onnx
 
     check_onnx(path)
     try:
-        return onnx.load(path, load_external_data=False)
+        graph = onnx.load(path, load_external_data=False)
     except Exception as error:
-        raise ModelError(
-            f"'{path}' is not an ONNX file ({str(error).strip().splitlines()[0]}): export it again"
-        ) from error
+        raise ModelError(f"'{path}' is not an ONNX file ({reason(error)}): export it again") from error
+    check_work(graph)
+    return graph
 
 
 def tensor_name(name: str) -> str:
@@ -97,34 +101,19 @@ def module_of(path: Path) -> torch.nn.Module:
             self.onnx_file = path
             digest = bytearray(hashlib.sha256(path.read_bytes()).digest())
             self.register_buffer("sha256", torch.frombuffer(digest, dtype=torch.uint8).clone())
-            self._session: Any = None
+            self._session: Session | None = None
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             if any(t.dtype is torch.float64 for t in tensors):
                 raise TypeError("an ONNX file of float32 does not run in float64")
-            self._session = self._session or _session(path)
-            names = [i.name for i in self._session.get_inputs()]
-            feed = {name: tensor.detach().cpu().numpy() for name, tensor in zip(names, tensors, strict=True)}
-            return tuple(torch.from_numpy(a) for a in self._session.run(None, feed))
+            self._session = self._session or open_session(path, torch.get_num_threads())
+            answers = self._session.run([tensor.detach().cpu().numpy() for tensor in tensors])
+            return tuple(torch.from_numpy(answer) for answer in answers)
 
         def __deepcopy__(self, memo: object) -> torch.nn.Module:
             return module_of(path)
 
     return OnnxFile().eval()
-
-
-def _session(path: Path) -> object:
-    import onnxruntime
-    import torch
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    check_onnx(path)  # a build's copy may be anyone's
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ModelError(f"ONNX Runtime refuses '{path}': {str(error).splitlines()[0]}") from error
 
 
 def _input(value: onnx.ValueInfoProto, axes: Mapping[int, str | tuple[str, Axis]], ranges: dict[str, Axis]) -> Input:
@@ -154,4 +143,7 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type.elem_type
     if not kind:
         raise ModelError(f"'{value.name}' of the ONNX file is a sequence, a map or optional: only tensors are taken")
-    return str(helper.tensor_dtype_to_np_dtype(kind))
+    dtype = str(helper.tensor_dtype_to_np_dtype(kind))
+    if np.dtype(dtype).kind not in "biuf":
+        raise ModelError(f"'{value.name}' of the ONNX file holds {dtype}: only tensors of numbers are taken")
+    return dtype
