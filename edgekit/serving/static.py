@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import ipaddress
 import os
+import socket
 import stat
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import unquote_to_bytes
 
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, UsageError
-from edgekit.storage.files import digest_file
+from edgekit.storage.files import digest_bytes
 
 LOCAL = "127.0.0.1"
 EVERY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not chosen
 IDLE = 30.0  # seconds a connection may say nothing
 MOST = 64  # connections at once; a browser opens six to one host
+PATIENCE = 1.0  # seconds without a request or a part of an answer, after which a connection makes room for another one
 CHUNK = 1 << 18
 ENCODINGS = {"br": ".br", "gzip": ".gz"}  # best first
 TYPES = {
@@ -68,16 +72,51 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Served:
-    """One file as it goes out, and its compressed siblings by encoding, each with its size.
+    """One file as it goes out, and its compressed siblings by encoding; `packed`: with gzip, where it has no sibling."""
 
-    `size` is checked again when it is opened, `sha256` is for the ETag; `packed` is one without a sibling, with gzip.
-    """
+    file: _File
+    encoded: Mapping[str, _File]
+    packed: bytes = b""
+
+
+@dataclass
+class _File:
+    """A file of the bundle as it was when its hash was checked: what the system then said of it (`_marks`)."""
 
     path: Path
-    size: int
     sha256: str
-    encoded: Mapping[str, tuple[Path, int]]
-    packed: bytes = b""
+    marks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, folder: Path, name: str, sha256: str) -> Self:
+        return cls(folder / name, sha256, _marks((folder / name).lstat()))
+
+    def open(self) -> BinaryIO:
+        """Open it, not through a link; where it was written since, its content is compared first.
+
+        Raises:
+            OSError: If it is no plain file any more, or holds something else.
+        """
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        stream = os.fdopen(os.open(self.path, flags), "rb")
+        status = os.fstat(stream.fileno())
+        try:
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError("it is no file")
+            if (marks := _marks(status)) != self.marks:
+                if hashlib.file_digest(stream, "sha256").hexdigest() != self.sha256:
+                    raise OSError("its content is another one")
+                self.marks = marks
+                stream.seek(0)
+        except OSError:
+            stream.close()
+            raise
+        return stream
+
+
+def _marks(status: os.stat_result) -> tuple[int, ...]:
+    """What changes with a file's content or place."""
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class Server:
@@ -132,18 +171,21 @@ class Server:
 
 def tabulate(folder: Path) -> dict[str, Served]:
     """Request path -> file, for what the manifest names and for the manifest."""
-    manifest = read_artifact(folder)
-    by_path = {file.path: file for file in manifest.files}
-    if "index.html" not in by_path:
+    began = time.time_ns()
+    hashes = {file.path: file.sha256 for file in read_artifact(folder).files}
+    if "index.html" not in hashes:
         raise ArtifactError(f"'{folder}' is not a web bundle: make one with `edgekit export -t web`")
+    files = {path: _File.of(folder, path, sha256) for path, sha256 in hashes.items()}
+    for file in files.values():
+        if max(file.marks[2:]) >= began:  # written while it was hashed, or after
+            file.marks = ()
     table = {}
-    for path, file in by_path.items():
-        siblings = {e: by_path[path + suffix] for e, suffix in ENCODINGS.items() if path + suffix in by_path}
-        encoded = {e: (folder / sibling.path, sibling.size) for e, sibling in siblings.items()}
-        table[f"/{path}"] = Served(folder / path, file.size, file.sha256, encoded)
-    own = folder / MANIFEST
-    data = own.read_bytes()  # no sibling of it can be in the list of files that it is
-    table[f"/{MANIFEST}"] = Served(own, len(data), digest_file(own), {}, gzip.compress(data, mtime=0))
+    for path, file in files.items():
+        encoded = {e: files[path + suffix] for e, suffix in ENCODINGS.items() if path + suffix in files}
+        table[f"/{path}"] = Served(file, encoded)
+    data = (folder / MANIFEST).read_bytes()  # no sibling of it can be in the list of files that it is
+    own = _File.of(folder, MANIFEST, digest_bytes(data))
+    table[f"/{MANIFEST}"] = Served(own, {}, gzip.compress(data, mtime=0))
     table["/"] = table["/index.html"]
     return table
 
@@ -152,22 +194,41 @@ class _Threads(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._free = threading.BoundedSemaphore(MOST)
+        self._moved: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, while there are few; else hang up."""
-        if self._free.acquire(blocking=False):
+        """Answer in a thread; where there are many, hang up on the one that has done nothing for longest."""
+        now = time.monotonic()
+        with self._lock:
+            slowest = min(self._moved, key=lambda each: self._moved[each], default=None)
+            room = len(self._moved) < MOST
+            if not room and slowest is not None and now - self._moved[slowest] > PATIENCE:
+                del self._moved[slowest]
+                with contextlib.suppress(OSError):
+                    slowest.shutdown(socket.SHUT_RDWR)  # its thread ends
+                room = True
+            if room:
+                self._moved[request] = now
+        if room:
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
+
+    def moved(self, request: socket.socket) -> None:
+        """Take note that a connection has sent a request, or has taken a part of an answer."""
+        with self._lock:
+            if request in self._moved:
+                self._moved[request] = time.monotonic()
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """One connection, until it is closed."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._lock:
+                self._moved.pop(request, None)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that closes a tab breaks its connections: nothing to say."""
@@ -188,6 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, body: bool) -> None:
+        self._note()
         if not self._meant(self.headers.get("Host", "").rpartition(":")[0]):  # a page elsewhere that has its name here
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server has another name: open its own address", body)
             return
@@ -197,23 +259,27 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such file in this bundle", body)
             return
         encoding = self._encoding(served)
-        path, size = served.encoded.get(encoding, (served.path, served.size))
-        tag = f'"{served.sha256[:20]}{"-" + encoding if encoding else ""}"'
+        tag = f'"{served.file.sha256[:20]}{"-" + encoding if encoding else ""}"'
         if self.headers.get("If-None-Match") == tag:
             self._start(HTTPStatus.NOT_MODIFIED, name, tag, encoding, 0)
             return
         try:
-            stream = _open(path, size)
+            file: BinaryIO = served.encoded.get(encoding, served.file).open()
         except OSError:
             self._refuse(
                 HTTPStatus.CONFLICT, "the file changed since the bundle was opened: start the demo again", body
             )
             return
         packed = served.packed if encoding else b""
-        with os.fdopen(stream, "rb") as file, io.BytesIO(packed) as short:
-            self._start(HTTPStatus.OK, name, tag, encoding, len(packed) or size)
+        with file, io.BytesIO(packed) as short:
+            self._start(HTTPStatus.OK, name, tag, encoding, len(packed) or os.fstat(file.fileno()).st_size)
             while body and (chunk := (short if packed else file).read(CHUNK)):
                 self.wfile.write(chunk)
+                self._note()
+
+    def _note(self) -> None:
+        if isinstance(self.server, _Threads):
+            self.server.moved(self.connection)
 
     def _meant(self, host: str) -> bool:
         """Whether a request names this server: where it listens on every address, any address, but no other name."""
@@ -261,13 +327,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         """Requests are not news."""
-
-
-def _open(path: Path, size: int) -> int:
-    """Open a plain file of a known size, not through a link."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-        os.close(descriptor)
-        raise OSError("changed")
-    return descriptor

@@ -222,9 +222,9 @@ def sweep(parent: Path) -> None:
 
 
 def _swap(temporary: Path, final: Path) -> None:
-    # A folder cannot be renamed over a full one. Where the system exchanges two names, no moment is without one; else the
-    # old one steps aside first, comes back if the new one cannot take its place, and `sweep` puts it back after a kill
-    # between the two renames. Where others write the same folder the last one wins.
+    # A folder cannot be renamed over a full one. Where the system exchanges two names, no moment is without one; else
+    # the old one steps aside first, comes back if the new one cannot take its place, and `sweep` puts it back after a
+    # kill between the two renames. Where others write the same folder the last one wins.
     asides: list[Path] = []
     for _ in range(_SWAPS):
         try:

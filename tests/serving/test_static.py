@@ -1,4 +1,6 @@
+import contextlib
 import gzip
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -146,6 +148,28 @@ def test_a_file_that_became_a_link_is_refused(server: Server, bundle: Path) -> N
     assert body.startswith(b"the file changed")
 
 
+@pytest.mark.parametrize("change", ["content", "pipe"])
+def test_a_file_that_became_another_one_is_refused_at_once(server: Server, bundle: Path, change: str) -> None:
+    file = bundle / "run.wasm"
+    size = file.stat().st_size
+    file.unlink()
+    if change == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_bytes(b"x" * size)
+    response, body = ask(server, "/run.wasm")
+    assert (response.status, body[:16]) == (409, b"the file changed")
+
+
+def test_the_same_file_written_again_is_served(server: Server, bundle: Path) -> None:
+    file = bundle / "run.wasm"
+    data = file.read_bytes()
+    file.unlink()
+    file.write_bytes(data)
+    for _ in range(2):
+        assert ask(server, "/run.wasm")[1] == data
+
+
 def test_a_link_in_the_bundle_is_refused_at_the_start(bundle: Path) -> None:
     data = (bundle / "run.wasm").read_bytes()
     (bundle.parent / "other.wasm").write_bytes(data)
@@ -184,8 +208,30 @@ def test_a_name_that_is_not_its_own_is_refused(server: Server) -> None:
         assert ask(server, "/", Host=f"{host}:{port}")[0].status == 200, host
 
 
-def test_few_connections_are_answered_at_once(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["silent", "dripping", "unread"])
+def test_slow_clients_lock_nobody_out(bundle: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     assert static.MOST == 64
+    monkeypatch.setattr(static, "PATIENCE", 0.2)
+    (bundle / "run.wasm").write_bytes(bytes(32 << 20))  # more than the sockets hold
+    commit(bundle, unchecked(bundle))
+    with Server(bundle) as server, contextlib.ExitStack() as stack:
+        address = urlsplit(server.url)
+        slow = []
+        for _ in range(static.MOST):
+            one = stack.enter_context(socket.create_connection((str(address.hostname), address.port), timeout=10))
+            if kind == "unread":
+                one.sendall(f"GET /run.wasm HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
+            slow.append(one)
+        for _ in range(5):
+            time.sleep(0.1)
+            for one in slow if kind == "dripping" else ():
+                one.sendall(b"G")
+        began = time.monotonic()
+        assert all(ask(server, "/")[0].status == 200 for _ in range(3))
+        assert time.monotonic() - began < 5
+
+
+def test_few_connections_are_answered_at_once(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static, "MOST", 3)
     with Server(bundle) as server:
         address = urlsplit(server.url)
