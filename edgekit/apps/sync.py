@@ -6,7 +6,6 @@ with the app. A file that is in the way and on no list is somebody else's: it is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from edgekit.apps.records import Content, content_digest, content_size
 from edgekit.errors import UsageError
 from edgekit.storage import door
-from edgekit.storage.files import digest_file, dump_json, sweep, write_bytes, write_text
+from edgekit.storage.files import digest_file, dump_json, load_json, sweep, write_bytes, write_text
 
 HOME = "edgekit"
 """Folder in the app for everything but assets and code."""
@@ -102,7 +101,7 @@ def _read(app: Path, name: str) -> dict[str, str]:
     """The paths and hashes that were written for a model."""
     path = app / list_path(name)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = load_json(path.read_text(encoding="utf-8"))
         listed = {str(file): str(sha256) for file, sha256 in record["files"].items()}
     except FileNotFoundError:
         return {}

@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from edgekit.arrcoc import queries
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.errors import CalibrationError, CheckpointError
 from edgekit.model.spec import Array, Evaluation
+from edgekit.storage.files import load_json
 
 CALIBRATION_PICTURES = 150
 CALIBRATION_SIZE = 2 * CALIBRATION_PICTURES
@@ -37,7 +37,7 @@ def evaluation_set(folder: Path) -> Evaluation:
         CheckpointError: A file is missing or damaged.
     """
     try:
-        record = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))["images"]
+        record = load_json((folder / "evaluation.json").read_text(encoding="utf-8"))["images"]
         pictures = _pictures(folder, record)
         truth = np.load(folder / "truth.npy", allow_pickle=False)
         texts = [one["query"] for one in record]
@@ -62,7 +62,7 @@ def calibration_set(folder: Path, count: int = CALIBRATION_SIZE) -> Evaluation:
     if not 1 <= count <= CALIBRATION_SIZE:
         raise CalibrationError(f"the calibration set has from 1 to {CALIBRATION_SIZE} samples, not '{count}'")
     try:
-        record = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))["images"][:count]
+        record = load_json((folder / "calibration.json").read_text(encoding="utf-8"))["images"][:count]
         pictures = _pictures(folder, record)
         texts = [one["query"] for one in record]
     except (OSError, ValueError, KeyError, TypeError) as error:

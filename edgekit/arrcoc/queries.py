@@ -4,7 +4,7 @@ Lower-case words are rows of a table that is 768 wide; a query is the mean of it
 is not in the table is refused: "not red" without its first word would ask for the opposite. The whole encoder, for a
 platform that copies it::
 
-    words = json.loads(pathlib.Path("vocabulary.json").read_text())["words"]
+    words = load_json(pathlib.Path("vocabulary.json").read_text())["words"]
     table = numpy.fromfile("embeddings.bin", "<f4").reshape(len(words), 768)
     row = {word: table[index] for index, word in enumerate(words)}
     query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower())], 0)  # KeyError: an unknown word
@@ -30,6 +30,7 @@ from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.errors import CheckpointError, UsageError
 from edgekit.storage.door import visible
+from edgekit.storage.files import load_json
 
 ATTRIBUTES = (
     ("small", "medium", "large"),
@@ -155,7 +156,7 @@ def load(folder: Path) -> Vocabulary:
         CheckpointError: They are missing, damaged or do not fit each other.
     """
     try:
-        record = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
+        record = load_json((folder / "vocabulary.json").read_text(encoding="utf-8"))
         flat = np.frombuffer((folder / "embeddings.bin").read_bytes(), "<f4")
         words, width = tuple(str(word) for word in record["words"]), int(record["dim"])
         return Vocabulary(words, flat.reshape(len(words), width).astype(np.float32))

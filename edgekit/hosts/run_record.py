@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from edgekit.artifact.result import StartUp
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
+from edgekit.storage.files import load_json
 
 RESULT = "result.json"
 LARGEST_RECORD = 8 << 20
@@ -152,7 +153,7 @@ def read_returned(path: Path) -> Returned:
 
 
 def _record(data: bytes) -> _Result:
-    raw = json.loads(data)
+    raw = load_json(data)
     if not isinstance(raw, dict):
         raise ValueError("it is not a result")
     record = _Result.model_validate_json(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +9,7 @@ from typing import Protocol, Self
 
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.storage import door
-from edgekit.storage.files import dump_json, write_text
+from edgekit.storage.files import dump_json, load_json, write_text
 
 
 class StepListener(Protocol):
@@ -62,10 +61,10 @@ LONGEST = 1e7  # seconds; a worker is stopped long before
 def read_durations(cache: Path) -> dict[str, float]:
     """Seconds by target; empty where nothing usable was written. They are estimates: nothing is decided by them."""
     try:
-        found = json.loads(door.read_bytes(cache, DURATIONS))
+        found = load_json(door.read_bytes(cache, DURATIONS))
         told = [(target, seconds) for target, seconds in found.items() if isinstance(seconds, int | float)]
         return {target: float(seconds) for target, seconds in told if 0 <= seconds < LONGEST}
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except (OSError, ValueError, AttributeError):
         return {}
 
 

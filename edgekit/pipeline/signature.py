@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from edgekit.pipeline.outcome import Build
 from edgekit.reference import info
 from edgekit.report import imports
 from edgekit.storage import door
-from edgekit.storage.files import digest_file, digest_text, dump_json, locked, scratch, staging
+from edgekit.storage.files import digest_file, digest_text, dump_json, load_json, locked, scratch, staging
 
 if TYPE_CHECKING:
     from model_signing.signing import Config as Signer
@@ -187,7 +186,7 @@ def _read(root: Path, key: Path) -> Signed:
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # the library prints warnings
                 verifier.verify(place / STATEMENT, place / SIGNATURE)
-            records = {str(path): str(digest) for path, digest in json.loads(statement)["records"].items()}
+            records = {str(path): str(digest) for path, digest in load_json(statement)["records"].items()}
         except Exception as error:  # whatever the parsers make of it
             raise ArtifactError(f"the signature of '{root}' {_why(error, key)}: do not use the build") from error
     return Signed(root, records)
@@ -240,15 +239,9 @@ def _records(root: Path) -> dict[str, str]:
 
 
 def _imported(root: Path) -> dict[str, str]:
-    """The hashes of imported results' seals."""
-    found = {}
-    for home in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")):
-        try:
-            record = door.read_record(home.parent, home.name)
-        except door.RefusedError as error:
-            raise ArtifactError(f"'{home}' {error}: remove its folder, or import the result again") from error
-        found[home.relative_to(root).as_posix()] = str(record[door.SEAL])
-    return found
+    """The hashes of imported results' seals, after the files that they name were checked."""
+    homes = (path.parent for path in sorted(root.glob(f"{imports.IMPORTED}/*/{imports.SEAL}")))
+    return {f"{imports.IMPORTED}/{home.name}/{imports.SEAL}": imports.read_seal(home)[door.SEAL] for home in homes}
 
 
 def _key(path: Path) -> bytes:

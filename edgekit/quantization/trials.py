@@ -11,6 +11,7 @@ from typing import Any
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization.evaluator import Quality
 from edgekit.storage.door import SEAL, seal_of
+from edgekit.storage.files import load_json
 
 LOG = "tried.jsonl"
 TABLE = "trials.json"
@@ -53,7 +54,7 @@ class TrialLog:
                 end.write("\n")
         for line in text.splitlines():
             try:
-                record = json.loads(line)
+                record = load_json(line)
                 if record["context"] == self.context and record.get(SEAL) == seal_of(record):
                     row = _row(record)
                     self.rows[row.recipe.key] = row

@@ -5,12 +5,12 @@ Their authors and licences stand in `photographs/sources.json`.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from edgekit.model.spec import Array, Fit
+from edgekit.storage.files import load_json
 
 FOLDER = Path(__file__).parent / "photographs"
 BORDER = 114 / 255
@@ -21,7 +21,7 @@ def photographs(folder: Path = FOLDER) -> dict[str, Array]:
     """The pictures of a folder by name, [3, H, W] float32, RGB in [0, 1]; its sources.json lists them."""
     from PIL import Image
 
-    rows = json.loads((folder / "sources.json").read_text(encoding="utf-8"))["photographs"]
+    rows = load_json((folder / "sources.json").read_text(encoding="utf-8"))["photographs"]
     found = {}
     for row in rows:
         with Image.open(folder / row["file"]) as picture:

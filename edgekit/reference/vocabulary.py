@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from edgekit.errors import ExportError
 from edgekit.model.spec import Array
+from edgekit.storage.files import load_json
 
 MOST_WORDS = 6  # of a query that is put into words again
 ROUNDING = 1e-4
@@ -52,7 +52,7 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
     if not listed.is_file() or not table.is_file():
         return None
     try:
-        record = json.loads(listed.read_text(encoding="utf-8"))
+        record = load_json(listed.read_text(encoding="utf-8"))
         words = tuple(str(word) for word in record["words"])
         return Vocabulary(words, np.fromfile(table, "<f4").reshape(len(words), int(record["dim"])))
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -9,7 +9,6 @@ shows it as unreadable beside everything else.
 from __future__ import annotations
 
 import itertools
-import json
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from edgekit.artifact.result import RESULT, Result, Verdict
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage import door
 from edgekit.storage.door import visible
-from edgekit.storage.files import digest_bytes, write_bytes, write_text
+from edgekit.storage.files import digest_bytes, load_json, write_bytes, write_text
 
 IMPORTED, SEAL = "imported", "seal.json"
 LARGEST = 1 << 20  # bytes; a phone's result is about 2 KiB
@@ -82,15 +81,25 @@ def read_imported(home: Path) -> Result:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_MAPS:
             _refuse(path, f"is not a regular file of at most {LARGEST_MAPS} bytes")
     result = _checked(_content(home / RESULT), home / RESULT)
-    try:
-        sealed = {str(name): str(sha256) for name, sha256 in door.read_record(home, SEAL)["files"].items()}
-        for name, sha256 in sealed.items():
-            door.check_file(home, name, None, sha256)
-    except (door.RefusedError, KeyError, AttributeError) as error:
-        _refuse(home / RESULT, f"is not as it was imported ('{SEAL}' or a file that it names: {error})")
+    sealed = read_seal(home)["files"]
     if unknown := [path for path in (home / RESULT, *arrays) if path.name not in sealed]:
         _refuse(unknown[0], f"is not named in '{SEAL}'")
     return result
+
+
+def read_seal(home: Path) -> dict[str, Any]:
+    """The record of an imported folder's files, after it and each of them were checked.
+
+    Raises:
+        ArtifactError: If anything is not as it was imported.
+    """
+    try:
+        record = door.read_record(home, SEAL)
+        for name, sha256 in record["files"].items():
+            door.check_file(home, str(name), None, str(sha256))
+    except (door.RefusedError, KeyError, AttributeError) as error:
+        _refuse(home / RESULT, f"is not as it was imported ('{SEAL}' or a file that it names: {error})")
+    return record
 
 
 def _content(path: Path) -> bytes:
@@ -108,7 +117,7 @@ def _content(path: Path) -> bytes:
 
 def _checked(data: bytes, path: Path) -> Result:
     try:
-        _check_plain(json.loads(data, parse_constant=_no_number, object_pairs_hook=_once))
+        _check_plain(load_json(data, parse_constant=_no_number, object_pairs_hook=_once))
         result = Result.model_validate_json(data)
         for verdict in result.places:
             _check_status(verdict)
@@ -116,7 +125,7 @@ def _checked(data: bytes, path: Path) -> Result:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         _refuse(path, f"is damaged at '{'.'.join(map(str, first['loc']))}': {first['msg']}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         _refuse(path, f"is damaged: {error}")
 
 

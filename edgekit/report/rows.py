@@ -6,7 +6,6 @@ says so. Artifacts that were never judged and results that came from phones are 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
 from edgekit.report.study import ReportedArtifact, ReportRow, RowStatus, Study
 from edgekit.storage import door
+from edgekit.storage.files import load_json
 
 TRIALS = "trials.json"  # what a quantizing target tried, in its own cache
 
@@ -164,8 +164,8 @@ def _imported(manifest: Manifest | None, result: Result, place: Verdict, home: P
 def trials_of(root: Path, target: str) -> tuple[Mapping[str, Any], ...]:
     """What a quantizing target of a build tried; empty where nothing is known."""
     try:
-        trials = json.loads(door.read_bytes(root, f"{CACHE}/{target}/{TRIALS}"))
-    except (OSError, ValueError, RecursionError):
+        trials = load_json(door.read_bytes(root, f"{CACHE}/{target}/{TRIALS}"))
+    except (OSError, ValueError):
         return ()
     return tuple(item for item in trials if isinstance(item, dict)) if isinstance(trials, list) else ()
 

@@ -72,7 +72,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Served:
-    """One file as it goes out, and its compressed siblings by encoding; `packed`: with gzip, where it has no sibling."""
+    """One file as it goes out, and its compressed siblings by encoding; `packed`: with gzip, if it has no sibling."""
 
     file: _File
     encoded: Mapping[str, _File]

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from edgekit.storage.files import load_json
+
 SEAL = "content_sha256"
 """Field of a record that holds its own hash."""
 LARGEST_RECORD = 16 << 20  # bytes; real ones are some KiB
@@ -116,8 +118,8 @@ def read_record(folder: Path, name: str, alone: bool = False) -> dict[str, Any]:
     """
     data = read_bytes(folder, name, alone=alone)
     try:
-        record = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        record = load_json(data)
+    except ValueError as error:
         raise RefusedError(f"is damaged ({str(error).splitlines()[0]})") from error
     if not isinstance(record, dict):
         raise RefusedError("is damaged (no record)")
@@ -138,12 +140,12 @@ def named_files(folder: Path, name: str, *always: str) -> frozenset[str]:
     For telling whose a folder's files are, never for reading them. Empty where the folder has no such record.
     """
     try:
-        record = json.loads(read_bytes(folder, name))
+        record = load_json(read_bytes(folder, name))
         groups = [record["files"], record.get("results", ())]
         paths = {str(row["path"] if isinstance(row, dict) else row) for group in groups for row in group}
     except MissingError:
         return frozenset()
-    except (RefusedError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (RefusedError, ValueError, KeyError, TypeError, AttributeError):
         paths = set()
     return frozenset({name, *always, *paths})
 

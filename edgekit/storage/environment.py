@@ -8,7 +8,6 @@ written last, and the folder gets its name when all of it is there: an interrupt
 from __future__ import annotations
 
 import functools
-import json
 import os
 import platform
 import re
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DependencyError, UsageError
-from edgekit.storage.files import digest_file, dump_json, staging
+from edgekit.storage.files import digest_file, dump_json, load_json, staging
 
 LITERT = "litert"
 LOCKED = {LITERT: ("linux", "x86_64")}
@@ -97,7 +96,7 @@ def install(name: str, progress: Callable[[str], None]) -> Path:
 
 def _record(name: str) -> dict[str, Any]:
     try:
-        record = json.loads((folder(name) / RECORD).read_text())
+        record = load_json((folder(name) / RECORD).read_text())
     except (OSError, ValueError):
         return {}
     whole = isinstance(record, dict) and record.get("name") == name and record.get("lock") == digest_file(lock(name))
@@ -107,7 +106,7 @@ def _record(name: str) -> dict[str, Any]:
 def _own(name: str, there: Path) -> Collection[str]:
     """All of an environment that edgekit made, whichever its lock was; nothing of any other folder."""
     try:
-        own = json.loads((there / RECORD).read_text())["name"] == name
+        own = load_json((there / RECORD).read_text())["name"] == name
     except (OSError, ValueError, KeyError, TypeError):
         own = False
     return {path.relative_to(there).as_posix() for path in there.rglob("*")} if own else ()

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
 
 from edgekit.errors import UsageError
 
@@ -62,6 +63,18 @@ def digest_file(path: Path) -> str:
 def dump_json(value: object) -> str:
     """JSON as edgekit writes it: sorted keys, two spaces, a newline at the end, no NaN."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def load_json(text: str | bytes, **hooks: Any) -> Any:
+    """What a JSON text holds; `hooks` are those of `json.loads`.
+
+    Raises:
+        ValueError: If it is no JSON, or nested deeper than Python reads.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def no_files(folder: Path) -> Collection[str]:

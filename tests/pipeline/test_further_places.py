@@ -141,6 +141,13 @@ def test_a_result_of_other_files_does_not_come_in(build: Path, result: Path) -> 
     assert not (build / "imported").exists()
 
 
+def test_a_result_of_a_thousand_brackets_is_refused_in_a_sentence(build: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as archive:
+        archive.writestr("result.json", "[" * 100_000)
+    with pytest.raises(ArtifactError, match=r"cannot be used \(it is nested too deep\): run the pack again"):
+        api.import_result(build, tmp_path / "deep.zip", progress="none")
+
+
 def edited(result: Path, path: Path, change: Callable[..., object], seal: bool) -> Path:
     """A result with a change; sealed again as somebody would who knows how."""
     with zipfile.ZipFile(result) as archive:

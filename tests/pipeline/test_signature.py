@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,7 @@ from tests.keys import NO_LIBRARY, write_keys
 from tests.manifests import resealed, result
 
 pytestmark = NO_LIBRARY
+SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
 SIGNED = ("onnx", "executorch", "torch-mobile")
 
 
@@ -94,6 +97,32 @@ def test_signing_changes_no_byte_of_the_build(signed: Path, keys: tuple[Path, Pa
     sign(again, keys[0])
     assert bytes_of(again) == bytes_of(signed) == bytes_of(toy.build(tmp_path / "other" / "toy"))
     assert (again / signature.FOLDER / signature.STATEMENT).read_bytes() == statement
+
+
+def test_no_changed_byte_of_any_file_is_accepted(own: Path, keys: tuple[Path, Path], reached: list[str]) -> None:
+    imported = result(Verdict(place="nnapi", status="not verified here"), target="onnx")
+    write_imported(own / "imported" / "phone", {RESULT: result_text(imported).encode()})
+    (own / BILL).write_text("{}")
+    every = tuple(folder.name for folder in own.iterdir() if (folder / "manifest.json").is_file())
+    outcomes = [TargetOutcome(t, own / t, "verified", manifest=read_artifact(own / t)) for t in every]
+    signature.sign(Build(tuple(outcomes), own, "a GPU"), True, signature.signer_of(keys[0]))
+    assert not any(verified(own, keys[1]).values())
+    files = [path for path in sorted(own.rglob("*")) if path.is_file() and path.stat().st_size]
+    draw = random.Random(0)
+    accepted = []
+    for number in range(2000 if SLOW else 150):
+        path = files[number % len(files)]
+        data = path.read_bytes()
+        place, bit = draw.randrange(len(data)), 1 << draw.randrange(8)
+        path.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
+        try:
+            if not any(verified(own, keys[1]).values()):
+                accepted.append((path.relative_to(own).as_posix(), place, bit))
+        except EdgekitError:
+            pass
+        path.write_bytes(data)
+    assert accepted == []
+    assert not any(verified(own, keys[1]).values())
 
 
 def test_the_librarys_own_command_checks_it(own: Path, keys: tuple[Path, Path]) -> None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import pickle
 import pickletools
 import re
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgekit.errors import CheckpointError
 from edgekit.model.spec import ModelSpec
-from edgekit.storage.files import write_bytes
+from edgekit.storage.files import load_json, write_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -277,7 +276,7 @@ def _read_safetensors(data: bytes) -> object:
     if length > LARGEST_HEADER or length > len(data) - 8:
         _refuse(f"is truncated or has too large a header ({length} bytes, limit {LARGEST_HEADER}): get it again")
     tensors = load(data)
-    header = json.loads(data[8 : 8 + length], object_pairs_hook=_unique)
+    header = load_json(data[8 : 8 + length], object_pairs_hook=_unique)
     header.pop("__metadata__", None)
     if len(header) > MOST_TENSORS:
         _refuse(f"has {len(header)} tensors, more than {MOST_TENSORS}: save the weights alone")

@@ -6,7 +6,6 @@ downloaded. Mean and deviation of its pictures are part of the model, so that wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from edgekit.errors import DependencyError, ModelError, did_you_mean
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.storage.files import load_json
 
 PREFIX = "timm:"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -131,7 +131,7 @@ def _timm() -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        content = load_json(path.read_text())
         if not isinstance(content, dict):
             raise ValueError("no object")
     except (OSError, ValueError) as error:

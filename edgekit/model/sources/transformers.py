@@ -6,7 +6,6 @@ deviation of preprocessor_config.json are part of the model, so that whoever fee
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import DependencyError, ModelError
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.storage.files import load_json
 
 if TYPE_CHECKING:
     import torch
@@ -152,7 +152,7 @@ def _class(architecture: str) -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = load_json(path.read_text())
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' cannot be read ({error}): save the model again with save_pretrained") from error
     return content
