@@ -25,7 +25,7 @@ from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
 """The trained model that ships with edgekit."""
 
-TRAINED_ON = "drawn shapes, shaded and turned, several in a picture, on drawn grounds and on photographs"
+TRAINED_ON = "drawn shapes, at most a third of a picture wide, several in each, on drawn grounds and on photographs"
 """What the weights of arr-coc-tiny have seen (`training/scenes.py`)."""
 
 PRESENCE = "presence.json"

@@ -23,7 +23,7 @@ export class AnswerView {
   readonly maps = [this.mapView("#map-a"), this.mapView("#map-b")] as const;
   /** What is shown; undefined where the picture has no answer. */
   shown: InferenceResult | undefined;
-  private readonly answers = new AnswerPanel((layer) => { this.map.showLayer(layer); });
+  readonly answers = new AnswerPanel((layer) => { this.map.showLayer(layer); });
   private readonly numbers = new ResultPanel((patch) => { this.selectPatch(patch); });
   /** Why a query may not be found in the picture that is shown. */
   reasonOfMiss: (query: string) => string = () => "";

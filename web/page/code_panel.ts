@@ -27,7 +27,7 @@ export function codeOfTensors(bundle: string, inputs: Manifest["inputs"], shapes
     const array = TYPES[dtype] ?? `${dtype.charAt(0).toUpperCase().replace("U", "Ui")}${dtype.slice(dtype.startsWith("u") ? 2 : 1)}Array`;
     return `${JSON.stringify(name)}: { dtype: "${dtype}", shape: [${shape.join(", ")}], data: new ${array}(${String(shape.reduce((a, b) => a * b, 1))}) }`;
   });
-  return lines(bundle, [`const outputs = await runner.feed({ ${fed.join(", ")} });`, "console.log(outputs);"]);
+  return lines(bundle, [`const outputs = await runner.feed({ ${fed.join(", ")} });`, "console.log(outputs); // of zeros: put your values in their place"]);
 }
 
 function lines(bundle: string, body: readonly string[]): string {

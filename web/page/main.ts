@@ -31,6 +31,7 @@ import { QueryField } from "./query_field";
 import { type InferenceResult, RunnerSlot } from "./runner_slot";
 import { addResultActions, enableResultActions } from "./result_actions";
 import { type Change, Steps } from "./steps";
+import { TensorPage } from "./tensor_page";
 import { parseUrlState } from "./url_state";
 
 const BASE = new URL("./", location.href.split(/[?#]/)[0]).href;
@@ -45,6 +46,7 @@ let runningChoice: Pick<typeof state, "device" | "dtype"> | undefined;
 
 const notice = new Notice();
 const view = new AnswerView();
+const tensors = new TensorPage(view.answers, showError);
 const steps = new Steps(onBack);
 const queryField = new QueryField((query, change) => {
   updateState({ query }, query === "" ? "setting" : change);
@@ -117,7 +119,9 @@ async function reload(): Promise<void> {
 function onLoaded(runner: Runner): void {
   hideError();
   showInfo(runner);
-  if (runner.encoder) {
+  if (!takesPicture(runner.bundle)) {
+    tensors.open(runner).catch(showError);
+  } else if (runner.encoder) {
     queryField.setEncoder(runner.encoder);
     describeWords(runner.encoder);
   } else if (needsQuery(runner.bundle)) {
@@ -129,7 +133,10 @@ function onLoaded(runner: Runner): void {
   }
   setRunningStatus(runner.info);
   runner.checked.then((report) => { if (report) showSelfTest(report); }, () => {
-    if (slot.runner === runner) submitQuery(); // the deferred self-test failed: the next run falls back
+    if (slot.runner !== runner) return;
+    // The deferred self-test failed: the next run falls back.
+    if (takesPicture(runner.bundle)) submitQuery();
+    else tensors.open(runner).catch(showError);
   });
   const runtime = Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`));
   void slot.idle().then(() => keepOffline(loadedUrls(BASE, runtime))); // after the first answer
@@ -173,6 +180,7 @@ function onBack({ sample, query }: typeof state, own: ImageBitmap | undefined): 
 /** The code that asks what is asked here. */
 function updateCode(): void {
   void bundle.then(({ manifest }) => {
+    if (!takesPicture({ manifest })) return; // the page of tensors has its own
     const query = needsQuery({ manifest }) ? queryField.query : "";
     showCode(codeOf(BASE, { image: imagePicker.address, query }, hasScores(manifest)));
   }, () => undefined); // the runner slot reports the error
@@ -224,7 +232,7 @@ function answerableQuery(): string | undefined {
 function submitQuery(): void {
   const { runner } = slot;
   const withoutWords = runner && !runner.encoder;
-  if (!picture || (withoutWords && (needsQuery(runner.bundle) || !takesPicture(runner.bundle)))) return;
+  if (!picture || (runner && !takesPicture(runner.bundle)) || (withoutWords && needsQuery(runner.bundle))) return;
   const query = withoutWords ? "" : queryField.query;
   if (!withoutWords && query === "") {
     if (runner) showNoAnswer("Type a word, or choose one below the field.");
