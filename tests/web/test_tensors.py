@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NEAR = 1e-4
+Visitor = Callable[..., "Page"]
 
 
 class Tabular(nn.Module):
@@ -85,14 +86,14 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[object]:
+def opened(browser: Browser) -> Iterator[Visitor]:
     """Opens a build's page on a size of screen; the page must stay free of uncaught errors."""
     hosts: list[Host] = []
     errors: list[str] = []
 
-    def open_page(build: Path, device: dict[str, object] = DESKTOP) -> Page:
+    def open_page(build: Path, device: Mapping[str, Any] = DESKTOP) -> Page:
         hosts.append(Host({"/": build / "web"}).__enter__())
-        context = browser.new_context(reduced_motion="reduce", service_workers="block", bypass_csp=True, **device)  # type: ignore[arg-type]
+        context = browser.new_context(reduced_motion="reduce", service_workers="block", bypass_csp=True, **device)
         context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -118,8 +119,8 @@ def run(page: Page) -> None:
     page.locator("#tensor-message", has_text="Answered.").wait_for()
 
 
-def test_a_text_encoder_answers_its_examples_and_changed_words(encoder: Path, opened: object) -> None:
-    page = opened(encoder)  # type: ignore[operator]
+def test_a_text_encoder_answers_its_examples_and_changed_words(encoder: Path, opened: Visitor) -> None:
+    page = opened(encoder)
     difference = float(page.inner_text("#tensor-message").split()[-1].rstrip("."))
     assert 0 <= difference < NEAR
     assert page.locator("label", has_text="input_ids").count() == 1
@@ -150,8 +151,8 @@ def test_a_text_encoder_answers_its_examples_and_changed_words(encoder: Path, op
     assert page.locator('#self-test [data-pass="true"]').count() == 2, "the self-test runs here too"
 
 
-def test_a_tabular_network_takes_files(tabular: Path, opened: object, tmp_path: Path) -> None:
-    page = opened(tabular)  # type: ignore[operator]
+def test_a_tabular_network_takes_files(tabular: Path, opened: Visitor, tmp_path: Path) -> None:
+    page = opened(tabular)
     rows = np.linspace(-1, 1, 10).reshape(2, 5)
     with closing(OrtRuntime(tabular / "onnx" / "model.onnx")) as runtime:
         right = runtime.run({"features": rows.astype(np.float32)})["output"]
@@ -175,9 +176,9 @@ def test_a_tabular_network_takes_files(tabular: Path, opened: object, tmp_path: 
 
 
 def test_a_detector_that_declares_no_picture_answers_and_is_told_the_line_that_does(
-    detector: Path, opened: object
+    detector: Path, opened: Visitor
 ) -> None:
-    page = opened(detector)  # type: ignore[operator]
+    page = opened(detector)
     line = re.findall(r'Input\(.*kind="image"\)', page.inner_text("#purpose"))
     (declared,) = line
     assert eval(declared, {"Input": edgekit.Input}) == edgekit.Input("images", ("batch", 3, 32, 32), kind="image")  # noqa: S307 - as a user pastes it
@@ -186,8 +187,8 @@ def test_a_detector_that_declares_no_picture_answers_and_is_told_the_line_that_d
 
 
 @pytest.mark.parametrize("device", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_nothing_overflows_and_axe_finds_nothing(tabular: Path, opened: object, device: dict[str, object]) -> None:
-    page = opened(tabular, device)  # type: ignore[operator]
+def test_nothing_overflows_and_axe_finds_nothing(tabular: Path, opened: Visitor, device: dict[str, Any]) -> None:
+    page = opened(tabular, device)
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: npm ci --ignore-scripts in web/")
