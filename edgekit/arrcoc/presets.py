@@ -25,6 +25,9 @@ from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
 """The trained model that ships with edgekit."""
 
+TRAINED_ON = "drawn shapes, at most a third of a picture wide, several in each, on drawn grounds and on photographs"
+"""What the weights of arr-coc-tiny have seen (`training/scenes.py`)."""
+
 PRESENCE = "presence.json"
 """File with the highest relevance below which nothing in the image answers the query."""
 
@@ -63,7 +66,8 @@ def arr_coc_tiny() -> ModelSpec:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the embedded weights '{path}' cannot be read ({error}); reinstall edgekit") from error
     recorded = HOME / "reference"
-    return replace(from_checkpoint(tensors), reference=recorded if recorded.is_dir() else None)
+    made = replace(from_checkpoint(tensors), trained_on=TRAINED_ON)
+    return replace(made, reference=recorded if recorded.is_dir() else None)
 
 
 def arr_coc_base() -> ModelSpec:

@@ -112,7 +112,7 @@ def load_model(folder: Path) -> ModelSpec:
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
     here = {name: folder / name for name in files if name != WEIGHTS}
     facts = {name: config[name] for name in ("name", "licence", "author", "description")}
-    return replace(spec, files=here, **facts)
+    return replace(spec, files=here, trained_on=config.get("trained_on", ""), **facts)
 
 
 def _buffers(module: torch.nn.Module) -> frozenset[str]:
@@ -133,6 +133,7 @@ def _config(spec: ModelSpec) -> dict[str, object]:
         "licence": spec.licence,
         "author": spec.author,
         "description": spec.description,
+        "trained_on": spec.trained_on,
     }
 
 

@@ -244,6 +244,7 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
         licence=config["licence"],
         author=config["author"],
         description=config["description"],
+        trained_on=config.get("trained_on", ""),
     )
 
 

@@ -201,6 +201,8 @@ class ModelSpec:
         licence: SPDX name of the weights' licence.
         author: Who made the weights.
         description: One sentence for artifact metadata.
+        trained_on: What the weights were trained on, as a noun phrase for people ("drawn shapes on photographs"); the
+            page of a bundle says it where the model finds nothing.
         notes: What a user of its artifacts should know; it stands in their manifests.
     """
 
@@ -219,6 +221,7 @@ class ModelSpec:
     licence: str = ""
     author: str = ""
     description: str = ""
+    trained_on: str = ""
     notes: tuple[str, ...] = ()
 
     @property

@@ -6,14 +6,11 @@ the user's own device before it answers, and falls back where a result is off (s
 
 from __future__ import annotations
 
-import base64
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from edgekit.artifact.manifest import Variant
 from edgekit.artifact.option import OptionValue
@@ -21,9 +18,8 @@ from edgekit.artifact.store import read_artifact, read_file
 from edgekit.errors import ExportError, UsageError
 from edgekit.model.folder import load_model
 from edgekit.reference import golden
-from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.storage.files import digest_file, digest_text, dump_json
+from edgekit.storage.files import digest_file, digest_text
 from edgekit.target import (
     FP16,
     FP32,
@@ -40,7 +36,7 @@ from edgekit.target import (
     Runtime,
     Target,
 )
-from edgekit_targets import _site
+from edgekit_targets import _samples, _site
 
 if TYPE_CHECKING:
     from edgekit.model.spec import ModelSpec
@@ -53,12 +49,9 @@ FIRST = ("q8", "fp32")
 PATHS = {"fp32": "onnx/model.onnx", "fp16": "onnx/model_fp16.onnx", "q8": "onnx/model_quantized.onnx"}
 PRECISIONS = {"fp32": "fp32", "fp16": "fp16", "q8": "int8"}
 
-SAMPLES = 8
-TELLING = 2  # words: "red circle" says more to a visitor than "large"
 IMAGES_JUDGED = 32  # of the evaluation set, on WASM: the ONNX artifacts are judged on all of it
 FP16_IMAGES = 8  # WASM computes fp16 in fp32, by the kernels that the fp32 variant is judged with
 SOFTWARE_IMAGES = 2  # of the evaluation set: SwiftShader takes nine processor-seconds for a run of arr-coc-tiny
-QUALITY = 90  # of the samples' WebP: 20 KB instead of 60
 ASYNCIFY_NOTE = (
     "the runtime's asyncify build brings WebGPU to browsers without JSPI, for 3.9 MB with brotli; its file has 25.5"
     " MiB, and common static hosts refuse more than 25 per file"
@@ -102,7 +95,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         shutil.copyfile(job.model / file, out / file)
     job.progress(0.3, "choosing golden vectors")
     notes, path = _golden(spec, job, out, tuple(chosen))
-    _write_samples(spec, job, out)
+    with closing(OrtRuntime(out / PATHS["fp32"])) as fp32:
+        _samples.write(spec, job.model, job.reference, out, fp32.run)
     _site.write_headers(out)
     _stamp(out)
     _site.compress(out, lambda done: job.progress(0.5 + 0.5 * done, "compressing"))
@@ -175,29 +169,6 @@ def _golden(spec: ModelSpec, job: Job, out: Path, names: tuple[str, ...]) -> tup
         unseen = {fault for name in names for fault in chosen.undetected(fp32.run, limits[name])}
     notes = tuple(f"the golden vectors do not show every fault of preprocessing: {fault}" for fault in sorted(unseen))
     return notes, golden.write_golden(out, chosen, limits)
-
-
-def _write_samples(spec: ModelSpec, job: Job, out: Path) -> None:
-    """Some of the first evaluation images with their queries, for the page; the most telling queries first.
-
-    The first has its query's vector too, so that its answer does not wait for the words' vectors.
-    """
-    from PIL import Image
-
-    (out / "samples").mkdir()
-    rows: list[dict[str, str]] = []
-    vocabulary = read_vocabulary(job.model)
-    name = next((i.name for i in spec.inputs if i.kind == "query"), "")
-    telling = []
-    for case in golden.pictures(spec, job.reference, 2 * SAMPLES):
-        words = vocabulary.of(case.inputs[name][0]) if vocabulary is not None and name else ()
-        telling.append((len(words) < TELLING, " ".join(words), case))
-    for _, query, case in sorted(telling, key=lambda one: one[0])[:SAMPLES]:
-        file = f"samples/{case.name.split()[0]}-{len(rows)}.webp"
-        Image.fromarray(np.asarray(case.image)).save(out / file, quality=QUALITY, method=6)
-        vector = {"vector": base64.b64encode(case.inputs[name].astype("<f4").tobytes()).decode()} if query else {}
-        rows.append({"file": file, "query": query, "title": query or case.name, **({} if rows else vector)})
-    (out / "samples.json").write_text(dump_json({"samples": rows}))
 
 
 def _stamp(out: Path) -> None:

@@ -22,8 +22,10 @@ from edgekit_targets import _site, web
 from tests.manifests import manifest
 from training import presence
 
-QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring")
+QUERIES = ("red circle", "large blue star", "striped", "outline", "small green", "yellow ring", "cross")
+"""One a picture; the last picture has no answer to its own."""
 EDGE, TOP, WIDTH = 224, 32, 768
+THRESHOLD = 0.5
 
 
 def make(folder: Path) -> Path:
@@ -35,7 +37,7 @@ def make(folder: Path) -> Path:
         onnx.save(_graph(rounding), folder / web.PATHS[dtype])
     vocabulary = queries.vocabulary()
     queries.save(vocabulary, folder)
-    presence.save(0.5, folder)
+    presence.save(THRESHOLD, folder)
     cases = tuple(_case(folder, number, query) for number, query in enumerate(QUERIES))
     limits = {
         name: {"relevance": {"max_abs": limit}, "budgets": {"max_abs": 1 + 336 * limit}, "indices": {"lost_mass": 0.02}}
@@ -43,12 +45,13 @@ def make(folder: Path) -> Path:
     }
     golden.write_golden(folder, golden.Golden(cases[:2], _spec(), {}), limits)
     (folder / "samples").mkdir()
-    rows = []
+    rows: list[dict[str, object]] = []
     for case, query in zip(cases, QUERIES, strict=True):
         Image.fromarray(np.asarray(case.image)).save(folder / "samples" / f"{case.name}.png")
-        rows.append({"file": f"samples/{case.name}.png", "query": query, "title": query})
+        row: dict[str, object] = {"file": f"samples/{case.name}.png", "query": query, "title": query}
+        rows.append({**row, **_answered(folder, case, query)})
     rows[0]["vector"] = base64.b64encode(cases[0].inputs["queries"].astype("<f4").tobytes()).decode()
-    write_text(folder / "samples.json", dump_json({"samples": rows}))
+    write_text(folder / "samples.json", dump_json({"samples": rows, "trained_on": "discs on gradients"}))
     web._stamp(folder)
     _site.write_headers(folder)
     commit(folder, _manifest())
@@ -121,6 +124,21 @@ def _case(folder: Path, number: int, query: str) -> golden.Case:
     return golden.Case(f"{number:03d}", image, {"queries": vector[None]}, expected)
 
 
+def _answered(folder: Path, case: golden.Case, query: str) -> dict[str, object]:
+    """What a sample's picture answers, and whether it has no answer to its query."""
+    runtime = OrtRuntime(folder / web.PATHS["fp32"])
+    pixels = np.asarray(case.image).astype(np.float32).transpose(2, 0, 1)[None] / np.float32(255)
+
+    def present(text: str) -> bool:
+        vector = queries.vocabulary().encode(text).vector[None]
+        return bool(runtime.run({"images": pixels, "queries": vector})["relevance"].max() >= THRESHOLD)
+
+    whole = present(query)
+    answered = [text for text in dict.fromkeys((query, *query.split(), "circle", "object")) if present(text)]
+    runtime.close()
+    return {"queries": answered, **({} if whole else {"absent": True})}
+
+
 def _spec() -> ModelSpec:
     """Of the model the outputs alone: what golden vectors are written by."""
     return ModelSpec(
@@ -136,7 +154,11 @@ def _spec() -> ModelSpec:
 
 
 def _picture(seed: int) -> Array:
-    """Discs of many colours on a gradient, [224, 224, 3] uint8."""
+    """Discs of many colours on a gradient, [224, 224, 3] uint8; the last is a red rectangle on white."""
+    if seed == len(QUERIES) - 1:
+        plain = np.full((EDGE, EDGE, 3), 255, np.uint8)
+        plain[40:160, 40:130] = 200, 40, 40
+        return plain
     generator = np.random.Generator(np.random.PCG64(seed))
     rows, columns = np.mgrid[0:EDGE, 0:EDGE] / EDGE
     corners = generator.uniform(30, 225, (2, 3))

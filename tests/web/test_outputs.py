@@ -112,15 +112,3 @@ def test_every_output_is_shown_as_what_it_is(open_page: Opener, bundle: Path, ur
     page.add_script_tag(path=str(AXE))
     found = page.evaluate("() => axe.run('.answers').then((r) => r.violations.map((v) => [v.id, v.nodes[0].html]))")
     assert found == []
-
-
-def test_a_model_that_takes_no_picture_says_what_it_takes(open_page: Opener, bundle: Path, url: str) -> None:
-    described = json.loads(manifest(bundle))
-    described["inputs"] = [{"name": "audio", "dtype": "float32", "shape": [1, 16000], "kind": "tensor"}]
-    page = open_page("manifest.json", service_workers="block", **DESKTOP)
-    serve(page, bundle, {"onnx/model.onnx": graph(), "manifest.json": json.dumps(described).encode()})
-    page.goto(url)
-    page.locator("#purpose", has_text='Input("audio", ..., kind="image") in its ModelSpec').wait_for()
-    page.locator("#status-text", has_text="WASM").wait_for()
-    assert page.locator(".map-area").is_hidden()
-    assert page.locator("#notice").is_hidden()

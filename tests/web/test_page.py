@@ -107,7 +107,7 @@ def test_an_unknown_word_is_named_and_corrected(open_page: Opener, device: dict[
     page.fill("#query", "red sqare not")
     page.locator("#query-status", has_text="The model does not know “sqare”, “not”: did you mean square").wait_for()
     assert "not" not in (page.locator("#map-a canvas").get_attribute("aria-label") or "")
-    page.get_by_role("button", name="square").click()
+    page.locator("#query-status").get_by_role("button", name="square").click()
     page.locator("#query-status", has_text="The model does not know “not”").wait_for()
     page.fill("#query", "red square")
     answered(page, "red square")

@@ -6,6 +6,7 @@ import { type ClassShare, classShares } from "./class_shares";
 import { context2d, createElement, element } from "./dom";
 import { plotOf } from "./plot";
 import { type Kept, cosine } from "./similarity";
+import { tensorText } from "./tensor_text";
 import { describe, format, numbers, percent } from "./tensor_words";
 
 type Size = { readonly height: number; readonly width: number };
@@ -20,6 +21,8 @@ interface Shown {
 
 const AREAS = 6; // classes of points that are listed
 const PLOTTED = [9, 4096] as const; // numbers of values that are plotted
+const WRITTEN = 1024; // values of an output
+const OPENED = 256; // values of an output that stand there at once, where there is no picture to look at
 
 export class AnswerPanel {
   private readonly kept = new Map<string, Kept>();
@@ -28,19 +31,19 @@ export class AnswerPanel {
   /** @param onlayer - Called with what is drawn over the picture, by the output that the user chose. */
   constructor(private readonly onlayer: (layer: Layer | undefined) => void) {}
 
-  /** Show every output. @param input - The size in which the picture was asked. */
-  show({ outputs }: Pick<Result, "outputs">, manifest: Manifest, picture: ImageBitmap, input: Size): void {
+  /** Show every output. @param picture - What was asked; none for a model of tensors. @param input - The size in which it was asked. */
+  show({ outputs }: Pick<Result, "outputs">, manifest: Manifest, picture?: ImageBitmap, input?: Size): void {
     element(".answers", HTMLElement).hidden = false;
     const classes = Object.fromEntries(manifest.outputs.map((o) => [o.name, o.classes]));
     this.last = new Map();
     const shown = Object.entries(outputs).map(([name, output]) => {
       const declared = manifest.outputs.find((o) => o.name === name);
-      if (output.role === "boxes") return [name, boxesShown(boxesOf(name, outputs, classes, input))] as const;
-      if (output.role === "embedding") return [name, this.embeddingShown(name, output, picture)] as const;
+      if (output.role === "boxes" && input) return [name, boxesShown(boxesOf(name, outputs, classes, input))] as const;
+      if (output.role === "embedding" && picture) return [name, this.embeddingShown(name, output, picture)] as const;
       return [name, outputShown(output, declared)] as const;
     });
-    const drawn = shown.filter(([, { layer }]) => layer);
-    element("#answers", HTMLElement).replaceChildren(...shown.map(([name, one]) => this.section(name, one, drawn.length > 1)));
+    const drawn = picture ? shown.filter(([, { layer }]) => layer) : [];
+    element("#answers", HTMLElement).replaceChildren(...shown.map(([name, one]) => this.section(name, one, drawn.length > 1, outputs[name], picture !== undefined)));
     element("#answers-live", HTMLElement).textContent = shown.map(([, { said }]) => said).join("; ");
     this.onlayer(drawn[0]?.[1].layer);
   }
@@ -50,8 +53,13 @@ export class AnswerPanel {
     return [...this.kept.values(), ...this.last.values()].some((one) => one.picture === picture);
   }
 
-  private section(name: string, { content, layer }: Shown, several: boolean): HTMLElement {
-    const section = createElement("section", [createElement("h3", name), ...content], { "aria-label": name });
+  private section(name: string, { content, layer }: Shown, several: boolean, output: NamedOutput | undefined, pictured: boolean): HTMLElement {
+    const heading = createElement("h3", name);
+    const section = createElement("section", [heading, ...content], { "aria-label": name });
+    if (output) {
+      heading.append(" ", createElement("small", `${output.dtype} [${output.shape.join(", ")}]`));
+      section.append(valuesOf(output, !pictured && numbers(output.data).length <= OPENED));
+    }
     if (layer && several) {
       const button = createElement("button", "Show on the picture", { type: "button" });
       button.addEventListener("click", () => { this.onlayer(layer); });
@@ -76,6 +84,18 @@ export class AnswerPanel {
     const pair = createElement("div", [thumbnail((kept ?? now).picture), thumbnail(picture)], { class: "pair" });
     return { content: [pair, createElement("p", said), createElement("p", describe(output), { class: "small" }), keep], said };
   }
+}
+
+/** An output's values, written out when they are opened. */
+function valuesOf(output: NamedOutput, opened: boolean): HTMLElement {
+  const details = createElement("details", [createElement("summary", "Values")], { class: "values" });
+  const write = (): void => {
+    if (details.childElementCount === 1) details.append(createElement("pre", tensorText(output, WRITTEN), { tabindex: "0", role: "group", "aria-label": "Values" }));
+  };
+  details.addEventListener("toggle", write);
+  if (opened) write();
+  details.open = opened;
+  return details;
 }
 
 function outputShown(output: NamedOutput, declared: Declared): Shown {

@@ -2,7 +2,7 @@
 import type { Runner } from "../src/index";
 import { clearAnswerLine, showAnswerLine } from "./answer_line";
 import { AnswerPanel } from "./answer_panel";
-import { bestPlace } from "./answer_words";
+import { bestPlace, cutWords } from "./answer_words";
 import { setRunningStatus, showInfo } from "./device_panel";
 import { element } from "./dom";
 import type { View } from "./map_renderer";
@@ -12,7 +12,7 @@ import type { InferenceResult } from "./runner_slot";
 
 const DESCRIBED = 400; // ms between two descriptions of a live picture
 const LEGENDS: Readonly<Record<View, string>> = {
-  heat: "1; selection outlined",
+  heat: "1",
   focus: "low relevance darkened",
   tokens: "one dot per token of a patch",
   picture: "the original picture",
@@ -23,8 +23,10 @@ export class AnswerView {
   readonly maps = [this.mapView("#map-a"), this.mapView("#map-b")] as const;
   /** What is shown; undefined where the picture has no answer. */
   shown: InferenceResult | undefined;
-  private readonly answers = new AnswerPanel((layer) => { this.map.showLayer(layer); });
+  readonly answers = new AnswerPanel((layer) => { this.map.showLayer(layer); });
   private readonly numbers = new ResultPanel((patch) => { this.selectPatch(patch); });
+  /** Why a query may not be found in the picture that is shown. */
+  reasonOfMiss: (query: string) => string = () => "";
   private describedAt = -Infinity;
   private described: InferenceResult | undefined;
 
@@ -57,12 +59,14 @@ export class AnswerView {
       return element("#answers-live", HTMLElement).textContent;
     }
     const where = result.present === false ? "nothing like this here" : `most relevant at the ${bestPlace(result)}`;
-    this.map.label = `Relevance map for “${request.query}”: ${where}`;
+    this.map.label = `Relevance map for “${cutWords(request.query)}”: ${where}`;
     element("#patch-count", HTMLElement).textContent = `, ${String(result.rows)} rows of ${String(result.columns)}`;
+    const { threshold } = runner;
+    if (threshold !== null) element("#outlined", HTMLElement).textContent = `those of ${threshold.toFixed(2)} or more, which count as found`;
     afterNextFrame(() => {
-      if (this.described === inference) this.numbers.show(result, request.image);
+      if (this.described === inference) this.numbers.show(result, request.image, threshold);
     });
-    return showAnswerLine(result, request.query, runner.threshold);
+    return showAnswerLine(result, request.query, threshold, this.reasonOfMiss(request.query));
   }
 
   /** Whether a picture stands anywhere: it must not be released then. */
@@ -92,8 +96,8 @@ export class AnswerView {
     const { request, result } = inference;
     this.shown = inference;
     const scored = result.relevance.length > 0;
-    if (live) this.map.showFrame(request.image, scored ? result : undefined);
-    else if (scored) this.map.showResult(result);
+    if (live) this.map.showFrame(request.image, scored ? result : undefined, runner.threshold);
+    else if (scored) this.map.showResult(result, runner.threshold);
     if (!scored) this.answers.show(result, runner.bundle.manifest, request.image, runner.fittingSize(request.image));
   }
 

@@ -67,7 +67,7 @@ export class Comparison {
     if (request.image !== this.picture || result.relevance.length === 0) return;
     this.second = inference;
     const info = this.slot.runner?.info;
-    this.view.showResult(result);
+    this.view.showResult(result, this.slot.runner?.threshold ?? null);
     this.view.label = `Second relevance map for “${request.query}”`;
     if (info) this.view.setCaption(backendLabel(info, result.inference));
     this.describe();

@@ -9,7 +9,7 @@
  */
 import { type Result, type Runner, decode, load } from "../src/index";
 import { answerSentence } from "./answer_words";
-import { type View, renderMap } from "./map_renderer";
+import { type View, mapOf, renderMap } from "./map_renderer";
 
 const LONGEST = 1280; // pixels of the picture's longer side
 const STYLE = ":host { display: block } canvas { display: block; width: 100%; border-radius: 10px } p { margin: 0.5em 0 0; font: inherit }";
@@ -23,6 +23,7 @@ export class EdgekitMap extends HTMLElement {
   private readonly line = document.createElement("p");
   private picture: ImageBitmap | undefined;
   private shown: Result | undefined;
+  private threshold: number | null = null;
   /** Counts what was asked: an answer to something older is not shown. */
   private asked = 0;
 
@@ -59,7 +60,7 @@ export class EdgekitMap extends HTMLElement {
       const picture = await decode(await response.blob(), LONGEST, image);
       const result = await runner.run({ image: picture, size: runner.fittingSize(picture), ...(query ? { query } : {}) });
       if (now !== this.asked) return;
-      [this.picture, this.shown] = [picture, result];
+      [this.picture, this.shown, this.threshold] = [picture, result, runner.threshold];
       this.line.textContent = result.relevance.length > 0 ? answerSentence(result, query ?? "", runner.threshold) : "";
       this.canvas.setAttribute("aria-label", `${query ? `Relevance map for “${query}”` : "Relevance map"}: ${this.line.textContent}`);
       this.draw();
@@ -76,8 +77,7 @@ export class EdgekitMap extends HTMLElement {
     if (!picture) return;
     [canvas.width, canvas.height] = [picture.width, picture.height];
     const given = this.getAttribute("view") ?? "";
-    const top = shown?.present === false ? new Int32Array() : shown?.indices;
-    const map = shown && top && shown.relevance.length > 0 ? { ...shown, top } : undefined;
+    const map = shown && shown.relevance.length > 0 ? mapOf(shown, this.threshold) : undefined;
     renderMap(canvas, picture, map, VIEWS.includes(given) ? (given as View) : "heat");
   }
 }

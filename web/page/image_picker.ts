@@ -1,13 +1,18 @@
 /** ImagePicker: the sample pictures, and pictures and videos that the user opens, drops or pastes. */
 import { ImageError, decode } from "../src/index";
 import { floats } from "../src/query_encoder";
-import { element, createElement } from "./dom";
+import { createElement, element } from "./dom";
+import type { Examples } from "./query_field";
 
 /** One sample, as samples.json lists it. */
 export interface Sample {
   readonly file: string;
   readonly query: string;
   readonly title: string;
+  /** Queries that the picture answers. */
+  readonly queries?: readonly string[];
+  /** Whether the picture rightly does not answer `query`: it shows what a miss looks like. */
+  readonly absent?: boolean;
   /** The query's vector, float32 in little endian and base64; the first sample has it, so that its answer waits for less. */
   readonly vector?: string;
 }
@@ -17,6 +22,13 @@ export interface ChosenImage {
   /** Name of the sample, for the URL; empty for the user's own pictures. */
   readonly sample: string;
   readonly query: string;
+  readonly examples: Examples;
+}
+
+/** samples.json: `trained_on` says what the model has seen, for the sentence of a miss. */
+interface Samples {
+  readonly samples: readonly Sample[];
+  readonly trained_on?: string;
 }
 
 /** Longest side of the displayed picture, in pixels. */
@@ -26,6 +38,9 @@ export class ImagePicker {
   private readonly strip = element("#strip", HTMLElement);
   private readonly file = element("#file", HTMLInputElement);
   private samples: readonly Sample[] = [];
+  private base = "";
+  private chosen: Sample | undefined;
+  private trainedOn = "";
   private latestLoad = 0;
 
   constructor(
@@ -44,14 +59,33 @@ export class ImagePicker {
     this.listen();
   }
 
-  /** List the bundle's samples, and load the one with that name, or the first. Returns their queries. */
-  async start(base: string, name: string): Promise<readonly string[]> {
+  /** List the bundle's samples, and load the one with that name, or the first. */
+  async start(base: string, name: string): Promise<void> {
+    this.base = base;
     const response = await fetch(new URL("samples.json", base));
-    this.samples = response.ok ? ((await response.json()) as { samples: Sample[] }).samples : [];
-    this.strip.append(...this.samples.map((sample) => this.sampleTile(sample, base)));
+    const listed: Samples = response.ok ? ((await response.json()) as Samples) : { samples: [] };
+    this.samples = listed.samples;
+    this.trainedOn = listed.trained_on ?? "";
+    this.strip.append(...this.samples.map((sample) => this.sampleTile(sample)));
     const first = this.samples.find((s) => sampleName(s) === name) ?? this.samples[0];
-    if (first) await this.loadSample(first, base);
-    return this.samples.map((s) => s.query);
+    if (first) await this.loadSample(first);
+  }
+
+  /** Load a sample by its name, with another query than its own. */
+  async choose(name: string, query: string): Promise<void> {
+    const sample = this.samples.find((s) => sampleName(s) === name);
+    if (sample) await this.loadSample(sample, query);
+  }
+
+  /** Why a query may not be found in the picture: it is not there, or looks like nothing that the model has seen. */
+  reasonOfMiss(query: string): string {
+    if (this.chosen?.absent && query === this.chosen.query) return "That is right: this picture has none, to show what a miss looks like.";
+    return this.trainedOn && `The model was trained on ${this.trainedOn}: it may miss what looks different.`;
+  }
+
+  /** The address of the sample that is shown; undefined for the user's own picture. */
+  get address(): string | undefined {
+    return this.chosen && new URL(this.chosen.file, this.base).href;
   }
 
   /** The vector of a sample's query, where the sample has it. */
@@ -67,26 +101,25 @@ export class ImagePicker {
     }
   }
 
-  private sampleTile(sample: Sample, base: string): HTMLElement {
-    const image = createElement("img", "", { "data-src": new URL(sample.file, base).href, alt: "", width: "72", height: "72", decoding: "async", loading: "lazy", fetchpriority: "low" });
-    const tile = createElement("button", [image], { type: "button", class: "tile", "aria-label": `Sample: ${sample.title}`, "aria-pressed": "false", "data-sample": sampleName(sample) });
-    tile.addEventListener("click", () => void this.loadSample(sample, base));
+  private sampleTile(sample: Sample): HTMLElement {
+    const image = createElement("img", "", { "data-src": new URL(sample.file, this.base).href, alt: "", width: "72", height: "72", decoding: "async", loading: "lazy", fetchpriority: "low" });
+    const tile = createElement("button", [image], { type: "button", class: "tile", "aria-label": `Sample: ${sample.title}${sample.absent ? ", which is not in it" : ""}`, "aria-pressed": "false", "data-sample": sampleName(sample) });
+    tile.addEventListener("click", () => void this.loadSample(sample));
     return tile;
   }
 
-  private loadSample(sample: Sample, base: string): Promise<void> {
-    return this.loadImage(fetchSample(sample, base), sample.file, sample);
+  private loadSample(sample: Sample, query = sample.query): Promise<void> {
+    return this.loadImage(fetchSample(sample, this.base), sample.file, sample, query);
   }
 
   /** Load a picture, unless another one is chosen in the meantime. */
-  private async loadImage(file: Blob | Promise<Blob>, name: string, sample?: Sample): Promise<void> {
+  private async loadImage(file: Blob | Promise<Blob>, name: string, sample?: Sample, query = ""): Promise<void> {
     const load = ++this.latestLoad;
     try {
       const picture = await decode(await file, MAX_SIDE, name);
       if (load !== this.latestLoad) return;
-      const chosen = sample ? sampleName(sample) : "";
-      this.mark(chosen);
-      this.onchosen({ picture, sample: chosen, query: sample?.query ?? "" });
+      this.mark(sample);
+      this.onchosen({ picture, sample: sample ? sampleName(sample) : "", query, examples: examplesOf(sample) });
     } catch (error) {
       if (load === this.latestLoad) this.onerror(error);
     }
@@ -95,7 +128,7 @@ export class ImagePicker {
   /** Choose none of the samples: something else is shown. */
   leave(): void {
     this.latestLoad++;
-    this.mark("");
+    this.mark(undefined);
   }
 
   private loadFile(file: File): void {
@@ -103,7 +136,9 @@ export class ImagePicker {
     else void this.loadImage(file, file.name);
   }
 
-  private mark(chosen: string): void {
+  private mark(sample: Sample | undefined): void {
+    this.chosen = sample;
+    const chosen = sample && sampleName(sample);
     for (const tile of this.strip.querySelectorAll("[data-sample]")) {
       tile.setAttribute("aria-pressed", String(tile.getAttribute("data-sample") === chosen));
     }
@@ -139,6 +174,11 @@ async function fetchSample({ file }: Sample, base: string): Promise<Blob> {
   if (response?.ok) return response.blob();
   const reason = response ? `the server answered ${String(response.status)}` : "check the connection";
   throw new ImageError(`the sample ${file} cannot be fetched: ${reason}`);
+}
+
+function examplesOf(sample: Sample | undefined): Examples {
+  const queries = sample?.queries ?? (sample?.query ? [sample.query] : []);
+  return { queries, ...(sample?.absent ? { absent: sample.query } : {}) };
 }
 
 function sampleName(sample: Sample): string {

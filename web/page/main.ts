@@ -2,6 +2,8 @@
 import { Bundle, EdgekitError, type Runner, clearCache } from "../src/index";
 import { runtimeFiles } from "../src/session";
 import { AnswerView } from "./answer_view";
+import { cutWords } from "./answer_words";
+import { addCodeActions, codeOf, showCode } from "./code_panel";
 import { Comparison } from "./comparison";
 import { checkRadio, onButton, onChoice } from "./controls";
 import {
@@ -24,11 +26,13 @@ import { Notice } from "./notice";
 import { keepOffline, loadedUrls } from "./offline";
 import { showPrecisions } from "./precision_panel";
 import { measurePrecisions } from "./precisions";
-import { describePage, needsQuery, takesPicture } from "./purpose";
+import { describePage, describeWords, hasScores, needsQuery, takesPicture } from "./purpose";
 import { QueryField } from "./query_field";
 import { type InferenceResult, RunnerSlot } from "./runner_slot";
-import { shareLink } from "./share";
-import { formatUrlState, parseUrlState } from "./url_state";
+import { addResultActions, enableResultActions } from "./result_actions";
+import { type Change, Steps } from "./steps";
+import { TensorPage } from "./tensor_page";
+import { parseUrlState } from "./url_state";
 
 const BASE = new URL("./", location.href.split(/[?#]/)[0]).href;
 /** Opened once: its manifest is fetched once. */
@@ -42,11 +46,13 @@ let runningChoice: Pick<typeof state, "device" | "dtype"> | undefined;
 
 const notice = new Notice();
 const view = new AnswerView();
-const queryField = new QueryField((query) => {
-  updateState({ query });
+const tensors = new TensorPage(view.answers, showError);
+const steps = new Steps(onBack);
+const queryField = new QueryField((query, change) => {
+  updateState({ query }, query === "" ? "setting" : change);
   submitQuery();
 }, (text) => {
-  view.map.stale = text !== view.shown?.request.query;
+  view.map.stale = text !== view.shown?.request.query && queryField.query !== view.shown?.request.query;
 }, showError);
 const slot = new RunnerSlot(bundle, {
   onload: onLoaded,
@@ -74,6 +80,7 @@ void start();
 async function start(): Promise<void> {
   for (const group of ["view", "device", "dtype", "compare"] as const) checkRadio(group, state[group]);
   view.setView(state.view);
+  view.reasonOfMiss = (query) => imagePicker.reasonOfMiss(query);
   addListeners();
   const requestedQuery = state.query;
   const loaded = reload();
@@ -83,7 +90,7 @@ async function start(): Promise<void> {
     disableMissingViews(manifest);
     describePage(manifest);
   }, () => undefined); // the runner slot reports the error
-  await imagePicker.start(BASE, state.sample).then((queries) => { queryField.setExamples(queries); }, showError);
+  await imagePicker.start(BASE, state.sample).catch(showError);
   if (requestedQuery) {
     queryField.text = requestedQuery;
     updateState({ query: requestedQuery });
@@ -112,8 +119,12 @@ async function reload(): Promise<void> {
 function onLoaded(runner: Runner): void {
   hideError();
   showInfo(runner);
-  if (runner.encoder) queryField.setEncoder(runner.encoder);
-  else if (needsQuery(runner.bundle)) {
+  if (!takesPicture(runner.bundle)) {
+    tensors.open(runner).catch(showError);
+  } else if (runner.encoder) {
+    queryField.setEncoder(runner.encoder);
+    describeWords(runner.encoder);
+  } else if (needsQuery(runner.bundle)) {
     queryField.disable("This model needs a query vector, which this page cannot create: use the library instead.");
     slot.clearRequests();
   } else {
@@ -122,7 +133,10 @@ function onLoaded(runner: Runner): void {
   }
   setRunningStatus(runner.info);
   runner.checked.then((report) => { if (report) showSelfTest(report); }, () => {
-    if (slot.runner === runner) submitQuery(); // the deferred self-test failed: the next run falls back
+    if (slot.runner !== runner) return;
+    // The deferred self-test failed: the next run falls back.
+    if (takesPicture(runner.bundle)) submitQuery();
+    else tensors.open(runner).catch(showError);
   });
   const runtime = Object.values(runtimeFiles(runner.info.build, `${BASE}ort/`));
   void slot.idle().then(() => keepOffline(loadedUrls(BASE, runtime))); // after the first answer
@@ -131,6 +145,7 @@ function onLoaded(runner: Runner): void {
 function onImage(chosen: ChosenImage): void {
   hideError();
   live.stop();
+  const change = picture ? "step" : "setting"; // the first one is where the history begins
   picture = chosen.picture;
   asked = undefined;
   view.clear();
@@ -138,8 +153,37 @@ function onImage(chosen: ChosenImage): void {
   comparison.showPicture(chosen.picture);
   const query = chosen.query || queryField.text;
   queryField.text = query;
-  updateState({ sample: chosen.sample, query });
+  queryField.setExamples(chosen.examples);
+  updateState({ sample: chosen.sample, query }, change);
+  steps.keep(chosen.sample === "" ? chosen.picture : undefined);
+  enableResultActions(false);
+  updateCode();
   submitQuery();
+}
+
+/** Show what was asked in another step. */
+function onBack({ sample, query }: typeof state, own: ImageBitmap | undefined): void {
+  live.stop();
+  const shown = sample === "" ? own === picture : sample === state.sample;
+  updateState({ sample, query });
+  if (!shown && sample !== "") void imagePicker.choose(sample, query);
+  else if (!shown && own) {
+    imagePicker.leave();
+    onImage({ picture: own, sample: "", query, examples: { queries: [] } });
+  } else {
+    if (!shown) notice.show("the picture of that step was yours, and is not kept: open it again");
+    queryField.text = query;
+    submitQuery();
+  }
+}
+
+/** The code that asks what is asked here. */
+function updateCode(): void {
+  void bundle.then(({ manifest }) => {
+    if (!takesPicture({ manifest })) return; // the page of tensors has its own
+    const query = needsQuery({ manifest }) ? queryField.query : "";
+    showCode(codeOf(BASE, { image: imagePicker.address, query }, hasScores(manifest)));
+  }, () => undefined); // the runner slot reports the error
 }
 
 function onLiveStart(): void {
@@ -181,15 +225,15 @@ async function showFrame(frame: ImageBitmap): Promise<boolean> {
 function answerableQuery(): string | undefined {
   const { runner } = slot;
   if (!runner?.encoder) return runner && !needsQuery(runner.bundle) && takesPicture(runner.bundle) ? "" : undefined;
-  const query = queryField.text;
+  const query = queryField.query;
   return query !== "" && runner.encoder.unknown(query).length === 0 ? query : undefined;
 }
 
 function submitQuery(): void {
   const { runner } = slot;
   const withoutWords = runner && !runner.encoder;
-  if (!picture || (withoutWords && (needsQuery(runner.bundle) || !takesPicture(runner.bundle)))) return;
-  const query = withoutWords ? "" : queryField.text;
+  if (!picture || (runner && !takesPicture(runner.bundle)) || (withoutWords && needsQuery(runner.bundle))) return;
+  const query = withoutWords ? "" : queryField.query;
   if (!withoutWords && query === "") {
     if (runner) showNoAnswer("Type a word, or choose one below the field.");
     return;
@@ -202,6 +246,7 @@ function submitQuery(): void {
 /** A query without an answer: the map of an earlier one must not stand under it. */
 function showNoAnswer(reason: string): void {
   asked = undefined;
+  enableResultActions(false);
   view.clear(reason);
   slot.clearRequests();
   if (picture && !live.on) view.map.showPicture(picture);
@@ -220,6 +265,8 @@ function onResult(inference: InferenceResult): void {
     return;
   }
   view.show(inference, runner);
+  enableResultActions(true);
+  updateCode();
   view.map.setCaption(state.compare ? backendLabel(runner.info, inference.result.inference) : "");
   comparison.showFirst(inference, runner.info);
 }
@@ -265,7 +312,8 @@ function addListeners(): void {
     const count = await clearCache(await bundle);
     showMessage(`${String(count)} stored ${count === 1 ? "model" : "models"} removed. The next visit downloads the model again.`);
   }, showError);
-  onButton("share", async () => { showMessage(await shareLink(state.sample === "")); }, showError);
+  addCodeActions(showError);
+  addResultActions(view.map, () => view.shown && slot.runner && { inference: view.shown, runner: slot.runner }, () => state.sample === "", showError);
 }
 
 async function measure(): Promise<void> {
@@ -278,16 +326,16 @@ async function measure(): Promise<void> {
   showMessage(showPrecisions(await measurePrecisions(runner.bundle, input, state.device, showMessage)));
 }
 
-function updateState(change: Partial<typeof state>): void {
-  state = { ...state, ...change };
-  history.replaceState(null, "", formatUrlState(state) || location.pathname);
+function updateState(changed: Partial<typeof state>, change: Change = "setting"): void {
+  state = { ...state, ...changed };
+  steps.write(state, change);
 }
 
 function showError(error: unknown): void {
   const text = error instanceof Error ? error.message : String(error);
   if (error instanceof EdgekitError && error.code === "QUERY") {
     queryField.updateStatus(); // its buttons stand beside the field
-    showNoAnswer(`No answer: ${text.split(":")[0] ?? text}.`);
+    showNoAnswer(`No answer: ${cutWords(text.split(":")[0] ?? text)}.`);
     return;
   }
   notice.show(text);

@@ -1,6 +1,7 @@
 /** MapRenderer: draws a picture with its relevance map, in one of four views. It has no state except a cache. */
-import { context2d } from "./dom";
+import type { Result } from "../src/index";
 import { COLORMAP } from "./colormap";
+import { context2d } from "./dom";
 
 export type View = "heat" | "focus" | "tokens" | "picture";
 
@@ -10,7 +11,14 @@ export interface RelevanceMap {
   /** [rows x columns] in [0, 1]. */
   readonly relevance: Float32Array;
   readonly budgets: Int32Array;
-  readonly top: Int32Array;
+  /** Patches with a line around them. */
+  readonly outlined: ArrayLike<number>;
+}
+
+/** The map of a result: outlined is what reaches the threshold, or without one what the model selects. */
+export function mapOf({ rows, columns, relevance, budgets, indices }: Result, threshold: number | null): RelevanceMap {
+  const outlined = threshold === null ? indices : [...relevance.keys()].filter((patch) => (relevance[patch] ?? 0) >= threshold);
+  return { rows, columns, relevance, budgets, outlined };
 }
 
 export interface Box {
@@ -144,7 +152,7 @@ function drawTokenMosaic(context: CanvasRenderingContext2D, picture: ImageBitmap
 
 /** Draw the outline of the selected patches. */
 function drawSelectionOutline(context: CanvasRenderingContext2D, map: RelevanceMap, box: Box): void {
-  const selected = new Set(map.top);
+  const selected = new Set(Array.from(map.outlined));
   const path = new Path2D();
   for (const patch of selected) {
     const { x, y, width, height } = patchBox(map, box, patch);

@@ -1,8 +1,9 @@
 /** MapView: a picture with its relevance map, a cursor for patches, and a progress bar while loading. */
 import type { Result } from "../src/index";
 import type { Layer } from "./answer_layers";
+import { mostRelevant } from "./answer_words";
 import { context2d, element } from "./dom";
-import { type Box, type RelevanceMap, type View, fitBox, drawPatchFrame, renderMap } from "./map_renderer";
+import { type Box, type RelevanceMap, type View, drawPatchFrame, fitBox, mapOf, renderMap } from "./map_renderer";
 
 const FADE_TIME = 240; // ms of the transition between two maps
 const MAX_PIXEL_RATIO = 2; // device pixels per CSS pixel; more need time without a visible effect
@@ -30,7 +31,7 @@ export class MapView {
     this.caption = element("figcaption", HTMLElement, figure);
     this.progress = element(".progress", HTMLElement, figure);
     new ResizeObserver(() => {
-      this.draw();
+      this.redraw();
     }).observe(this.canvas);
     this.listen();
   }
@@ -40,25 +41,25 @@ export class MapView {
     this.map = this.shown = this.layer = undefined;
     this.stale = false;
     this.label = this.emptyLabel;
-    this.draw();
+    this.redraw();
   }
 
   /** Show a frame of a live picture at once, with its own map where it has one. */
-  showFrame(frame: ImageBitmap, result?: Result): void {
+  showFrame(frame: ImageBitmap, result?: Result, threshold: number | null = null): void {
     cancelAnimationFrame(this.fading);
     if (!result) this.label = this.emptyLabel;
     this.picture = frame;
-    this.map = result && mapOf(result);
+    this.map = result && mapOf(result, threshold);
     this.shown = result?.relevance;
     this.layer = undefined;
     this.stale = false;
-    this.draw();
+    this.redraw();
   }
 
   /** Show a result; the map fades from the previous one. */
-  showResult(result: Result): void {
+  showResult(result: Result, threshold: number | null): void {
     const from = this.shown;
-    this.map = mapOf(result);
+    this.map = mapOf(result, threshold);
     this.stale = false;
     cancelAnimationFrame(this.fading);
     const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -74,20 +75,27 @@ export class MapView {
     this.canvas.setAttribute("aria-label", text);
   }
 
+  /** What is shown, in the picture's own pixels. */
+  draw(canvas: HTMLCanvasElement): void {
+    if (!this.picture) return;
+    const box = renderMap(canvas, this.picture, this.map, this.view);
+    this.layer?.(context2d(canvas), box);
+  }
+
   /** Draw something else than a map over the picture. */
   showLayer(layer: Layer | undefined): void {
     this.layer = layer;
-    this.draw();
+    this.redraw();
   }
 
   setView(view: View): void {
     this.view = view;
-    this.draw();
+    this.redraw();
   }
 
   setCursor(patch: number | undefined): void {
     this.cursor = patch;
-    this.draw();
+    this.redraw();
   }
 
   setCaption(text: string): void {
@@ -118,10 +126,10 @@ export class MapView {
 
   private setRelevance(relevance: Float32Array): void {
     this.shown = relevance;
-    this.draw();
+    this.redraw();
   }
 
-  private draw(): void {
+  private redraw(): void {
     const { clientWidth, clientHeight } = this.canvas;
     if (!this.picture || clientWidth === 0) return;
     const sharp = Math.min(MAX_PIXEL_RATIO, devicePixelRatio);
@@ -158,8 +166,8 @@ export class MapView {
   }
 
   private patchForKey(key: string, map: RelevanceMap): number | undefined {
-    const { rows, columns, relevance, top } = map;
-    const now = this.cursor ?? top[0] ?? 0;
+    const { rows, columns, relevance } = map;
+    const now = this.cursor ?? mostRelevant(map);
     const [row, column] = [Math.floor(now / columns), now % columns];
     switch (key) {
       case "ArrowLeft":
@@ -171,7 +179,7 @@ export class MapView {
       case "ArrowDown":
         return this.cursor === undefined ? now : Math.min(rows - 1, row + 1) * columns + column;
       case "Home":
-        return top[0] ?? now;
+        return mostRelevant(map);
       case "End":
         return relevance.lastIndexOf(Math.min(...relevance));
       default:
@@ -188,8 +196,4 @@ export class MapView {
     const inside = column >= 0 && row >= 0 && column < this.map.columns && row < this.map.rows;
     return inside ? row * this.map.columns + column : undefined;
   }
-}
-
-function mapOf({ rows, columns, relevance, budgets, indices, present }: Result): RelevanceMap {
-  return { rows, columns, relevance, budgets, top: present === false ? new Int32Array() : indices }; // nothing found: nothing is outlined
 }

@@ -1,10 +1,18 @@
 /** QueryField: the text field for the query, which completes words of the vocabulary (WAI-ARIA combobox pattern). */
 import type { QueryEncoder } from "../src/index";
+import { cutWords } from "./answer_words";
 import { createElement, element } from "./dom";
+import { type KindOf, kindsOf, queryParts } from "./query_parts";
+import type { Change } from "./steps";
 import { listWords, replaceOfKind } from "./word_list";
 
-const MAX_EXAMPLES = 5;
 const DEBOUNCE = 140; // ms without a key press before an unfinished query is submitted
+
+/** Queries that a picture answers, and one that it rightly does not. */
+export interface Examples {
+  readonly queries: readonly string[];
+  readonly absent?: string;
+}
 
 export class QueryField {
   private readonly input = element("#query", HTMLInputElement);
@@ -12,21 +20,28 @@ export class QueryField {
   private readonly status = element("#query-status", HTMLElement);
   private encoder: QueryEncoder | undefined;
   private options: readonly string[] = [];
-  private examples: readonly string[] = [];
+  private examples: Examples = { queries: [] };
+  private kinds: KindOf = kindsOf();
+  /** Which of several things in the text is asked for. */
+  private part = 0;
+  /** Whether the list of words was opened here, not by the user. */
+  private listed = false;
   private activeOption = -1;
   private timer = 0;
 
   /**
-   * @param onquery - Called with a query when it is complete, or when no key was pressed for a while.
+   * @param onquery - Called with the text when it is complete, or when no key was pressed for a while ("typing").
    * @param onedit - Called with the text at every change.
    * @param onerror - Called if the words cannot be fetched.
    */
   constructor(
-    private readonly onquery: (query: string) => void,
+    private readonly onquery: (text: string, change: Change) => void,
     private readonly onedit: (text: string) => void,
     private readonly onerror: (error: unknown) => void,
   ) {
     this.input.addEventListener("input", () => {
+      this.part = 0;
+      void this.learnSynonyms();
       this.onedit(this.text);
       this.updateCompletions();
       this.submitLater();
@@ -53,7 +68,17 @@ export class QueryField {
 
   set text(query: string) {
     this.input.value = query;
+    this.part = 0;
     this.updateStatus();
+  }
+
+  /** What is asked for: the text, or one of the things that it names. */
+  get query(): string {
+    return this.parts[this.part] ?? this.text;
+  }
+
+  private get parts(): readonly string[] {
+    return queryParts(this.text, this.kinds);
   }
 
   setEncoder(encoder: QueryEncoder): void {
@@ -78,35 +103,66 @@ export class QueryField {
     this.status.textContent = reason;
   }
 
-  /** List the unknown words with corrections; where all words are known, list example queries. */
+  /** List the unknown words with corrections and the known ones, or the several things, or what the picture answers. */
   updateStatus(): void {
     if (!this.encoder) return;
-    this.status.replaceChildren();
-    const unknown = this.encoder.unknown(this.text);
-    if (unknown.length === 0) {
-      const others = this.examples.filter((e) => e !== this.text).slice(0, MAX_EXAMPLES);
-      if (others.length > 0) this.status.append("Examples: ", ...others.map((query) => this.exampleButton(query)));
-      return;
-    }
-    const named = unknown.map((w) => `“${w}”`).join(", ");
-    this.status.append(`The model does not know ${named}`);
-    const near = new Map(unknown.map((wrong) => [this.encoder?.nearest(wrong), wrong]));
-    near.delete(undefined);
-    if (near.size === 0) return;
-    this.status.append(": did you mean ", ...[...near].map(([right, wrong]) => this.correctionButton(wrong, right ?? "")), "?");
+    const unknown = this.encoder.unknown(this.query);
+    const several = this.parts.length > 1 ? this.partHints() : [];
+    this.status.replaceChildren(...several, ...(unknown.length > 0 ? this.corrections(unknown, this.encoder) : several.length > 0 ? [] : this.exampleHints()));
+    this.showWords(unknown.some((word) => this.encoder?.nearest(word) === undefined && this.encoder?.complete(word, 1).length === 0));
   }
 
-  /** Set the example queries: those of the samples. */
-  setExamples(queries: readonly string[]): void {
-    this.examples = [...new Set(queries)].filter(Boolean);
+  /** Set what the picture answers, and what it rightly does not. */
+  setExamples(examples: Examples): void {
+    this.examples = examples;
     this.updateStatus();
+  }
+
+  private corrections(unknown: readonly string[], encoder: QueryEncoder): readonly (string | Node)[] {
+    const named = unknown.map((w) => `“${cutWords(w)}”`).join(", ");
+    const near = new Map(unknown.map((wrong) => [encoder.nearest(wrong), wrong]));
+    near.delete(undefined);
+    const hints = near.size === 0 ? [". "] : [": did you mean ", ...[...near].map(([right, wrong]) => this.correctionButton(wrong, right ?? "")), "? "];
+    return [`The model does not know ${named}`, ...hints, "It knows the words below."];
+  }
+
+  private partHints(): readonly (string | Node)[] {
+    const buttons = this.parts.map((part, at) => {
+      const button = createElement("button", cutWords(part), { type: "button", "aria-pressed": String(at === this.part) });
+      button.addEventListener("click", () => {
+        this.part = at;
+        this.submit();
+      });
+      return button;
+    });
+    return ["The model looks for one thing at a time: ", ...buttons, " "];
+  }
+
+  private exampleHints(): readonly (string | Node)[] {
+    const { queries, absent } = this.examples;
+    const inside = queries.filter((query) => query !== this.text).map((query) => this.exampleButton(query));
+    const outside = absent !== undefined && absent !== this.text ? ["Not in it, to see a miss: ", this.exampleButton(absent)] : [];
+    return [...(inside.length > 0 ? ["In this picture: ", ...inside] : []), ...outside];
+  }
+
+  /** Open the list of words where it helps, and close it again. */
+  private showWords(help: boolean): void {
+    const details = element("#words", HTMLDetailsElement);
+    if (help && !details.open) details.open = this.listed = true;
+    else if (!help && this.listed) details.open = this.listed = false;
+  }
+
+  /** Synonyms have the vectors of their words, which are fetched when somebody types. */
+  private async learnSynonyms(): Promise<void> {
+    const concepts = await this.encoder?.concepts().catch(() => undefined); // without them usual words do
+    if (concepts) this.kinds = kindsOf(concepts);
   }
 
   private exampleButton(query: string): HTMLElement {
     const button = createElement("button", query, { type: "button" });
     button.addEventListener("click", () => {
       this.text = query;
-      this.onquery(query);
+      this.onquery(query, "step");
     });
     return button;
   }
@@ -115,7 +171,7 @@ export class QueryField {
     const button = createElement("button", right, { type: "button" });
     button.addEventListener("click", () => {
       this.text = this.input.value.toLowerCase().replace(new RegExp(`(?<![\\p{L}\\p{N}])${wrong}(?![\\p{L}\\p{N}])`, "u"), right);
-      this.onquery(this.text);
+      this.onquery(this.text, "typed");
       this.input.focus();
     });
     return button;
@@ -174,7 +230,7 @@ export class QueryField {
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
       this.updateStatus();
-      this.onquery(this.text);
+      this.onquery(this.text, "typing");
     }, DEBOUNCE);
   }
 
@@ -182,7 +238,7 @@ export class QueryField {
     clearTimeout(this.timer);
     this.hideList();
     this.updateStatus();
-    this.onquery(this.text);
+    this.onquery(this.text, "typed");
   }
 
   private showList(show: boolean): void {

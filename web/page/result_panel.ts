@@ -38,21 +38,22 @@ export class ResultPanel {
     return this.picture === picture;
   }
 
-  show(result: Result, picture: ImageBitmap): void {
+  /** @param threshold - Of what counts as found; null where the model has none. */
+  show(result: Result, picture: ImageBitmap, threshold: number | null): void {
     this.result = result;
     this.picture = picture;
     this.ranks.clear();
     [...result.relevance.keys()]
       .sort((a, b) => (result.relevance[b] ?? 0) - (result.relevance[a] ?? 0) || a - b)
       .forEach((patch, rank) => this.ranks.set(patch, rank + 1));
-    // Token budgets and the selection of patches are optional outputs.
-    element(".savings", HTMLElement).hidden = result.budgets.length === 0;
+    // Token budgets and the selection of patches are optional outputs; where nothing was found they say nothing.
+    element(".savings", HTMLElement).hidden = result.budgets.length === 0 || result.present === false;
     element(".top-patches", HTMLElement).hidden = result.indices.length === 0 || result.present === false;
     if (result.budgets.length > 0) {
       this.showSavings(result);
       histogram(element("#histogram", HTMLCanvasElement), result.budgets);
     }
-    this.listTopPatches(result, picture);
+    this.listTopPatches(result, picture, threshold ?? -Infinity);
     this.showPatch(this.patch, false);
   }
 
@@ -84,12 +85,13 @@ export class ResultPanel {
     element("#savings-detail", HTMLElement).textContent = `${thousands(used)} tokens instead of ${thousands(whole)} (${String(UNIFORM_BUDGET)} for every patch)`;
   }
 
-  private listTopPatches(result: Result, picture: ImageBitmap): void {
+  private listTopPatches(result: Result, picture: ImageBitmap, least: number): void {
     const sum = (a: number, b: number): number => a + b;
     const selected = result.indices.reduce((mass, i) => mass + (result.relevance[i] ?? 0), 0);
     const share = selected / Math.max(1e-9, result.relevance.reduce(sum, 0));
     element("#top-share", HTMLElement).textContent = `The ${String(result.indices.length)} selected patches hold ${String(Math.round(100 * share))} % of the relevance`;
-    this.best.replaceChildren(...[...result.indices.subarray(0, TOP_PATCHES)].map((patch, i) => this.topPatchItem(result, picture, patch, i + 1)));
+    const listed = [...result.indices].filter((patch) => (result.relevance[patch] ?? 0) >= least).slice(0, TOP_PATCHES);
+    this.best.replaceChildren(...listed.map((patch, i) => this.topPatchItem(result, picture, patch, i + 1)));
   }
 
   private topPatchItem(result: Result, picture: ImageBitmap, patch: number, rank: number): HTMLElement {

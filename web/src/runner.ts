@@ -225,7 +225,9 @@ export class Runner {
   async feed(inputs: Readonly<Record<string, RawTensor>>): Promise<Readonly<Record<string, RawTensor>>> {
     checkTensors(inputs, this.bundle.manifest);
     await this.ensureBackend();
-    return this.active.client.request({ op: "feed", inputs }, { limit: this.options.timeout, what: "the run" });
+    const outputs = await this.active.client.request({ op: "feed", inputs }, { limit: this.options.timeout, what: "the run" });
+    void this.runDeferredSelfTest();
+    return outputs;
   }
 
   /** Run the golden vectors again. Reports; does not throw when a case fails. */

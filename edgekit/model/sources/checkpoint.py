@@ -428,7 +428,7 @@ def as_their_own(spec: ModelSpec, path: Path, own: ModelSpec) -> ModelSpec:
 def _named_after(spec: ModelSpec, path: Path) -> ModelSpec:
     file = slug(path.stem)
     name = file if file.startswith(spec.name) else f"{spec.name}-{file or 'weights'}"
-    return replace(spec, name=name, author="", licence="", reference=None)
+    return replace(spec, name=name, author="", licence="", trained_on="", reference=None)
 
 
 def slug(text: str) -> str:
