@@ -13,7 +13,7 @@ import typer
 
 from edgekit.cli import build_commands, place_commands, project, report_commands, use_commands
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
-from edgekit.errors import EdgekitError
+from edgekit.errors import EdgekitError, UsageError
 from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences
 
@@ -25,6 +25,7 @@ def main() -> None:
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         with as_sentences():
+            _require_working_directory()
             app()
     except EdgekitError as error:
         if {"-v", VERBOSE} & set(sys.argv):
@@ -40,6 +41,13 @@ def main() -> None:
         sys.exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _require_working_directory() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the working directory was removed: change to another one and run the command again") from error
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -166,6 +166,17 @@ def test_help_and_targets_import_nothing_heavy() -> None:
         assert done.stderr.strip() == "[]"
 
 
+def test_a_working_directory_that_was_removed_is_a_sentence(tmp_path: Path) -> None:
+    code = f"import os; os.chdir({str(tmp_path)!r}); os.rmdir({str(tmp_path)!r}); " + (
+        "from edgekit.cli.main import main; main()"
+    )
+    path = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-P", "-c", code, "targets"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | path, check=False)
+    sentence = "edgekit: the working directory was removed: change to another one and run the command again\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
 def test_piped_output_has_no_colours() -> None:
     done = subprocess.run([sys.executable, "-m", "edgekit", "targets"], capture_output=True, check=True)
     assert b"\x1b" not in done.stdout
