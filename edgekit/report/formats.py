@@ -41,8 +41,9 @@ def named(measure: Measure) -> str:
 
 
 def beside_limit(measure: Measure) -> str:
-    """A metric with its value and its limit."""
-    return f"{measure.metric} {measured(measure)}, {limit(measure)}"
+    """A metric with its value, and its limit in brackets."""
+    held = f" ({limit(measure)})" if measure.limit is not None else ""
+    return f"{measure.metric} {metric_info(measure.metric).format_beside(measure.value, measure.limit)}{held}"
 
 
 def task(name: str, mean: float | None, drop: Measure | None) -> str:
@@ -73,6 +74,11 @@ def size(count: int | None) -> str:
             return f"{value:.0f} B" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} GB"
+
+
+def sizes(on_disk: int | None, first_visit: int | None) -> str:
+    """The size on disk and, of a bundle, what a first visit to its page transfers."""
+    return size(on_disk) + (f", first visit {size(first_visit)}" if first_visit is not None else "")
 
 
 def milliseconds(value: float | None) -> str:

@@ -24,7 +24,8 @@ from edgekit.artifact.result import CANDIDATE, Timing
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
-from edgekit.report.recommendation import base_of, size_of, tightest
+from edgekit.report.decision import decisive, share_of_limit, tightest
+from edgekit.report.recommendation import base_of, size_of
 from edgekit.report.speed import Speed, beside
 from edgekit.report.study import ReportRow, Study
 
@@ -293,10 +294,10 @@ def _speed(speed: Speed | None, scale: Scale) -> dict[str, Mark]:
 
 
 def _accuracy(row: ReportRow) -> dict[str, Mark]:
-    near = tightest(row)
-    if near is None:
+    measure = decisive(row.verdict) or tightest(row.verdict)
+    if measure is None:
         return {}
-    measure, used = near
+    used = share_of_limit(measure)
     if row.status == "rejected" and used <= 1 and row.reasons:  # on other inputs than the evaluation set
         return {"accuracy": Mark(100.0, "over", str(row.reasons[0]))}
     number = f"{used:.0%}" if math.isfinite(used) and used < 10 else ">1000%" if math.isfinite(used) else "not finite"

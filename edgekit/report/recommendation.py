@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit import registry
-from edgekit.artifact.fact import EVALUATION
-from edgekit.artifact.result import Measure
 from edgekit.errors import UsageError
 from edgekit.report import formats
-from edgekit.report.change import badness
+from edgekit.report.decision import told
 from edgekit.report.speed import Speed, beside
 from edgekit.report.study import FAILURES, ReportRow, Study
 from edgekit.target import Audience
@@ -116,16 +114,6 @@ def audience_of(target: str) -> str:
         return SERVER
 
 
-def tightest(row: ReportRow) -> tuple[Measure, float] | None:
-    """The evaluation number that is nearest to its limit, and the share of the limit that it uses; 1 is the limit."""
-    used = [
-        (m, badness(m.metric, m.value) / room)
-        for m in row.verdict.measures
-        if m.batch == EVALUATION and m.limit is not None and (room := badness(m.metric, m.limit)) > 0
-    ]
-    return max(used, key=lambda pair: pair[1], default=None)
-
-
 def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:
     """What others are compared with: of the verified ones the most precise, and of several the first by name."""
     ranks = {"fp32": 0, "fp16": 1}
@@ -159,11 +147,9 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendati
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
     if best is None:
         return Recommendation(audience, None, others=tuple(others))
-    near = tightest(best.row)
-    limit = formats.beside_limit(near[0]) if near else ""
     against = candidates[id(base)].name if base is not None and base is not best.row else ""
     task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
-    return Recommendation(audience, best, against, task, limit, tuple(others))
+    return Recommendation(audience, best, against, task, told(best.row.verdict), tuple(others))
 
 
 def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidate:
