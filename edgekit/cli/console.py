@@ -89,13 +89,11 @@ def _size(outcome: TargetOutcome) -> str:
 
 
 def _speed(outcome: TargetOutcome) -> str:
-    """Times as fast as what ran interleaved with it; where nothing did, its own median."""
-    from edgekit.report import formats
+    """How fast it is in the first place that was timed beside something, else in the first that was timed."""
+    from edgekit.report.formats import beside_baseline
 
-    ratios = [ratio for place in outcome.places for ratio in place.ratios]
-    if ratios:
-        return formats.TOO_NOISY if ratios[0].noisy else f"{formats.speed(ratios[0])} {ratios[0].baseline}"
-    return next((formats.milliseconds(timing.p50) for timing in outcome.latency.values()), "")
+    places = [place for place in outcome.places if place.ratios] or [place for place in outcome.places if place.timings]
+    return beside_baseline(places[0]) if places else ""
 
 
 def _decided(outcome: TargetOutcome) -> str:
