@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Style = Literal["auto", "live", "lines", "none"]
 EVERY = 10.0  # seconds between two lines of one step
+LONGEST = 80  # letters of a reason in a line; the whole of it follows on standard output
 COLOURS = {
     "verified": "green",
     "rejected": "bold red",
@@ -188,7 +190,8 @@ class Lines(Silent):
 
     def finished(self, outcome: TargetOutcome) -> None:
         """Write how a target ended, and how long it took."""
-        why = "".join(f" - {sentence}" for sentence in outcome.sentences[:1] if outcome.status != "verified")
+        first = "" if outcome.status == "verified" else next(iter(outcome.sentences), "")
+        why = f" - {textwrap.shorten(first, LONGEST, placeholder=' ...')}" if first else ""
         start = self.starts.get(outcome.target)  # None where only places were asked, which are steps of their own
         took = "" if start is None else f" ({words(self.clock() - start)})"
         note = " (unchanged)" if outcome.reused else took

@@ -224,12 +224,15 @@ class About:
         proved_by: What runs it where it is judged.
         not_proved: What no verdict of it speaks of.
         audience: To whom its artifacts are shipped; the report recommends one artifact for each.
+        successor: The target that new users take in its place, where its runtime is no longer developed: it is then
+            recommended to nobody.
     """
 
     choose_for: str = ""
     proved_by: str = ""
     not_proved: str = ""
     audience: Audience = "server"
+    successor: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,3 +108,23 @@ def test_pages_name_files_commands_and_sections_that_exist(page: str) -> None:
         assert (ROOT / path).exists(), path
     for command in re.findall(r"`make ([a-z-]+)`|^    make ([a-z-]+)", text, re.MULTILINE):
         assert "".join(command) in MAKE, command
+
+
+def test_pages_say_how_edgekit_is_really_installed() -> None:
+    """No index has it: the first command is that of a checkout, and what names `edgekit` adds to what is installed."""
+    for page in ("README.md", "docs/index.md"):
+        text = (ROOT / page).read_text()
+        assert "on no package index yet" in text
+        commands = re.findall(r"pip install (-e '\.\[[\w,]+\]'|'edgekit\[[\w,]+\]')", text)
+        assert commands[0].startswith("-e"), page
+    assert not re.search(r"pip install edgekit\b", "".join(path.read_text() for path in (ROOT / "docs").glob("*.md")))
+
+
+def test_the_readme_tells_the_figures_of_the_benchmarks() -> None:
+    table = (ROOT / "docs" / "benchmarks.md").read_text()
+    rows = dict(re.findall(r"^\| ([\w-]+) \| ([\d,]+) \|", table, re.MULTILINE))
+    full, static = (int(rows[name].replace(",", "")) for name in ("onnx", "onnx-int8-static"))
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"Static INT8 is {static / 1e6:.2f} MB of {full / 1e6:.1f} MB in fp32 ({static / full:.3f} of it)" in readme
+    (rejected,) = re.findall(r"^\| ([\w-]+) \|.*rejected: (cosine [\d.]+)", table, re.MULTILINE)
+    assert f"rejects one, `{rejected[0]}` ({rejected[1]}" in readme

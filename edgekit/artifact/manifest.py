@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -223,8 +224,17 @@ class Manifest(_Record):
 
     @property
     def size(self) -> int:
-        """Bytes on disk: of a bundle all of its files, else the entry file or folder."""
-        return sum(file.size for file in (self.files if self.bundle.variants else self.entry_files))
+        """Bytes on disk: of a bundle all of its files, else the entry file or folder and the weights beside it."""
+        return sum(file.size for file in (self.files if self.bundle.variants else (*self.entry_files, *self._beside)))
+
+    @property
+    def _beside(self) -> tuple[File, ...]:
+        """What has the entry's name and another suffix (model.xml, model.bin), or a further one (model.onnx.data)."""
+        stem = PurePosixPath(self.entry).with_suffix("")
+        others = tuple(file for file in self.files if file.path != self.entry)
+        return tuple(
+            f for f in others if f.path.startswith(f"{self.entry}.") or PurePosixPath(f.path).with_suffix("") == stem
+        )
 
     @property
     def first_visit(self) -> int | None:

@@ -134,8 +134,22 @@ METRICS = _table()
 
 def metric_info(name: str) -> MetricInfo:
     """The row of a metric; of a name that is not in the table (a task metric's drop, a phone's own) less is better."""
-    meaning = "drop of the task metric" if "drop" in name else name
-    return METRICS.get(name.lower()) or MetricInfo(name=name, meaning=meaning)
+    return METRICS.get(name.lower()) or MetricInfo(name=name, meaning=_meaning(name))
+
+
+def _meaning(name: str) -> str:
+    task, _, drop = name.partition(" ")
+    if not drop.startswith("drop"):
+        return name
+    amount = "what the artifact loses on average" if drop == "drop" else "the most that one input loses"
+    return f"{amount} of {task_meaning(task)}"
+
+
+def task_meaning(name: str) -> str:
+    """A model's own metric in words: of `coverage@32` over how many places it is."""
+    base, _, first = name.partition("@")
+    places = f", over the {first} places that it ranks first" if first else ""
+    return f"the model's own task metric '{base}'{places}"
 
 
 def plain(value: float | None, digits: int = 3) -> str:

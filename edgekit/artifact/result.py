@@ -223,7 +223,7 @@ class Result(_Record):
         reference_sha256: Content hash of the reference that it was judged by.
         reference_device: What made the reference, in words.
         judge_sha256: Hash of the code that judged; empty for results from elsewhere.
-        size: Bytes on disk: of a bundle all of its files, else the entry file or folder.
+        size: Bytes on disk: of a bundle all of its files, else the entry file or folder and the weights beside it.
         first_visit: Bytes that a first visit to a bundle's page transfers, with brotli; None elsewhere.
         host: Facts of the host: processor, instruction sets, threads, operating system.
         places: One verdict each.

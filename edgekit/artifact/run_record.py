@@ -34,6 +34,7 @@ class AskedTarget(BaseModel):
         error: Why it failed, was skipped or could not be tried, in a sentence.
         over: What is over the user's budget, by place.
         part_of: The bundle that it was made for, where no run named it.
+        began: When the run began that asked for it last, as `RunRecord.began`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -42,6 +43,7 @@ class AskedTarget(BaseModel):
     error: str = ""
     over: dict[str, tuple[Fact, ...]] = {}
     part_of: str = ""
+    began: str = ""
 
 
 class RunRecord(BaseModel):
@@ -87,7 +89,8 @@ def earlier_run(folder: Path) -> RunRecord:
 
 
 def write_run(folder: Path, record: RunRecord, targets: Mapping[str, AskedTarget]) -> None:
-    """Write a run's record, atomically; what earlier runs asked for stays in it."""
-    joined = {**earlier_run(folder).targets, **targets}
+    """Write a run's record, atomically; what earlier runs asked for stays in it, unless it was not installed then."""
+    earlier = {name: one for name, one in earlier_run(folder).targets.items() if one.status != "not installed"}
+    joined = {**earlier, **targets}
     record = record.model_copy(update={"targets": dict(sorted(joined.items()))})
     write_text(folder / RUN, door.sealed(record.model_dump(mode="json")))

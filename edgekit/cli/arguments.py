@@ -12,12 +12,13 @@ from typing import Annotated
 import typer
 
 from edgekit.cli.completion import model_names, place_names, target_names
+from edgekit.cli.help import App
 from edgekit.errors import UsageError
 
 CLEAN, USER_ERROR, REJECTED, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
 DEFAULT_BUILD = Path("build/arr-coc-tiny")
 
-app = typer.Typer(
+app = App(
     name="edgekit",
     help="Export a trained model to everything the edge runs, and prove each artifact against a recorded reference.",
     no_args_is_help=True,
@@ -29,7 +30,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable object and nothing else.")]
 VERBOSE = "--verbose"
 Verbose = Annotated[
-    bool, typer.Option("-v", VERBOSE, help="Print the whole report of what failed, beside its sentence.")
+    bool, typer.Option("-v", VERBOSE, help="Print what each verdict rests on, and the whole report of what failed.")
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only what is not verified, and errors.")]
 TrustBuild = Annotated[

@@ -102,8 +102,7 @@ def export(
         sign=sign,
         progress=progress_style(as_json or quiet),
     )
-    _show_reports(build, verbose)
-    conclude(build, as_json, quiet)
+    conclude(build, as_json, quiet, verbose)
 
 
 @app.command(
@@ -152,13 +151,12 @@ def quantize(
         fresh=fresh,
         progress=progress_style(as_json or quiet),
     )
-    _show_reports(build, verbose)
     artifact = build[api.INT8]
     notes = artifact.manifest.notes if artifact.manifest is not None else ()
     rows = trials.read_trials(build.path, api.INT8) if notes else ()
     if not as_json and not quiet:
         show_trials(rows, notes)
-    conclude(build, as_json, quiet, trials=[asdict(trial) for trial in rows])
+    conclude(build, as_json, quiet, verbose, trials=[asdict(trial) for trial in rows])
     if artifact.slower:
         sys.exit(REJECTED)
 
@@ -177,6 +175,7 @@ def verify(
     trust_build: TrustBuild = False,
     key: Key = None,
     require_signature: RequireSignature = False,
+    verbose: Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -203,7 +202,7 @@ def verify(
     ):
         left_out = f"; not signed: {', '.join(verification.unsigned)}" if verification.unsigned else ""
         print(f"signed by '{key}'{left_out}")
-    conclude(verification, as_json, quiet)
+    conclude(verification, as_json, quiet, verbose)
 
 
 @app.command(epilog="Examples:\n\n`edgekit reference --device cuda -o reference`\n\n`edgekit reference --device cpu`")
@@ -247,14 +246,15 @@ def _show_reports(build: Build, verbose: bool) -> None:
             print(plain(f"{outcome.target}:\n{outcome.report}"), file=sys.stderr)
 
 
-def conclude(build: Build, as_json: bool, quiet: bool = False, **more: object) -> None:
+def conclude(build: Build, as_json: bool, quiet: bool = False, verbose: bool = False, **more: object) -> None:
     """Print what became of a build, and exit with the code that says so."""
+    _show_reports(build, verbose)
     if as_json:
         print(json.dumps({**build.as_record(), **more}, indent=2))
     else:
         from edgekit.cli.console import show_build
 
-        show_build(build, quiet)
+        show_build(build, quiet, verbose)
     from edgekit.pipeline.outcome import OVER
 
     statuses = {outcome.status for outcome in build.faults}

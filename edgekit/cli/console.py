@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.artifact.fact import Code
 from edgekit.artifact.option import as_text
 from edgekit.storage.door import visible
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from edgekit.pipeline.outcome import Build, TargetOutcome
     from edgekit.report.trials import TrialRow
     from edgekit.target import Target
+
+WIDTH = 120
+"""Letters of a line of prose in a pipe."""
+MOST_REASONS = 2
+"""Of one target; the others stand in the report."""
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -33,53 +39,88 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(drawn)
 
 
-def show_build(build: Build, quiet: bool = False) -> None:
-    """Print what became of each target, why, and where the artifacts and the report are; quiet: of those not verified.
+def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None:
+    """Print a row a target, why it is not verified, what to ship and what to run next; quiet: of those not verified.
 
-    A terminal gets a table that fits into 60 columns, with the sentences and the paths on lines of their own; what was
-    asked stands in the report. A pipe gets the fields target, verdict, path and sentence.
+    Args:
+        build: What became of a run.
+        quiet: Whether only what is not verified is of interest.
+        verbose: Whether to print what each verdict rests on and all notes, which stand in the report too.
     """
     outcomes = [o for o in build.outcomes if not quiet or o.status != "verified"]
     if quiet and not outcomes:
         return
-    if sys.stdout.isatty():
-        heads = ("target", "verdict", "size", "p50")
-        print_table(heads, [(o.target, _state(o), _size(o), _p50(o)) for o in outcomes])
-        for outcome in outcomes:
-            questions = {str(note) for note in outcome.notes if note.fact.code is Code.ASKED}
-            for sentence in (sentence for sentence in outcome.sentences if sentence not in questions):
-                print(f"{outcome.target}: {visible(sentence)}")
-        print(f"artifacts: {build.path / '<target>'}")
-    else:
-        for outcome in outcomes:
-            print_table((), _fields(outcome))
+    heads = ("target", "verdict", "size", "times as fast as", "decided by (limit)")
+    print_table(heads, [(o.target, _state(o), _size(o), _speed(o), _decided(o)) for o in outcomes])
+    for outcome in outcomes:
+        for sentence in outcome.sentences if verbose else _reasons(outcome):
+            _print_wrapped(f"{outcome.target}: {sentence}")
     if quiet:
         return
-    print(f"reference: {visible(build.reference)}")
+    _print_wrapped(f"reference: {build.reference}")
+    print(f"artifacts: {build.path / 'TARGET'}")
     if build.report.is_file():
         print(f"report: {build.report}")
+        _show_next(build)
 
 
-def _fields(outcome: TargetOutcome) -> list[tuple[str, ...]]:
-    sentences = outcome.sentences
-    first = 0 if outcome.status == "verified" else 1  # beside "verified" stands nothing else
-    row = (outcome.target, _state(outcome), str(outcome.path), *(sentences[:first] or ("",)))
-    return [row, *(("", "", "", sentence) for sentence in sentences[first:])]
+def _show_next(build: Build) -> None:
+    """Print what to ship to whom, and the commands that do it."""
+    from edgekit.report.next_step import next_commands
+    from edgekit.report.recommendation import recommend
+    from edgekit.report.rows import read_study
+
+    study = read_study(build.path)
+    advice = recommend(study)
+    for one in advice:
+        _print_wrapped(f"{one.audience}: {one.sentence}")
+    for command in next_commands(build.path, study, advice):
+        print(f"next: {command}")
 
 
 def _state(outcome: TargetOutcome) -> str:
-    return f"{outcome.told} (unchanged)" if outcome.reused else outcome.told
+    return f"{outcome.told}, unchanged" if outcome.reused else outcome.told
 
 
 def _size(outcome: TargetOutcome) -> str:
-    if outcome.size is None:
+    from edgekit.report.formats import sizes
+
+    return sizes(outcome.size, outcome.first_visit) if outcome.size is not None else ""
+
+
+def _speed(outcome: TargetOutcome) -> str:
+    """How fast it is in the first place that was timed beside something, else in the first that was timed."""
+    from edgekit.report.formats import beside_baseline
+
+    places = [place for place in outcome.places if place.ratios] or [place for place in outcome.places if place.timings]
+    return beside_baseline(places[0]) if places else ""
+
+
+def _decided(outcome: TargetOutcome) -> str:
+    """The number that decided, with its limit: of several places in the one that came nearest to it."""
+    from edgekit.report.decision import decisive, share_of_limit, told
+
+    places = [(place, measure) for place in outcome.places if (measure := decisive(place)) is not None]
+    place, _ = max(places, key=lambda pair: share_of_limit(pair[1]), default=(None, None))
+    if place is None:
         return ""
-    visit = f", first visit {outcome.first_visit / 1e6:.2f}" if outcome.first_visit is not None else ""
-    return f"{outcome.size / 1e6:.2f} MB{visit}"
+    return f"{place.place}: {told(place)}" if len(outcome.places) > 1 else told(place)
 
 
-def _p50(outcome: TargetOutcome) -> str:
-    return next((f"{timing.p50:.2f} ms" for timing in outcome.latency.values()), "")
+def _reasons(outcome: TargetOutcome) -> list[str]:
+    """Why a target is not verified, in a few sentences; of one that is, nothing."""
+    if outcome.status == "verified":
+        return []
+    count = len(outcome.reasons) + bool(outcome.error) + outcome.left_out
+    more = [f"{count - MOST_REASONS} more reasons: in the report, or with -v"] if count > MOST_REASONS else []
+    return [*outcome.sentences[: min(count, MOST_REASONS)], *more]
+
+
+def _print_wrapped(text: str) -> None:
+    """Print a sentence in lines that can be read: as wide as the terminal, or of WIDTH letters in a pipe."""
+    width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stdout.isatty() else WIDTH
+    lines = textwrap.wrap(visible(text), width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print("\n".join(lines))
 
 
 def show_target(name: str, target: Target) -> None:
@@ -108,7 +149,7 @@ def show_trials(trials: Sequence[TrialRow], notes: Sequence[str]) -> None:
     if trials:
         print_table(heads, [(t.mark, t.name, t.p50, t.size, t.measures, t.float_groups) for t in trials])
     for note in notes:
-        print(visible(note))
+        _print_wrapped(note)
 
 
 def _coloured(cell: str) -> str:
@@ -116,5 +157,5 @@ def _coloured(cell: str) -> str:
 
     from edgekit.progress import COLOURS
 
-    colour = COLOURS.get(cell.removesuffix(" (unchanged)"))
+    colour = COLOURS.get(cell.removesuffix(", unchanged"))
     return f"[{colour}]{escape(cell)}[/]" if colour else escape(cell)

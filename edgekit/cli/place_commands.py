@@ -12,10 +12,11 @@ import typer
 from edgekit.cli.arguments import DEFAULT_BUILD, BuildFolder, Chosen, Images, Json, TrustBuild, app
 from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import among, place_names
+from edgekit.cli.help import App
 from edgekit.errors import UsageError
 from edgekit.storage.environment import LITERT
 
-env = typer.Typer(name="env", help="Make and show what some places and targets need.", no_args_is_help=True)
+env = App(name="env", help="Make and show what some places and targets need.", no_args_is_help=True)
 app.add_typer(env)
 ENVIRONMENTS = (LITERT,)
 

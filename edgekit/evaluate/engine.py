@@ -15,7 +15,7 @@ import numpy as np
 
 from edgekit.errors import HostError, out_of_memory
 from edgekit.evaluate.rows import Array, Axes, rows_of
-from edgekit.evaluate.timing import Latency, measure
+from edgekit.evaluate.timing import RUNS, Latency, measure
 from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SeveralWays, SideBySide
 
 AGAIN = "again"
@@ -25,6 +25,8 @@ RUN = "run"
 MOST = 64
 """Different answers that are kept of each batch: what differs so often is judged by as many."""
 EVALUATION = "evaluation"
+TELL_SECONDS = 10.0
+"""Between two words on how far the timing is."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,11 @@ def evaluate(
     times: dict[str, Latency] = {}
     said: dict[str, Any] = {}
     if timing is not None and not recorded.failures:
-        progress(0.8, "measuring latency")
+        why = f"measuring latency: at least {RUNS} runs and {timing.seconds:g} s of it and of each baseline, in turn"
+        progress(0.8, why)
         said["load"] = _load()
-        times, more = _timed(runtime, _one_row(questions), timing, recorded, _first_row(questions))
+        tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))
+        times, more = _timed(runtime, _one_row(questions), timing, recorded, _first_row(questions), tell)
         said |= more
     return recorded.arrays, {
         "device": runtime.device,
@@ -246,7 +250,12 @@ def _answers(runtime: Runtime, runs: Iterable[Mapping[str, Array]]) -> Answers:
 
 
 def _timed(
-    runtime: Runtime, inputs: Mapping[str, Array], timing: Timing, recorded: Recorded, row: str
+    runtime: Runtime,
+    inputs: Mapping[str, Array],
+    timing: Timing,
+    recorded: Recorded,
+    row: str,
+    tell: Callable[[], None],
 ) -> tuple[dict[str, Latency], dict[str, Any]]:
     """Time a runtime beside its baselines, or let it time itself where a clock here would time the way there too.
 
@@ -258,6 +267,7 @@ def _timed(
         return ({RUN: Latency(runtime.device, own.milliseconds)} if own.milliseconds else {}), notes
 
     def compare(name: str, answer: Mapping[str, Array]) -> None:
+        tell()
         if name == RUN and row:
             recorded.second(row, 0, answer)
             recorded.timed += 1
@@ -276,6 +286,20 @@ def _timed(
         except Exception as error:
             facts[name] = f"not possible: {first_line(error)}"
     return times, {"facts": facts}
+
+
+def _every(seconds: float, tell: Callable[[int], None]) -> Callable[[], None]:
+    """Count calls, and tell how many there were whenever this many seconds have passed."""
+    count, latest = 0, time.monotonic()
+
+    def counted() -> None:
+        nonlocal count, latest
+        count += 1
+        if (now := time.monotonic()) - latest >= seconds:
+            latest = now
+            tell(count)
+
+    return counted
 
 
 def _one_row(questions: Sequence[Questions]) -> dict[str, Array]:

@@ -51,12 +51,13 @@ def started(command: str) -> RunRecord:
 def ended(root: Path, record: RunRecord, outcomes: Iterable[TargetOutcome], left_out: Mapping[str, str]) -> None:
     """Write how each target ended, and what was not tried; what was over budget in places not asked now stays."""
     tried = earlier_run(root).targets
-    found = {o.target: _asked(o, tried.get(o.target)) for o in outcomes}
-    missing = {n: AskedTarget(status="not installed", error=why) for n, why in left_out.items() if n not in tried}
+    found = {o.target: _asked(o, tried.get(o.target), record.began) for o in outcomes}
+    new = {name: why for name, why in left_out.items() if name not in tried or tried[name].status == "not installed"}
+    missing = {n: AskedTarget(status="not installed", error=why, began=record.began) for n, why in new.items()}
     write_run(root, record, {**missing, **found})
 
 
-def _asked(outcome: TargetOutcome, before: AskedTarget | None) -> AskedTarget:
+def _asked(outcome: TargetOutcome, before: AskedTarget | None, began: str) -> AskedTarget:
     judged = {place.place for place in outcome.places}
     over = {place: facts for place, facts in before.over.items() if place not in judged} if before else {}
     for placed in outcome.over:
@@ -64,7 +65,7 @@ def _asked(outcome: TargetOutcome, before: AskedTarget | None) -> AskedTarget:
     named = before is not None and not before.part_of and before.status != "not installed"
     part_of = "" if named else outcome.part_of  # what an earlier run named stays asked for
     return AskedTarget.model_validate(
-        {"status": outcome.status, "error": outcome.error, "over": over, "part_of": part_of}
+        {"status": outcome.status, "error": outcome.error, "over": over, "part_of": part_of, "began": began}
     )
 
 

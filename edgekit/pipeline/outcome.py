@@ -52,6 +52,7 @@ class TargetRecord(_Record):
         reused: Whether nothing had to be done.
         part_of: The bundle that it was made for, where nobody named it.
         size: Bytes on disk; null where there is no artifact.
+        first_visit: Bytes that a first visit to a bundle's page transfers, with brotli; null elsewhere.
         reasons: Why it is not verified.
         notes: What a reader should know, whatever the status.
         exporter_notes: What the exporter said.
@@ -66,6 +67,7 @@ class TargetRecord(_Record):
     reused: bool = False
     part_of: str = ""
     size: int | None = None
+    first_visit: int | None = None
     reasons: tuple[ToldFact, ...] = ()
     notes: tuple[ToldFact, ...] = ()
     exporter_notes: tuple[str, ...] = ()
@@ -228,6 +230,7 @@ class TargetOutcome:
             reused=self.reused,
             part_of=self.part_of,
             size=self.size,
+            first_visit=self.first_visit,
             reasons=tuple(reason.as_record() for reason in self.reasons),
             notes=tuple(note.as_record() for note in self.notes),
             exporter_notes=self.manifest.notes if self.manifest is not None else (),

@@ -71,7 +71,7 @@ def record(
     progress(0.5, "measuring the noise floor")
     real = next((b for b in batches if b.name == EVALUATION), batches[0])
     noise, double = measured_noise(subject, real, device, axes)
-    progress(0.7, "measuring latency")
+    progress(0.7, "measuring the model's own latency, which the report shows")
     info: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "name": subject.name,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 from edgekit.artifact.metric import metric_info, plain, share
-from edgekit.artifact.result import Measure, Ratio, Timing
+from edgekit.artifact.result import CANDIDATE, Measure, Ratio, Timing, Verdict
 from edgekit.report.study import ReportRow
 
 NONE = "–"
@@ -40,9 +41,15 @@ def named(measure: Measure) -> str:
     return f"{measure.metric} of '{measure.output}'" if measure.output else measure.metric
 
 
+def value(measure: Measure) -> str:
+    """The value of a measure, with as many digits as it takes to tell it from its limit."""
+    return metric_info(measure.metric).format_beside(measure.value, measure.limit)
+
+
 def beside_limit(measure: Measure) -> str:
-    """A metric with its value and its limit."""
-    return f"{measure.metric} {measured(measure)}, {limit(measure)}"
+    """A metric with its value, and its limit in brackets."""
+    held = f" ({limit(measure)})" if measure.limit is not None else ""
+    return f"{measure.metric} {value(measure)}{held}"
 
 
 def task(name: str, mean: float | None, drop: Measure | None) -> str:
@@ -75,6 +82,16 @@ def size(count: int | None) -> str:
     return f"{value:.3g} GB"
 
 
+def sizes(on_disk: int | None, first_visit: int | None) -> str:
+    """The size on disk and, of a bundle, what a first visit to its page transfers."""
+    return size(on_disk) + (f", first visit {size(first_visit)}" if first_visit is not None else "")
+
+
+def brief(text: str, longest: int) -> str:
+    """A text in one line of so many letters at most."""
+    return textwrap.shorten(text, longest, placeholder=" ...")
+
+
 def milliseconds(value: float | None) -> str:
     """A latency."""
     if value is None or not math.isfinite(value):
@@ -102,6 +119,15 @@ def times(value: float) -> str:
 def speed(ratio: Ratio) -> str:
     """How many times faster, or that the interval is too wide to tell."""
     return TOO_NOISY if ratio.noisy else times(ratio.value)
+
+
+def beside_baseline(verdict: Verdict) -> str:
+    """How fast an artifact is beside what ran in turn with it; its own median where nothing did."""
+    if verdict.ratios:
+        first = verdict.ratios[0]
+        return TOO_NOISY if first.noisy else f"{speed(first)} {first.baseline}"
+    own = verdict.timings.get(CANDIDATE)
+    return f"{milliseconds(own.p50)}, alone" if own is not None else NONE
 
 
 def interval(ratio: Ratio) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 
 from edgekit.artifact.run_record import RUN
 from edgekit.errors import UsageError
-from edgekit.report import formats
+from edgekit.report.decision import decisive, share_of_limit, told
 from edgekit.report.page import environment
-from edgekit.report.recommendation import size_of, tightest
+from edgekit.report.recommendation import size_of
 from edgekit.report.rows import read_study
 from edgekit.report.study import ReportRow, Study
 from edgekit.storage.files import write_text
@@ -120,11 +120,12 @@ def write_history(folder: Path) -> tuple[History, Path]:
 
 
 def _point(study: Study, row: ReportRow) -> Point:
-    near = tightest(row)
+    measure = decisive(row.verdict)
+    used = share_of_limit(measure) if measure is not None else math.inf
     return Point(
         status=row.status,
         size=size_of(study, row),
         p50=row.timing.p50 if row.timing else None,
-        used=near[1] if near and math.isfinite(near[1]) else None,
-        error=formats.beside_limit(near[0]) if near else "",
+        used=used if math.isfinite(used) else None,
+        error=told(row.verdict),
     )

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgekit.artifact.fact import EVALUATION
-from edgekit.artifact.metric import metric_info
+from edgekit.artifact.metric import metric_info, task_meaning
 from edgekit.artifact.result import Measure
 from edgekit.report import formats, pictures, plots, trials
+from edgekit.report.decision import decisive, share_of_limit
 from edgekit.report.recommendation import recommend
 from edgekit.report.study import STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.door import visible
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SORTER = Path(__file__).with_name("sort.js")
+LONGEST_REASON = 64  # letters in the table; the whole of it is one click away
 MOST_FAILURES = 40  # of one row, in the page; all of them are in report.json
 
 
@@ -63,6 +65,11 @@ def environment() -> Environment:
         "statuses": STATUSES,
         "strip": plots.STRIP,
         "displayed": displayed,
+        "brief": lambda reason: formats.brief(str(reason), LONGEST_REASON),
+        "decisive": decisive,
+        "share_of_limit": share_of_limit,
+        "task_meaning": task_meaning,
+        "meaning": lambda metric: metric_info(metric).meaning,
         "heat": pictures.HEAT,
         "lower": pictures.LOWER,
         "higher": pictures.HIGHER,
@@ -80,20 +87,30 @@ def context(study: Study) -> dict[str, Any]:
     advice = recommend(study)
     return {
         "advice": advice,
-        "tradeoff": plots.plot_tradeoff(study, [one.best.row for one in advice if one.best is not None]),
+        "terms": terms(study.current),
+        "tradeoffs": plots.plot_tradeoffs(study, advice),
+        "timings": {row: plots.plot_latency(row) for row in study.rows},
+        "reference_speeds": plots.plot_reference(study.reference),
         "sorter_hash": script_hash(SORTER.read_text().removesuffix("\n")),  # Jinja includes it without
         "study": study,
         "reference": study.reference,
         "counts": [(status, study.count(status)) for status in STATUSES if study.count(status)],
         "lead": lead(study),
         "accuracy": plots.plot_accuracy(study, recorded),
-        "panels": plots.plot_latency(study),
         "cards": cards,
         "anchors": {card.name: card.anchor for card in cards},
+        "homes": {row: f"a-{number}" for number, each in enumerate(study.artifacts, 1) for row in each.rows},
         "limits": limits(study.rows),
         "hosts": hosts(study.artifacts),
         "trials": [(each.target, trials.trial_rows(each.trials)) for each in study.artifacts if each.trials],
     }
+
+
+def terms(rows: Iterable[ReportRow]) -> list[tuple[str, str]]:
+    """What each number means that decided a verdict, once."""
+    deciding = (decisive(row.verdict) for row in rows)
+    names = sorted({measure.metric for measure in deciding if measure is not None})
+    return [(name, info.meaning) for name in names if (info := metric_info(name)).meaning != name]
 
 
 def lead(study: Study) -> str:

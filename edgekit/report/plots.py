@@ -4,17 +4,17 @@ Drawn by the page as SVG without a view box: positions are relative, while dots,
 every width, follow the page's light or dark colours, and stay sharp on paper.
 
 - Errors: for each artifact a dot an image, its limit and the reference's noise, on a logarithmic axis.
-- Latencies: a panel for each place, a lane for each artifact, a bar for it and for each baseline. An axis starts at
-  zero, so that lengths compare as times do.
-- The trade-off that a choice rests on: three axes share the lanes. Sizes start at zero. Speeds are ratios to one
-  artifact, on a logarithmic axis with a line at 1, so that the GPU that made the reference stands on the same axis.
+- Latencies: a panel for each artifact and place, with a bar for it and for each baseline that ran in turn with it. An
+  axis starts at zero, so that lengths compare as times do.
+- The trade-off that a choice rests on, a panel for each audience: three axes share the lanes. Sizes start at zero.
+  Speeds are ratios to one artifact of the panel, on a logarithmic axis with a line at 1, where they can be compared.
   Accuracy is the share of the tightest limit that is used, with a line at the limit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,8 @@ from edgekit.artifact.result import CANDIDATE, Timing
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
-from edgekit.report.recommendation import base_of, size_of, tightest
+from edgekit.report.decision import decisive, share_of_limit, tightest
+from edgekit.report.recommendation import Recommendation, audience_of, base_of, size_of
 from edgekit.report.speed import Speed, beside
 from edgekit.report.study import ReportRow, Study
 
@@ -86,7 +87,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Lane:
-    """One artifact in one place, or one way to run the model on the reference's device, which has no status.
+    """One artifact in one place, or the model on the reference's device, which has no status.
 
     `dots` are one an image, or a bar a runtime; `marks` all else, by name; `remark` is what must be said of it.
     """
@@ -103,8 +104,8 @@ class Lane:
 class Plot:
     """Lanes, from top to bottom, that share their axes.
 
-    `title` is that of the place, or what speeds are ratios to; `sizes` are the ticks of the trade-off's axis of sizes,
-    and `limit` is where its line of a limit stands, in percent.
+    `title` names the panel; `device` what ran it, or what speeds are ratios to; `sizes` are the ticks of the
+    trade-off's axis of sizes, and `limit` is where its line of a limit stands, in percent.
     """
 
     lanes: tuple[Lane, ...]
@@ -191,32 +192,16 @@ def _dots(
     return tuple(map(dot, range(len(shown)), shown)), {"quartiles": Mark(middle, low=low, high=high), "worst": worst}
 
 
-def plot_latency(study: Study) -> tuple[Plot, ...]:
-    """Lay out a panel for each place in which something was timed, and one for the reference's device."""
-    places: dict[tuple[str, str, str], list[ReportRow]] = {}
-    for row in study.rows:
-        if row.timing is not None:
-            places.setdefault((row.origin, _family(row), formats.runtime(row)), []).append(row)
-    panels = [_panel(" · ".join(part for part in key if part), rows) for key, rows in sorted(places.items())]
-    return (*panels, *_reference_panel(study.reference))
-
-
-def _panel(title: str, rows: Sequence[ReportRow]) -> Plot:
-    longest = max(max(timing.p50, timing.p95) for row in rows for timing in row.verdict.timings.values())
+def plot_latency(row: ReportRow) -> Plot | None:
+    """Lay out a bar for a row and one for each baseline that ran in turn with it; None where it was not timed."""
+    if row.timing is None:
+        return None
+    longest = max(max(timing.p50, timing.p95) for timing in row.verdict.timings.values())
     scale = Scale(0, longest * BAR_ROOM or 1.0)
-    lanes = []
-    for row in rows:
-        note, remark = row.place if row.place != _family(row) else row.precision, "slower" if row.verdict.slower else ""
-        order = sorted(row.verdict.timings.items(), key=lambda pair: (pair[0] != CANDIDATE, pair[1].p50, pair[0]))
-        bars = tuple(_bar(row.target, name, timing, scale) for name, timing in order)
-        lanes.append(Lane(row.target, note, row.status, bars, remark=remark))
-    device = next((row.timing.device for row in rows if row.timing), "")
-    return Plot(tuple(lanes), _time_ticks(scale), title, device)
-
-
-def _family(row: ReportRow) -> str:
-    """What shares a panel: `wasm-fp32` and `wasm-q8` ran in the same runtime on the same machine."""
-    return row.place.partition("-")[0]
+    order = sorted(row.verdict.timings.items(), key=lambda pair: (pair[0] != CANDIDATE, pair[1].p50, pair[0]))
+    bars = tuple(_bar(row.target, name, timing, scale) for name, timing in order)
+    lane = Lane(row.target, row.place, row.status, bars, remark="slower" if row.verdict.slower else "")
+    return Plot((lane,), _time_ticks(scale), "", row.timing.device)
 
 
 def _bar(target: str, name: str, timing: Timing, scale: Scale) -> Mark:
@@ -227,9 +212,10 @@ def _bar(target: str, name: str, timing: Timing, scale: Scale) -> Mark:
     return Mark(scale.x(timing.p50), text, title, high=scale.x(timing.p95), own=own)
 
 
-def _reference_panel(reference: ReferenceInfo) -> Iterable[Plot]:
+def plot_reference(reference: ReferenceInfo) -> Plot | None:
+    """Lay out a lane a batch size and a bar a mode: the model itself on the device that made the reference."""
     if not reference.speeds:
-        return
+        return None
     scale = Scale(0, max(speed.p95 or speed.p50 for speed in reference.speeds) * BAR_ROOM or 1.0)
     lanes: dict[str, list[Mark]] = {}
     for speed in sorted(reference.speeds, key=lambda speed: (len(speed.batch), speed.batch)):
@@ -240,7 +226,7 @@ def _reference_panel(reference: ReferenceInfo) -> Iterable[Plot]:
         lanes.setdefault(speed.batch.replace("batch", "batch ").replace("  ", " "), []).append(bar)
     title = "the PyTorch model where the reference was made"
     drawn = tuple(Lane(batch, dots=tuple(bars)) for batch, bars in lanes.items())
-    yield Plot(drawn, _time_ticks(scale), title, reference.device)
+    return Plot(drawn, _time_ticks(scale), title, reference.device)
 
 
 def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
@@ -249,13 +235,17 @@ def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
     return tuple(Mark(scale.x(i * step), f"{i * step:g}") for i in range(int(scale.high / step) + 1))
 
 
-def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Plot:
-    """Lay out a lane for each row that has a number, then the reference's device; `best` are marked."""
-    rows = [row for row in study.rows if row.verdict.measures or row.timing]
+def plot_tradeoffs(study: Study, advice: Sequence[Recommendation]) -> tuple[Plot, ...]:
+    """Lay out a panel for each audience of which two rows or more have a number; what is recommended is marked."""
+    rows = [row for row in study.rows if not row.origin and (row.verdict.measures or row.timing)]
+    panels = [(one, [row for row in rows if audience_of(row.target) == one.audience]) for one in advice]
+    return tuple(_tradeoff(study, one, own) for one, own in panels if len(own) > 1)
+
+
+def _tradeoff(study: Study, one: Recommendation, rows: Sequence[ReportRow]) -> Plot:
     base = base_of([row for row in rows if row.timing])
     speeds = [beside(row, base) if base is not None else None for row in rows]
-    device = _reference_speeds(study, base)
-    known = [speed for speed in (*speeds, *device.values()) if speed]
+    known = [speed for speed in speeds if speed]
     low = min(-1.0, math.log2(min((speed.low for speed in known), default=1.0)) - 0.5)
     high = max(1.0, math.log2(max((speed.high for speed in known), default=1.0)) + 0.9)  # room for the number
     scale = Scale(low, high, math.log2)
@@ -265,24 +255,14 @@ def plot_tradeoff(study: Study, best: Sequence[ReportRow]) -> Plot:
     for row, size, speed in zip(rows, sizes, speeds, strict=True):
         marks = {"size": Mark(full.x(size), formats.size(size), f"{size} bytes")} if size else {}
         marks |= _speed(speed, scale) | _accuracy(row)
-        remark = "ship" if any(row is one for one in best) else ""
+        best = one.best is not None and row is one.best.row
+        remark = one.head.partition(" ")[0].lower() if best else ""
         lanes.append(Lane(row.target, formats.where(row), row.status, (), marks, remark))
-    lanes += [Lane(mode, study.reference.device, marks=_speed(speed, scale)) for mode, speed in device.items()]
     step = 1 if high - low < MOST_OCTAVES else 2
     octaves = [n for n in range(math.ceil(low), math.floor(high) + 1) if n % step == 0]
     ticks = tuple(Mark(scale.x(2.0**n), f"{2.0**n:g}×") for n in octaves)
     halves = (Mark(50.0 * n, formats.size(round(full.high * n / 2)) if n else "0") for n in range(3))
-    return Plot(tuple(lanes), ticks, base.label if base else "", sizes=tuple(halves))
-
-
-def _reference_speeds(study: Study, base: ReportRow | None) -> dict[str, Speed]:
-    """The model itself on the reference's device at batch 1, by mode, the slowest first."""
-    speeds: dict[str, Speed] = {}
-    if base is not None and base.timing is not None:
-        for mode, p50 in sorted(study.model_p50.items(), key=lambda pair: -pair[1]):
-            value, how = base.timing.p50 / p50, f"p50 {formats.milliseconds(p50)}; another machine"
-            speeds[f"PyTorch, {mode.replace('_', ' ')}"] = Speed(value, value, value, how)
-    return speeds
+    return Plot(tuple(lanes), ticks, one.audience, base.label if base else "", sizes=tuple(halves))
 
 
 def _speed(speed: Speed | None, scale: Scale) -> dict[str, Mark]:
@@ -293,10 +273,10 @@ def _speed(speed: Speed | None, scale: Scale) -> dict[str, Mark]:
 
 
 def _accuracy(row: ReportRow) -> dict[str, Mark]:
-    near = tightest(row)
-    if near is None:
+    measure = decisive(row.verdict) or tightest(row.verdict)
+    if measure is None:
         return {}
-    measure, used = near
+    used = share_of_limit(measure)
     if row.status == "rejected" and used <= 1 and row.reasons:  # on other inputs than the evaluation set
         return {"accuracy": Mark(100.0, "over", str(row.reasons[0]))}
     number = f"{used:.0%}" if math.isfinite(used) and used < 10 else ">1000%" if math.isfinite(used) else "not finite"

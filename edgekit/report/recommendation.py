@@ -2,7 +2,8 @@
 
 Only verified artifacts are recommended, and for a platform that this host cannot run those whose numbers were verified
 in an interpreter, which is said. Servers get the fastest; where the download counts, the smallest that is not slower
-than the original. Of speeds whose intervals overlap neither is faster: then the smaller artifact is taken.
+than the original. Of speeds whose intervals overlap neither is faster: then the smaller artifact is taken, and of sizes
+that are nearly equal the faster one. What a target declares to have a successor is recommended to nobody.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit import registry
-from edgekit.artifact.fact import EVALUATION
-from edgekit.artifact.result import Measure
 from edgekit.errors import UsageError
 from edgekit.report import formats
-from edgekit.report.change import badness
+from edgekit.report.decision import told
 from edgekit.report.speed import Speed, beside
 from edgekit.report.study import FAILURES, ReportRow, Study
-from edgekit.target import Audience
+from edgekit.target import About, Audience
 
 SERVER, BROWSER, ANDROID, IOS = "Server", "Browser", "Android", "iOS"
 _AUDIENCES: Mapping[Audience, str] = {"server": SERVER, "browser": BROWSER, "android": ANDROID, "ios": IOS}
 SLOWER = 1.1
 """Times: an artifact that is slower by less is not left out where the download counts."""
+SAME_SIZE = 1.05
+"""Times: sizes that differ by less count as equal, and the speed decides."""
 EQUAL = 0.02
 """Share: a ratio that is nearer to 1 is told as a word."""
 
@@ -108,22 +109,21 @@ def recommend(study: Study) -> tuple[Recommendation, ...]:
     return tuple(_for(study, name, rows[name]) for name in (SERVER, BROWSER, ANDROID, IOS) if name in rows)
 
 
+def _replaced(rows: Sequence[ReportRow]) -> dict[str, str]:
+    """The targets whose runtime is no longer developed, with what new users take in their place."""
+    return {row.target: new for row in rows if (new := _about(row.target).successor)}
+
+
 def audience_of(target: str) -> str:
     """To whom a target's artifacts are shipped, as it declares; one that is not installed here counts for servers."""
+    return _AUDIENCES[_about(target).audience]
+
+
+def _about(target: str) -> About:
     try:
-        return _AUDIENCES[registry.find(target).about.audience]
+        return registry.find(target).about
     except UsageError:
-        return SERVER
-
-
-def tightest(row: ReportRow) -> tuple[Measure, float] | None:
-    """The evaluation number that is nearest to its limit, and the share of the limit that it uses; 1 is the limit."""
-    used = [
-        (m, badness(m.metric, m.value) / room)
-        for m in row.verdict.measures
-        if m.batch == EVALUATION and m.limit is not None and (room := badness(m.metric, m.limit)) > 0
-    ]
-    return max(used, key=lambda pair: pair[1], default=None)
+        return About()
 
 
 def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:
@@ -147,7 +147,7 @@ def size_of(study: Study, row: ReportRow) -> int | None:
 
 def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendation:
     rejected = {row.target for row in rows if row.status == "rejected" and not row.verdict.variant}
-    good = [row for row in rows if row.status == "verified" and row.target not in rejected]
+    good = [row for row in rows if row.status == "verified" and row.target not in rejected | set(_replaced(rows))]
     first = {row.target: row for row in reversed(good)}  # an artifact in the first of its places, but each variant
     good = [row for row in good if row.verdict.variant or row is first[row.target]]
     base = base_of(good)
@@ -157,13 +157,12 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendati
     others = [f"{one.name}: {'the original' if one.row is base else one.gains or 'no gain'}" for one in left]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
+    others += [f"{target}: no longer developed, new ones take {new}" for target, new in _replaced(rows).items()]
     if best is None:
         return Recommendation(audience, None, others=tuple(others))
-    near = tightest(best.row)
-    limit = formats.beside_limit(near[0]) if near else ""
     against = candidates[id(base)].name if base is not None and base is not best.row else ""
     task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
-    return Recommendation(audience, best, against, task, limit, tuple(others))
+    return Recommendation(audience, best, against, task, told(best.row.verdict), tuple(others))
 
 
 def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidate:
@@ -177,16 +176,26 @@ def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidat
 def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:
     """The smallest of those that are as fast as the fastest; what was not timed counts as fast as the original."""
     top = max((_low(one) for one in candidates), default=1.0)
-    return min((one for one in candidates if _high(one) >= top), key=_weight, default=None)
+    return _lightest([one for one in candidates if _high(one) >= top])
 
 
 def _smallest(candidates: Sequence[Candidate]) -> Candidate | None:
     """The smallest of those that are not surely slower than the original, which is one of them."""
-    return min((one for one in candidates if _high(one) * SLOWER >= 1.0), key=_weight, default=None)
+    return _lightest([one for one in candidates if _high(one) * SLOWER >= 1.0])
 
 
-def _weight(one: Candidate) -> tuple[float, float]:
-    return one.size if one.size is not None else math.inf, -_low(one)
+def _lightest(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The smallest; of those that are nearly as small the fastest."""
+    smallest = min((_bytes(one) for one in candidates), default=math.inf)
+    return min(
+        (one for one in candidates if _bytes(one) <= smallest * SAME_SIZE),
+        key=lambda one: (-_low(one), _bytes(one)),
+        default=None,
+    )
+
+
+def _bytes(one: Candidate) -> float:
+    return one.size if one.size is not None else math.inf
 
 
 def _low(one: Candidate) -> float:

@@ -60,7 +60,17 @@ def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[R
             shown.append(ReportedArtifact(target, None, (row, *old)))
         elif asked.over:
             shown = [_held(each, asked) if each in same else each for each in shown]
-    return sorted(shown, key=lambda each: each.target)
+    latest = run.began in {asked.began for asked in run.targets.values()} - {""}
+    shown = [replace(each, earlier=latest and _began(each, run) != run.began) for each in shown]
+    return sorted(shown, key=lambda each: (_not_installed(each), each.earlier, each.target))
+
+
+def _began(artifact: ReportedArtifact, run: RunRecord) -> str:
+    return run.targets[artifact.target].began if artifact.target in run.targets else ""
+
+
+def _not_installed(artifact: ReportedArtifact) -> bool:
+    return all(row.status == "not installed" for row in artifact.rows)
 
 
 def _held(artifact: ReportedArtifact, asked: AskedTarget) -> ReportedArtifact:
@@ -121,6 +131,7 @@ def _row(manifest: Manifest, result: Result, place: Verdict, home: Path, origin:
         reasons=place.reasons,
         verdict=place,
         size=result.size,
+        first_visit=result.first_visit,
         origin=origin,
         processor=result.host.get("processor", "") + (f", {threads} threads" if threads else ""),
         scores=arrays,

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts the table of verdicts by a column: each artifact is a tbody, so that its reasons stay with it.
+// Sorts the table of verdicts by a column: each row is a tbody.
 for (const table of document.querySelectorAll("table.summary")) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {

@@ -25,7 +25,8 @@ class Speed:
 def beside(row: ReportRow, base: ReportRow) -> Speed | None:
     """How many times as fast as `base` a row is; None where that was not measured or is too noisy to say.
 
-    In this order: the two ran interleaved; both ran interleaved with the same third; their medians.
+    In this order: the two ran interleaved; both ran interleaved with the same third; their medians, where one runtime
+    of one host ran both.
     """
     if row.timing is None or base.timing is None:
         return None
@@ -39,8 +40,14 @@ def beside(row: ReportRow, base: ReportRow) -> Speed | None:
     for own in row.verdict.ratios:
         for other in (ratio for ratio in base.verdict.ratios if ratio.baseline == own.baseline):
             return _through(own, other, p50)
+    if _ran_in(row) != _ran_in(base):
+        return None
     value = base.timing.p50 / row.timing.p50
     return Speed(value, value / SURE, value * SURE, f"{p50}; not run interleaved with {base.label}")
+
+
+def _ran_in(row: ReportRow) -> tuple[str, str, str]:
+    return row.origin, row.processor, formats.runtime(row)
 
 
 def _through(own: Ratio, other: Ratio, p50: str) -> Speed | None:

@@ -54,7 +54,8 @@ class ReportRow:
         status: The verdict, or why there is none.
         reasons: Why it is not verified.
         verdict: Everything that was measured there.
-        size: Bytes of the entry file; None where unknown.
+        size: Bytes on disk; None where unknown.
+        first_visit: Bytes that a first visit to a bundle's page transfers, with brotli; None elsewhere.
         origin: Of a result from elsewhere: its hardware, or the name it was imported under; empty for this host's own.
         processor: Of the host that judged, with its threads; empty where unknown.
         scores: Outputs with the role "scores" over the evaluation images, [n, N] each, where they were kept.
@@ -68,6 +69,7 @@ class ReportRow:
     reasons: tuple[Fact, ...] = ()
     verdict: Verdict = NO_VERDICT
     size: int | None = None
+    first_visit: int | None = None
     origin: str = ""
     processor: str = ""
     scores: Mapping[str, Array] = field(default_factory=dict)
@@ -116,13 +118,17 @@ class ReportRow:
 
 @dataclass(frozen=True, eq=False)
 class ReportedArtifact:
-    """One artifact folder with its rows; the manifest is None where it is damaged."""
+    """One artifact folder with its rows; the manifest is None where it is damaged.
+
+    `earlier` says that the last run did not ask for it.
+    """
 
     target: str
     manifest: Manifest | None
     rows: tuple[ReportRow, ...]
     results: tuple[Result, ...] = ()
     trials: tuple[Mapping[str, Any], ...] = ()
+    earlier: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +142,25 @@ class Study:
 
     @property
     def rows(self) -> tuple[ReportRow, ...]:
-        """Every row, in order of target, origin and place."""
+        """Every row: those of the last run, of earlier ones, of what is not installed; each by target and place."""
         return tuple(row for found in self.artifacts for row in found.rows)
+
+    @property
+    def missing(self) -> tuple[ReportRow, ...]:
+        """What is not installed here, so that it was not made."""
+        return tuple(row for row in self.rows if row.status == "not installed")
+
+    @property
+    def current(self) -> tuple[ReportRow, ...]:
+        """The rows of the last run on this host."""
+        rows = (row for each in self.artifacts if not each.earlier for row in each.rows)
+        return tuple(row for row in rows if not row.origin and row.status != "not installed")
+
+    @property
+    def further(self) -> tuple[ReportRow, ...]:
+        """The rows of other hosts and of earlier runs."""
+        shown = {id(row) for row in (*self.missing, *self.current)}
+        return tuple(row for row in self.rows if id(row) not in shown)
 
     def count(self, status: RowStatus) -> int:
         """How many rows have a status."""

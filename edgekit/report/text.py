@@ -14,6 +14,7 @@ from edgekit.artifact.fact import EVALUATION
 from edgekit.artifact.metric import NOT_FINITE
 from edgekit.artifact.result import Measure
 from edgekit.report import formats
+from edgekit.report.decision import told
 from edgekit.report.page import environment
 from edgekit.report.recommendation import Recommendation, recommend
 from edgekit.report.study import FAILURES, STATUSES, ReportedArtifact, ReportRow, Study
@@ -21,6 +22,8 @@ from edgekit.storage.door import visible
 from edgekit.storage.files import dump_json
 
 SCHEMA_VERSION = 2
+MOST_ROWS, MOST_REASONS, LONGEST_REASON = 32, 6, 200
+"""Of Markdown, which is at most 60 lines long: rows of the table, reasons, and letters of one."""
 ILLEGAL = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """Characters that XML 1.0 cannot hold at all."""
 
@@ -60,10 +63,22 @@ def to_csv(study: Study) -> str:
 
 
 def to_markdown(study: Study) -> str:
-    """The summary table, the reasons and the notes."""
+    """What to ship, a row an artifact and place of the last run, and why what is not verified is not."""
     jinja = environment()
     jinja.filters["escaped"] = escaped
-    context = {"study": study, "reference": study.reference, "advice": recommend(study), "beside": _beside}
+    unverified = [row for row in study.current if row.reasons]
+    left = (len(study.current) - MOST_ROWS, len(unverified) - MOST_REASONS, len(study.further))
+    context = {
+        "study": study,
+        "reference": study.reference,
+        "advice": recommend(study),
+        "unverified": unverified,
+        "rest": sum(max(count, 0) for count in left),
+        "most_rows": MOST_ROWS,
+        "most_reasons": MOST_REASONS,
+        "told": told,
+        "brief": lambda reason: formats.brief(str(reason), LONGEST_REASON),
+    }
     return jinja.get_template("report.md.jinja").render(context)
 
 
@@ -82,7 +97,7 @@ def to_junit(study: Study) -> str:
 def _output(row: ReportRow) -> list[str]:
     verdict = row.verdict
     lines = [f"{row.status}: {verdict.device}" if verdict.device else row.status]
-    lines += [f"size {formats.size(row.size)}"] if row.size is not None else []
+    lines += [f"size {formats.sizes(row.size, row.first_visit)}"] if row.size is not None else []
     lines += [formats.protocol(row.timing, row.processor)] if row.timing else []
     lines += [f"{formats.speed(ratio)} as fast as {ratio.baseline}" for ratio in verdict.ratios]
     lines += [str(verdict.evidence)] if verdict.evidence else []
@@ -121,7 +136,10 @@ def _described(study: Study, artifact: ReportedArtifact) -> dict[str, Any]:
 def _row(row: ReportRow) -> dict[str, Any]:
     measures = {name: row.worst(name.replace("_", " ")) for name in ("max_abs", "spearman", "agreement")}
     return {
-        **{name: getattr(row, name) for name in ("target", "precision", "place", "origin", "status", "size")},
+        **{
+            name: getattr(row, name)
+            for name in ("target", "precision", "place", "origin", "status", "size", "first_visit")
+        },
         "reasons": [reason.as_record() for reason in row.reasons],
         "notes": [note.as_record() for note in row.verdict.notes],
         "device": row.verdict.device,
@@ -156,12 +174,6 @@ def _times(study: Study, row: ReportRow) -> str:
     return "; ".join(f"{mode} {value:.3g}x" for mode, value in study.beside_reference(row).items())
 
 
-def _beside(study: Study, row: ReportRow) -> str:
-    """How fast the row is beside the model itself on the reference's device; empty where that is not known."""
-    times = _times(study, row)
-    return f"; beside PyTorch on {study.reference.device}: {times}" if times else ""
-
-
 COLUMNS: Mapping[str, Callable[[Study, ReportRow], object]] = {
     "model": lambda study, row: study.name,
     "target": lambda study, row: row.target,
@@ -172,6 +184,7 @@ COLUMNS: Mapping[str, Callable[[Study, ReportRow], object]] = {
     "reason": lambda study, row: "; ".join(map(str, row.reasons)),
     "device": lambda study, row: row.verdict.device,
     "size_bytes": lambda study, row: row.size,
+    "first_visit_bytes": lambda study, row: row.first_visit,
     "max_abs": lambda study, row: _value(row.error),
     "spearman": lambda study, row: _value(row.worst("spearman")),
     "agreement": lambda study, row: _value(row.worst("agreement")),

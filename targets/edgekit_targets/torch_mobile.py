@@ -126,6 +126,7 @@ TARGET = Target(
         proved_by="PyTorch's lite interpreter on this processor",
         not_proved="phones' processors, and XNNPACK where this build of PyTorch lacks it",
         audience="android",
+        successor="executorch",
     ),
     export=export,
     load=load,

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import Verdict
+from edgekit.artifact.result import Measure, Ratio, Verdict
 from edgekit.cli import build_commands
 from edgekit.cli.console import print_table, show_build
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.testing import SMALL
+from tests.command import exit_code
 from tests.manifests import result
 
 ROWS = (("onnx", "verified", "[red]a name that looks like markup[/red]"), ("web", "rejected", ""))
@@ -67,9 +69,10 @@ def test_a_part_of_a_bundle_that_failed_does_not_fail_the_command(part_of: str, 
     assert left == code
 
 
+@pytest.mark.parametrize("verbose", [True, False])
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_was_asked_stands_in_a_pipe_and_in_the_report(
-    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_notes_are_printed_where_they_are_asked_for(
+    terminal: bool, verbose: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Verdict(
         place="cpu",
@@ -82,9 +85,50 @@ def test_what_was_asked_stands_in_a_pipe_and_in_the_report(
     build = Build((outcome,), Path("b"), "an H200")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     monkeypatch.setenv("COLUMNS", "60")
-    show_build(build)
+    show_build(build, verbose=verbose)
     said = capsys.readouterr().out
     assert "nothing was compared" in said
-    assert "a note" in said
-    assert ("asked: 6 evaluation inputs" in said) is not terminal
+    assert ("a note" in said) == verbose
+    assert ("asked: 6 evaluation inputs" in said) == verbose
     assert "an H200" in said
+
+
+def test_a_row_tells_the_number_that_decided_and_lines_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+    def measure(metric: str, value: float, limit: float, passed: bool = True) -> Measure:
+        return Measure(batch="evaluation", output="y", metric=metric, value=value, limit=limit, passed=passed)
+
+    reasons = tuple(fact(Code.TEXT, text=f"{number}. " + "a long sentence " * 20) for number in range(4))
+    good = Verdict(place="wasm", status="verified", measures=(measure("max abs", 5e-5, 1e-4), measure("snr", 60, 20)))
+    fast = Ratio(baseline="onnx", value=1.5, low=1.4, high=1.6)
+    bad = Verdict(
+        place="webgpu",
+        status="rejected",
+        reasons=reasons,
+        measures=(measure("max abs", 2e-4, 1e-4, passed=False), measure("cosine", 0.5, 0.99, passed=False)),
+        ratios=(fast,),
+    )
+    own = result(good, bad).model_copy(update={"size": 108_300_000, "first_visit": 5_500_000})
+    show_build(Build((TargetOutcome("web", Path("b/web"), "rejected", result=own),), Path("b"), "an H200"))
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "web\trejected\t108 MB, first visit 5.5 MB\t1.50× onnx\twebgpu: cosine 0.500 (≥ 0.99)"
+    assert others[-3] == "web: 2 more reasons: in the report, or with -v"
+    assert max(map(len, others)) <= 120
+
+
+def test_an_export_tells_what_to_ship_and_what_to_run_next(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("export", SMALL, "-t", "onnx", "-t", "onnx-fp16", "-o", build.parent)
+    assert exit_code(*asked) == 0
+    brief = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[:2] for line in brief[:2]] == [
+        ["onnx", "verified, unchanged"],
+        ["onnx-fp16", "verified, unchanged"],
+    ]
+    assert "max abs" in brief[1]
+    assert "(≤ 0.01)" in brief[1]
+    assert brief[5].startswith("Server: Ship onnx")
+    assert brief[6:] == [f"next: edgekit verify {build}  # on the host that will run it"]
+    assert max(len(line.replace(str(build), "build/small")) for line in brief) <= 120
+    assert exit_code(*asked, "-v") == 0
+    said = capsys.readouterr().out
+    assert "onnx: cpu: asked: 6 evaluation inputs" in said
+    assert max(len(line.replace(str(build), "build/small")) for line in said.splitlines()) <= 120

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 
+from edgekit.evaluate import engine
 from edgekit.evaluate.engine import Questions, Timing, evaluate
 from edgekit.model.spec import Array
 from edgekit.runtime.protocol import Runtime, SelfTimed, SideBySide, Timings
@@ -102,6 +104,16 @@ def test_answers_of_timed_runs_are_compared_with_the_first_one() -> None:
     assert answers["evaluation again/y"].tolist() == [9] * 64
     assert record["timed_answers"] == 110
     assert set(record["milliseconds"]) == {"run", "other"}
+
+
+def test_a_long_timing_says_why_it_takes_long_and_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "TELL_SECONDS", 0.0)
+    said: list[str] = []
+    evaluate(Doubling(), (questions("evaluation", 1),), {}, Timing(0.01), lambda done, text: said.append(text))
+    told = [text for text in said if text.startswith("measuring latency")]
+    assert told[0] == "measuring latency: at least 100 runs and 0.01 s of it and of each baseline, in turn"
+    assert told[1] == f"{told[0]}; 1 runs so far"
+    assert len(told) > 100
 
 
 def test_what_failed_is_not_timed() -> None:

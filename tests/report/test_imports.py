@@ -177,7 +177,7 @@ def test_bad_results_that_are_there_already_are_shown_as_unreadable(filled: Any)
     for suffix in ("html", "md", "csv"):
         shown = (filled.folder / f"report.{suffix}").read_text()
         assert not {"\x1b", "\u202e"} & set(shown)
-        assert "evil\\x1b[2J" in shown.replace("\\\\", "\\").replace("\\[", "[")
+        assert ("evil\\x1b[2J" in shown) == (suffix != "md")  # there stands how many rows of other hosts there are
     json.loads((filled.folder / "report.json").read_text(), parse_constant=pytest.fail)
     assert (filled.folder / "report.html").stat().st_size < 2_000_000
 

@@ -14,8 +14,6 @@ from edgekit.report import plots
 from edgekit.report.rows import read_study
 from tests.report.conftest import FP32, ran
 
-CPU, WASM = "cpu · ONNX Runtime 1.31.1", "wasm · Chromium 141"
-
 
 def plotted(builder: Any) -> plots.Plot:
     return plots.plot_accuracy(read_study(builder.folder), {"relevance": builder.relevance})
@@ -97,30 +95,32 @@ def test_every_row_is_within_the_axis(filled: Any) -> None:
     assert values == sorted(values)
 
 
-def panels(builder: Any) -> dict[str, plots.Plot]:
-    return {panel.title: panel for panel in plots.plot_latency(read_study(builder.folder))}
+def latency(builder: Any, label: str) -> plots.Plot | None:
+    return plots.plot_latency(next(row for row in read_study(builder.folder).rows if row.label == label))
 
 
-def test_what_ran_in_one_place_shares_a_panel_and_its_axis(filled: Any) -> None:
-    shown = panels(filled)
-    reference = "the PyTorch model where the reference was made"
-    assert list(shown) == [CPU, WASM, "pixel-8 · nnapi · Pixel 8", reference]
-    lanes = {lane.name: lane for lane in shown[CPU].lanes}
-    assert list(lanes) == ["onnx", "onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"]
-    assert lanes["onnx-int8-static"].status == "rejected"
-    assert {name for name, lane in lanes.items() if lane.remark == "slower"} == {"onnx-int8-dynamic"}
-    assert [lane.note for lane in shown[WASM].lanes] == ["wasm-fp32", "wasm-q8"]
-    assert shown[reference].device == "NVIDIA H200"
-    assert [lane.name for lane in shown[reference].lanes] == ["batch 1", "batch 32"]
-    modes = {bar.text.partition(" · ")[2] for bar in shown[reference].lanes[0].dots}
-    assert modes == {"eager", "compiled", "cuda graph"}
-    for panel in shown.values():
-        longest = max(max(bar.x, bar.high) for lane in panel.lanes for bar in lane.dots)
+def test_only_what_ran_in_turn_shares_an_axis(filled: Any) -> None:
+    """Milliseconds of two artifacts do not compare: each was timed at another moment of a busy host."""
+    panel = latency(filled, "onnx-int8-dynamic · cpu")
+    assert panel is not None
+    (lane,) = panel.lanes
+    assert (lane.name, lane.status, lane.remark) == ("onnx-int8-dynamic", "verified", "slower")
+    assert [bar.text.partition(" · ")[2] for bar in lane.dots] == ["", "onnx", "pytorch"]
+    assert latency(filled, "coreml · interpreter") is None
+    reference = plots.plot_reference(read_study(filled.folder).reference)
+    assert reference is not None
+    assert reference.device == "NVIDIA H200"
+    assert [lane.name for lane in reference.lanes] == ["batch 1", "batch 32"]
+    assert {bar.text.partition(" · ")[2] for bar in reference.lanes[0].dots} == {"eager", "compiled", "cuda graph"}
+    for plot in (panel, reference):
+        longest = max(max(bar.x, bar.high) for lane in plot.lanes for bar in lane.dots)
         assert longest == pytest.approx(100 / plots.BAR_ROOM, abs=0.01)
 
 
 def test_lengths_compare_as_times_do(filled: Any) -> None:
-    own, onnx, pytorch = panels(filled)[CPU].lanes[1].dots  # its own first, then the baselines, the fastest first
+    panel = latency(filled, "onnx-fp16 · cpu")
+    assert panel is not None
+    own, onnx, pytorch = panel.lanes[0].dots  # its own first, then the baselines, the fastest first
     assert [own.text, onnx.text, pytorch.text] == ["3.50 ms", "3.80 ms · onnx", "9.40 ms · pytorch"]
     assert [own.own, onnx.own, pytorch.own] == [True, False, False]
     assert pytorch.x / own.x == pytest.approx(9.4 / 3.5, rel=1e-3)
@@ -136,7 +136,8 @@ def test_ticks_are_round_and_start_at_zero(p50: float, builder: Any) -> None:
     builder.artifact("onnx", "fp32")
     maps = builder.scores("onnx", "cpu", 1e-6, 1)
     builder.judge("onnx", [ran(builder, maps, FP32, p50, place="phone")], 1)
-    (panel,) = panels(builder).values()
+    panel = latency(builder, "onnx · phone")
+    assert panel is not None
     values = [float(tick.text) for tick in panel.ticks]
     assert values[0] == 0
     assert 2 <= len(values) <= plots.MOST_TICKS + 1
@@ -151,7 +152,8 @@ def test_what_was_not_timed_has_no_panel(builder: Any) -> None:
     builder.reference(latency={})
     builder.artifact("onnx", "fp32")
     builder.judge("onnx", [ran(builder, builder.scores("onnx", "cpu", 1e-6, 1), FP32)], 1)
-    assert plots.plot_latency(read_study(builder.folder)) == ()
+    assert latency(builder, "onnx · cpu") is None
+    assert plots.plot_reference(read_study(builder.folder).reference) is None
 
 
 def test_a_long_baseline_has_its_words_inside() -> None:

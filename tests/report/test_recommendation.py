@@ -12,11 +12,11 @@ from edgekit.apps import android, apple
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.result import Ratio, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
-from edgekit.report.plots import plot_tradeoff
+from edgekit.report.plots import LIMIT_SCALE, Plot, plot_tradeoffs
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, audience_of, recommend
 from edgekit.report.rows import read_study
 from edgekit.report.speed import beside
-from edgekit.report.study import ReportedArtifact
+from edgekit.report.study import ReportedArtifact, Study
 from tests.report.conftest import FP16, FP32, INT8, ORT, ran, timing
 
 
@@ -124,10 +124,31 @@ def test_what_is_for_phones_goes_into_an_app() -> None:
         assert audience_of(target) != IOS or target in newest.targets
 
 
+def test_what_has_a_successor_is_recommended_to_nobody(builder: Any) -> None:
+    builder.reference()
+    made(builder, "torch-mobile", "fp32", 12_000_000)
+    alone = advice(builder)[ANDROID]
+    assert alone.head == "Nothing to ship"
+    assert alone.others == ("torch-mobile: no longer developed, new ones take executorch",)
+    made(builder, "executorch", "fp32", 13_000_000)
+    assert advice(builder)[ANDROID].head == "Ship executorch"
+
+
+@pytest.mark.parametrize(
+    ("size", "head"), [(3_990_000, "Ship onnx-int8-static"), (3_000_000, "Ship onnx-int8-dynamic")]
+)
+def test_of_sizes_that_are_nearly_equal_the_faster_artifact_wins(builder: Any, size: int, head: str) -> None:
+    builder.reference()
+    made(builder, "onnx", "fp32", 12_000_000, 1)
+    made(builder, "onnx-int8-static", "int8", 4_000_000, 1.8, width=0.2)
+    made(builder, "onnx-int8-dynamic", "int8", size, 1.6, width=0.2)
+    assert advice(builder)[SERVER].head == head
+
+
 def test_speeds_are_told_by_the_best_evidence(filled: Any) -> None:
     rows = {row.label: row for row in read_study(filled.folder).rows}
-    base = rows["onnx · cpu"]
-    own, direct, apart = (beside(rows[name], base) for name in ("onnx · cpu", "onnx-fp16 · cpu", "web · wasm-q8"))
+    base, page = rows["onnx · cpu"], rows["web · wasm-fp32"]
+    own, direct, apart = beside(base, base), beside(rows["onnx-fp16 · cpu"], base), beside(rows["web · wasm-q8"], page)
     assert own is not None
     assert own.value == 1
     assert direct is not None
@@ -136,13 +157,23 @@ def test_speeds_are_told_by_the_best_evidence(filled: Any) -> None:
     assert apart is not None
     assert "not run interleaved" in apart.how
     assert beside(rows["coreml · interpreter"], base) is None
+    assert beside(page, base) is None, "two runtimes that never ran in turn"
+    assert beside(rows["onnx · nnapi · pixel-8"], base) is None, "two hosts"
 
 
-def test_the_plot_has_the_gpu_on_the_axis_of_ratios_and_the_limits(filled: Any) -> None:
+def server(study: Study) -> Plot:
+    return next(plot for plot in plot_tradeoffs(study, recommend(study)) if plot.title == SERVER)
+
+
+def test_a_panel_of_the_plot_holds_what_is_shipped_to_one_audience_and_can_be_compared(filled: Any) -> None:
     study = read_study(filled.folder)
-    plot = plot_tradeoff(study, [study.rows[0]])
-    marks = {lane.name: lane.marks for lane in reversed(plot.lanes)}
-    assert marks["PyTorch, cuda graph"]["speed"].text == "7.49×"  # 3.82 ms of onnx on the CPU over 0.51 ms
+    assert [plot.title for plot in plot_tradeoffs(study, recommend(study))] == [
+        SERVER,
+        BROWSER,
+    ]  # of iOS there is one row
+    plot = server(study)
+    marks = {lane.name: lane.marks for lane in plot.lanes}
+    assert list(marks) == ["onnx", "onnx-fp16", "onnx-int8-dynamic", "onnx-int8-static"]  # no GPU, no phone
     (one,) = (tick.x for tick in plot.ticks if tick.text == "1×")
     assert marks["onnx"]["speed"].x == one
     rejected = marks["onnx-int8-static"]["accuracy"]
@@ -158,9 +189,9 @@ def test_what_was_rejected_on_other_inputs_does_not_seem_within_its_limits(fille
         code=Code.LIMIT_EXCEEDED, batch="batch 8", output="relevance", metric="cosine", value=0.9, limit=0.99
     )
     row = next(row for row in study.rows if row.target == "onnx-fp16")
+    other = next(row for row in study.rows if row.target == "onnx")
     spoilt = replace(row, status="rejected", reasons=(elsewhere,))
-    artifact = ReportedArtifact("onnx-fp16", None, (spoilt,))
-    plot = plot_tradeoff(replace(study, artifacts=(artifact,)), [])
-    mark = plot.lanes[0].marks["accuracy"]
-    assert mark.x > plot.limit
+    artifacts = (ReportedArtifact("onnx-fp16", None, (spoilt,)), ReportedArtifact("onnx", None, (other,)))
+    mark = server(replace(study, artifacts=artifacts)).lanes[0].marks["accuracy"]
+    assert mark.x > LIMIT_SCALE.x(1.0)
     assert "(batch 8)" in mark.title

@@ -5,6 +5,8 @@ import io
 import json
 from typing import Any
 
+from edgekit import report
+from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.result import Measure, Ratio, Timing, Verdict
 from edgekit.report import formats, text
 from edgekit.report.rows import read_study
@@ -55,7 +57,9 @@ def test_a_spreadsheet_has_one_line_a_row_with_all_columns(filled: Any) -> None:
 
 def test_markdown_has_a_table_and_escapes_what_is_markup(builder: Any) -> None:
     judged(builder, device="A|B")
-    builder.artifact("onnx-x", "fp32", notes=("on*nx|<b>", "one\ntwo & `three`"))
+    builder.artifact("onnx-x", "fp32")
+    bad = tuple(fact(Code.TEXT, text=text) for text in ("on*nx|<b> one\ntwo & `three`", "more"))
+    builder.judge("onnx-x", [Verdict(place="cpu", status="rejected", reasons=bad)], 1)
     said = text.to_markdown(read_study(builder.folder))
     rows = [line for line in said.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
@@ -63,6 +67,33 @@ def test_markdown_has_a_table_and_escapes_what_is_markup(builder: Any) -> None:
     assert "one two &amp; \\`three\\`" in said
     assert "not finite" in said
     assert said.startswith("# arr-coc-tiny: edgekit report\n\nReference: **NVIDIA H200, fp32**.\n")
+
+
+def test_markdown_is_sixty_lines_at_most_and_none_is_long(builder: Any) -> None:
+    builder.reference()
+    places = [
+        Verdict(place=f"place-{number}", status="rejected", reasons=(fact(Code.TEXT, text="a reason " * 200),) * 9)
+        for number in range(5)
+    ]
+    for number in range(20):
+        builder.artifact(f"target-{number}", "fp32", notes=("a note " * 100,) * 9)
+        builder.judge(f"target-{number}", places, 1)
+    lines = text.to_markdown(read_study(builder.folder)).splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 300
+    assert "162 more lines stand in report.html: of other hosts, of earlier runs, and reasons." in lines
+
+
+def test_a_bundle_has_its_size_on_disk_and_that_of_a_first_visit(filled: Any) -> None:
+    filled.judge("web", [Verdict(place="wasm-fp32", status="verified")], 108_000_000, first_visit=5_500_000)
+    study = report.write_report(filled.folder)
+    [web] = (each for each in json.loads(text.to_json(study))["artifacts"] if each["target"] == "web")
+    [row] = web["rows"]
+    assert (row["size"], row["first_visit"]) == (108_000_000, 5_500_000)
+    assert "| 108 MB, first visit 5.5 MB |" in text.to_markdown(study)
+    assert "first visit 5.5 MB" in (filled.folder / "report.html").read_text()
+    [line] = (line for line in csv.DictReader(io.StringIO(text.to_csv(study))) if line["target"] == "web")
+    assert (line["size_bytes"], line["first_visit_bytes"]) == ("108000000", "5500000")
 
 
 def test_a_ratio_that_is_too_noisy_is_not_told_as_a_number() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from edgekit import registry
 from edgekit.model.spec import Array
 from tools.exam.sitting import ROOT, SETTINGS, called_here, environment
 from tools.zoo import comparison
@@ -80,3 +82,11 @@ def test_a_page_is_read_again_and_what_is_asked_now_stands_in_it() -> None:
 def test_the_committed_table_has_no_traceback_and_no_false_verdict() -> None:
     text = (ROOT / "docs" / "zoo.md").read_text()
     assert f"0 {TRACEBACK}, 0 {FALSE}" in text
+
+
+def test_the_committed_table_names_the_targets_that_its_share_leaves_out() -> None:
+    text = (ROOT / "docs" / "zoo.md").read_text()
+    there = {name for name, entry in registry.available().items() if entry.origin == "edgekit"}
+    (line,) = (line for line in text.splitlines() if line.startswith("The share is of "))
+    (heads,) = re.findall(r"^\| \| (`.+`) \|$", text, re.MULTILINE)
+    assert set(re.findall(r"`([\w-]+)`", line)) == there - set(re.findall(r"`([\w-]+)`", heads))

