@@ -47,7 +47,8 @@ def _require_working_directory() -> None:
     try:
         Path.cwd()
     except FileNotFoundError as error:
-        raise UsageError("the working directory was removed: change to another one and run the command again") from error
+        sentence = "the working directory was removed: change to another one and run the command again"
+        raise UsageError(sentence) from error
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
