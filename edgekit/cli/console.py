@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.artifact.fact import Code
 from edgekit.artifact.option import as_text
 from edgekit.storage.door import visible
 
@@ -108,9 +109,9 @@ def _decided(outcome: TargetOutcome) -> str:
 
 
 def _reasons(outcome: TargetOutcome) -> list[str]:
-    """Why a target is not verified, in a few sentences; of one that is, nothing."""
+    """Why a target is not verified, in a few sentences; of one that is, where it is slower than its source."""
     if outcome.status == "verified":
-        return []
+        return [str(note) for place in outcome.places for note in place.notes if note.code is Code.SLOWER]
     count = len(outcome.reasons) + bool(outcome.error) + outcome.left_out
     more = [f"{count - MOST_REASONS} more reasons: in the report, or with -v"] if count > MOST_REASONS else []
     return [*outcome.sentences[: min(count, MOST_REASONS)], *more]

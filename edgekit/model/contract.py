@@ -55,6 +55,8 @@ def check_name(name: str) -> None:
 
 
 def _check_tensors(spec: ModelSpec) -> None:
+    if not spec.inputs:
+        raise ModelError(f"'{spec.name}' has no inputs, so that its answer is always the same: declare one")
     names = [i.name for i in spec.inputs] + [o.name for o in spec.outputs]
     for name in names:
         _check_word(spec.name, "an input or output", name)
