@@ -147,7 +147,8 @@ def size_of(study: Study, row: ReportRow) -> int | None:
 
 def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendation:
     rejected = {row.target for row in rows if row.status == "rejected" and not row.verdict.variant}
-    good = [row for row in rows if row.status == "verified" and row.target not in rejected | set(_replaced(rows))]
+    out = rejected | set(_replaced(rows))
+    good = [row for row in rows if row.status == "verified" and row.target not in out]
     first = {row.target: row for row in reversed(good)}  # an artifact in the first of its places, but each variant
     good = [row for row in good if row.verdict.variant or row is first[row.target]]
     base = base_of(good)
