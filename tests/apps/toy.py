@@ -21,7 +21,11 @@ from tests.manifests import manifest
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = {
-    "torch-mobile": {"model.ptl": b"lite" * 999, "model.v7.ptl": b"older", "operators.yaml": b"- aten::topk\n- aten::shift_"},
+    "torch-mobile": {
+        "model.ptl": b"lite" * 999,
+        "model.v7.ptl": b"older",
+        "operators.yaml": b"- aten::topk\n- aten::shift_",
+    },
     "executorch": {"model.pte": b"flat" * 777},
     "executorch-int8": {"model.pte": b"int8" * 200},
     "litert": {"model.tflite": b"....TFL3" * 333},
