@@ -67,7 +67,7 @@ fun Runner.answer(picture: Picture, query: FloatArray, k: Int = 0, size: InputSi
     }
     if (budgets.isNotEmpty() && budgets.size != expected) throw wrong(manifest.output("counts"))
     if (ranking != null && ranking.any { it !in relevance.indices }) throw wrong(manifest.output("ranking"))
-    if (k !in 0..expected) throw EdgekitException("k is $k, but there are $expected scores")
+    if (ranking == null && k !in 0..expected) throw EdgekitException("k is $k, but there are $expected scores")
     val indices = ranking ?: topK(relevance, k).map(Int::toLong).toLongArray()
     val placement = Placement.of(picture.size, size, manifest.pictureInput().fit)
     return Answer(relevance, budgets, indices, Grid(patches?.first ?: 0, patches?.second ?: 0, size, placement))

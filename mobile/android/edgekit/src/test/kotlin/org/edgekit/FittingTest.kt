@@ -73,7 +73,9 @@ class FittingTest {
         fails("the output 'budgets' of the model 'toy' is missing, not finite or not what its manifest says", PatchRunner(model, budgets = 199))
         fails("the output 'indices' of the model 'toy' is missing, not finite or not what its manifest says", PatchRunner(model, best = 200))
         fails("the output 'relevance' of the model 'toy' is missing, not finite", PatchRunner(model, score = Float.NaN))
-        fails("k is 201, but there are 200 scores", PatchRunner(model), k = 201)
+        val unranked = Model(model.manifest.copy(outputs = model.manifest.outputs.filter { it.role != "ranking" }), model.file, "a")
+        fails("k is 201, but there are 200 scores", PatchRunner(unranked), k = 201)
+        assertEquals(1, PatchRunner(model).answer(picture(listOf(200, 400)), QUERY, k = 201).indices.size)
         assertFailsWith<EdgekitException> { PatchRunner(model).answer(picture(listOf(9, 9)), floatArrayOf(1f)) }
     }
 
