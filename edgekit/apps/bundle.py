@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from edgekit.apps.records import Bundle, Content, Model, Platform, content_digest, content_size
@@ -13,6 +14,7 @@ from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import load_builds_model
 from edgekit.model.records import read_config, recorded_weights
 from edgekit.model.shapes import size_text
+from edgekit.pipeline.loaded import picture_size
 from edgekit.pipeline.signature import Signed, require_signed
 from edgekit.reference import golden
 from edgekit.reference.batches import EVALUATION
@@ -151,11 +153,17 @@ def _golden(build: Path, trust_build: bool, models: Sequence[Model]) -> tuple[di
     chosen = golden.choose_golden(spec, build / REFERENCE, answer)
     if not chosen.cases:
         return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
-    chosen = chosen.with_another_size(answer)
+    chosen = chosen.with_another_size(answer, {m.manifest.target: partial(_size, m.manifest) for m in models})
     limits = {m.manifest.target: chosen.limits(_kernels(m), _errors(m, chosen.spread)) for m in models}
     with scratch() as folder:
         golden.write_golden(folder, chosen, limits)
         return {name: (folder / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()
+
+
+def _size(manifest: Manifest, picture: tuple[int, int]) -> tuple[int, int]:
+    """Height and width that the libraries give a picture for a model."""
+    declared = next(tensor for tensor in manifest.inputs if tensor.kind == "image")
+    return picture_size(manifest, declared.shape[2:], picture)
 
 
 def _kernels(model: Model) -> str:

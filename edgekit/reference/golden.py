@@ -3,7 +3,7 @@
 Browsers and phones run them on the user's own device before they trust it. The format (`golden.json`, `golden.bin`) is
 described in web/README.md. The rows are the one on which the usual faults of preprocessing show most, the one whose
 answer is farthest from it and, where sizes are open, the first one with another width. For phones, whose libraries
-resize every picture, there is one that is not of the model's size.
+resize every picture, there is one that is not of the model's size, with an answer for each size that a model gives it.
 
 A device passes where each output that the golden vectors hold has its shape, and its errors are within its limits:
 
@@ -55,6 +55,8 @@ SOURCES = (EVALUATION, PHOTOGRAPHS, STRESS)
 KEPT = ("float32", "int64", "int32", "int8", "uint8", "bool")
 """Dtypes that golden.bin holds; other floats are held in float32, other integers in int64."""
 Answer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+SizeOf = Callable[[tuple[int, int]], tuple[int, int]]
+"""Height and width of a picture in pixels -> those that it gets."""
 Limits = Mapping[str, Mapping[str, float]]
 """Output -> metric -> the largest value."""
 FAULTS: Mapping[str, Callable[[Array, Input], Array]] = {
@@ -76,12 +78,14 @@ class Case:
             that is made of bytes.
         inputs: The other inputs by name, as the model takes them, with a batch of one.
         expected: The outputs by name, likewise.
+        targets: Which of an app's models bring the picture to the size that `expected` is of; empty: all.
     """
 
     name: str
     image: Array | None
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array]
+    targets: tuple[str, ...] = ()
 
     def feed(self, spec: ModelSpec) -> dict[str, Array]:
         """The case as the model's inputs."""
@@ -143,22 +147,32 @@ class Golden:
 
         return tuple(name for name in FAULTS if pictures and not seen(name))
 
-    def with_another_size(self, answer: Answer) -> Golden:
-        """One case more, for libraries that resize a picture themselves: the first one's with mirrored borders.
+    def with_another_size(self, answer: Answer, sizes: Mapping[str, SizeOf]) -> Golden:
+        """A picture more, for libraries that resize a picture themselves: the first one's with mirrored borders.
 
-        The reference has no answer to it: it is that of `answer` to the picture in the model's size, in bytes, by the
-        rule of the input and the filter that all libraries share (tests/golden/README.md). The same golden vectors
-        where the first case has no picture.
+        It is a case for each size that an artifact brings it to. The reference has no answers to these: they are those
+        of `answer` to the picture in that size, in bytes, by the rule of the input and the filter that all libraries
+        share (tests/golden/README.md). The same golden vectors where the first case has no picture.
+
+        Args:
+            answer: Runs the model itself.
+            sizes: By target, the size that a picture of some size gets there.
         """
         picture, case = _picture(self.spec), self.cases[0]
         if picture is None or case.image is None:
             return self
         height, width, _ = case.image.shape
-        large = np.pad(case.image, ((0, max(height // 3, 1)), (0, max(width // 5, 1)), (0, 0)), "symmetric")
-        small = replace(case, image=in_size(large, height, width, picture.fit))
-        name = f"{case.name}, {large.shape[1]} x {large.shape[0]} pixels"
-        other = replace(case, name=name, image=large, expected=_kept(self.spec, answer(small.feed(self.spec))))
-        return replace(self, cases=(*self.cases, other))
+        large = np.pad(case.image, ((0, max(height // 2, 1)), (0, max(width // 5, 1)), (0, 0)), "symmetric")
+        targets: dict[tuple[int, int], list[str]] = {}
+        for target, size_of in sizes.items():
+            targets.setdefault(size_of(large.shape[:2]), []).append(target)
+        others = []
+        for size, names in targets.items():
+            small = replace(case, image=in_size(large, *size, picture.fit))
+            name = f"{case.name}, {large.shape[1]} x {large.shape[0]} pixels as {size[1]} x {size[0]}"
+            expected = _kept(self.spec, answer(small.feed(self.spec)))
+            others.append(replace(case, name=name, image=large, expected=expected, targets=tuple(names)))
+        return replace(self, cases=(*self.cases, *others))
 
     @property
     def _outputs(self) -> list[Output]:
@@ -252,6 +266,7 @@ def write_golden(folder: Path, golden: Golden, limits: Mapping[str, Limits]) -> 
     rows = [
         {
             "name": case.name,
+            **({"targets": list(case.targets)} if case.targets else {}),
             "image": None if case.image is None else part(case.image),
             "inputs": {name: part(values) for name, values in case.inputs.items()},
             "expected": {

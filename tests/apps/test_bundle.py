@@ -11,6 +11,7 @@ import pytest
 
 from edgekit.apps import bundle
 from edgekit.apps.records import Platform, content_digest, content_size
+from edgekit.artifact.manifest import AxisInfo
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from tests.apps import toy
@@ -77,6 +78,20 @@ def test_the_limit_on_a_device_follows_the_precision(build: Path) -> None:
     assert isinstance(vectors, bytes)
     limits = {target: table["relevance"]["max_abs"] for target, table in json.loads(vectors)["limits"].items()}
     assert limits == {"executorch-int8": 2e-2, "executorch": 1e-3, "coreml": 1e-2, "onnx": 1e-3, "torch-mobile": 1e-3}
+
+
+def test_each_model_checks_the_picture_in_the_size_that_it_gives_it(own: Path) -> None:
+    """An open size follows the picture of 24 x 19 pixels, a fixed one does not."""
+    edge = AxisInfo(default=16, minimum=8, maximum=32, multiple_of=4, dynamic=True)
+    resealed(own / "onnx", axes=read_artifact(own / "onnx").axes | {"height": edge, "width": edge})
+    made = bundle.plan(own, platform("executorch", "onnx", "torch-mobile"), (), trust_build=True)
+    vectors = made.files["golden.json"]
+    assert isinstance(vectors, bytes)
+    cases = [case for case in json.loads(vectors)["cases"] if case["image"]["shape"] != [16, 16, 3]]
+    assert [(case["image"]["shape"], case["targets"], case["expected"]["relevance"]["shape"]) for case in cases] == [
+        ([24, 19, 3], ["executorch", "torch-mobile"], [1, 16]),
+        ([24, 19, 3], ["onnx"], [1, 20]),
+    ]
 
 
 def test_what_was_not_verified_is_left_out_with_a_note_or_refused_by_name(own: Path) -> None:

@@ -68,7 +68,7 @@ def test_the_sample_finds_what_assets_wrote(tmp_path: Path) -> None:
     )
     made = (sample / "Edgekit" / "ArrCocTiny.swift").read_text()
     named = {n for p in (sample / "Sources").glob("*.swift") for n in re.findall(r"ArrCocTiny\.(\w+)", p.read_text())}
-    assert named == {"Models", "open", "Images"}
+    assert named == {"Models", "open"}
     assert all(re.search(rf"\b(?:enum|func|let) {name}\b", made) for name in named)
     assert errors(made.encode()) == []
     assert (sample / "Edgekit" / "edgekit" / "arr-coc-tiny" / "bundle.json").is_file()

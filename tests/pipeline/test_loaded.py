@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import edgekit
 from edgekit.errors import ArtifactError, UsageError
@@ -48,22 +53,70 @@ def test_it_answers_every_size_that_was_proved(loaded: LoadedArtifact) -> None:
 def test_a_picture_in_bytes_of_any_size_is_prepared_as_on_devices(loaded: LoadedArtifact) -> None:
     draw = np.random.default_rng(0)
     pixels, query = draw.integers(0, 256, (96, 96, 3), dtype=np.uint8), QUERIES[:1] + 0.1
-    for given, small in ((pixels, pixels), (pixels[:40, 8:], in_size(pixels[:40, 8:], 96, 160))):
+    for picture, small in ((pixels, pixels), (pixels[:40, 8:], in_size(pixels[:40, 8:], 96, 160))):
         tensor = (small.transpose(2, 0, 1)[None] / 255).astype(np.float32)
         right = loaded.run({"images": tensor, "queries": query})["relevance"]
-        np.testing.assert_array_equal(loaded.run({"images": given, "queries": query})["relevance"], right)
+        np.testing.assert_array_equal(loaded.run({"images": picture, "queries": query})["relevance"], right)
     with pytest.raises(UsageError, match=r"input 'images' is uint8 \[96, 96, 4\]"):
         loaded.run({"images": np.zeros((96, 96, 4), np.uint8), "queries": query})
 
 
-def test_a_pictures_size_is_that_of_the_browsers() -> None:
-    golden = json.loads((Path(__file__).parents[1] / "golden" / "fitting.json").read_text())
-    axes = dict.fromkeys(("height", "width"), golden["axis"])
+def size_of(picture: tuple[int, ...], axes: Mapping[str, Any], sizes: Sequence[Any] = ()) -> tuple[int, ...]:
+    """The size that a picture gets as an input of some axes."""
     image = {"name": "images", "dtype": "float32", "shape": (1, 3, "height", "width"), "kind": "image"}
-    made = manifest(axes=axes, inputs=(image,))
+    listed = tuple(dict(zip(("height", "width"), size, strict=True)) for size in sizes)
+    made = manifest(axes=axes, inputs=(image,), sizes=listed)
+    return checked_inputs(made, {"images": np.zeros((*picture, 3), np.uint8)})["images"].shape[2:]
+
+
+def test_a_pictures_size_is_that_of_the_libraries() -> None:
+    golden = json.loads((Path(__file__).parents[1] / "golden" / "fitting.json").read_text())
+    axes, listed = dict.fromkeys(("height", "width"), golden["axis"]), golden["listed"]
     for case in golden["cases"]:
-        picture = np.zeros((*case["picture"], 3), np.uint8)
-        assert checked_inputs(made, {"images": picture})["images"].shape[2:] == tuple(case["size"])
+        assert size_of(case["picture"], axes) == tuple(case["size"])
+    for case in listed["cases"]:
+        assert size_of(case["picture"], axes, listed["sizes"]) == tuple(case["size"])
+
+
+AXES = st.builds(
+    lambda step, least, more, default: {
+        "minimum": step * least,
+        "maximum": step * (least + more),
+        "multiple_of": step,
+        "default": step * (least + min(default, more)),
+        "dynamic": True,
+    },
+    *(st.integers(1, 16), st.integers(1, 9), st.integers(0, 12), st.integers(0, 12)),
+)
+
+
+@given(rows=AXES, columns=AXES, picture=st.tuples(st.integers(1, 300), st.integers(1, 300)))
+@example(
+    rows={"minimum": 1, "maximum": 40, "multiple_of": 1, "default": 9, "dynamic": True},
+    columns={"minimum": 1, "maximum": 40, "multiple_of": 1, "default": 25, "dynamic": True},
+    picture=(7, 7),
+)
+def test_no_size_suits_a_picture_better(
+    rows: dict[str, int], columns: dict[str, int], picture: tuple[int, int]
+) -> None:
+    """Of all sizes, as the rule is defined: shape first, then about as many pixels as the default."""
+
+    def quotient(one: int, other: int) -> Fraction:
+        return Fraction(max(one, other), min(one, other))
+
+    def misfit(size: tuple[int, ...]) -> Fraction:
+        pixels = quotient(size[0] * size[1], rows["default"] * columns["default"])
+        return quotient(size[0] * picture[1], size[1] * picture[0]) ** 4 * pixels
+
+    sides = (range(a["minimum"], a["maximum"] + 1, a["multiple_of"]) for a in (rows, columns))
+    best = min(map(misfit, itertools.product(*sides)))
+    assert math.isclose(misfit(size_of(picture, {"height": rows, "width": columns})), best, rel_tol=1e-12)
+
+
+def test_an_axis_of_many_sizes_is_searched_at_once() -> None:
+    """All pairs of a height and a width are ten thousand million; they would take hours."""
+    axis = {"minimum": 1, "maximum": 100_000, "multiple_of": 1, "default": 224, "dynamic": True}
+    assert size_of((9, 16), {"height": axis, "width": axis}) == (168, 299)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch import nn
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.reference import golden
 from edgekit.reference.golden import BINARY, FAULTS, JSON, Case, Golden
-from edgekit.reference.pictures import resized
+from edgekit.reference.pictures import in_size, resized
 from edgekit.reference.record import record_reference
 from edgekit.reference.store import read_reference, write_reference
 from edgekit.runtime.eager import EagerRuntime
@@ -219,15 +219,36 @@ def test_pictures_that_are_not_made_of_bytes_are_passed_over(scored: Path, tmp_p
     assert all(case.image is not None for case in chosen.cases)
 
 
+def test_a_picture_of_another_size_is_a_case_for_each_size_that_it_gets(scored: Path, tmp_path: Path) -> None:
+    model = small_model()
+    run = EagerRuntime(model).run
+    chosen = golden.choose_golden(model, scored, run)
+    sizes = {"a": lambda _: (112, 96), "b": lambda _: (96, 96), "c": lambda _: (112, 96)}
+    made = chosen.with_another_size(run, sizes)
+    *before, tall, square = made.cases
+    assert (tuple(before), tall.targets, square.targets) == (chosen.cases, ("a", "c"), ("b",))
+    assert [tall.name, square.name] == [
+        f"{before[0].name}, 115 x 144 pixels as {size}" for size in ("96 x 112", "96 x 96")
+    ]
+    assert tall.image is not None
+    assert tall.image.shape == (144, 115, 3)
+    assert (tall.expected["relevance"].shape, square.expected["relevance"].shape) == ((1, 42), (1, 36))
+    small = replace(tall, image=in_size(tall.image, 112, 96))
+    np.testing.assert_array_equal(tall.expected["relevance"], run(small.feed(model))["relevance"])
+    golden.write_golden(tmp_path, made, {})
+    written = json.loads((tmp_path / golden.JSON).read_text())["cases"]
+    assert [case.get("targets") for case in written] == [*[None] * len(before), ["a", "c"], ["b"]]
+
+
 def test_a_case_of_another_size_tells_whether_a_picture_is_stretched_by_the_filter(scored: Path) -> None:
     model = small_model()
     run = EagerRuntime(model).run
     chosen = golden.choose_golden(model, scored, run)
-    first, *_, other = chosen.with_another_size(run).cases
+    first, *_, other = chosen.with_another_size(run, {"one": lambda _: (96, 96)}).cases
     assert first.image is not None
     assert other.image is not None
     side = first.image.shape[0]
-    assert other.image.shape == (side + side // 3, side + side // 5, 3)
+    assert other.image.shape == (side + side // 2, side + side // 5, 3)
     np.testing.assert_array_equal(other.image[:side, :side], first.image)
     height, width, _ = other.image.shape
     rows, columns = np.arange(side) * height // side, np.arange(side) * width // side

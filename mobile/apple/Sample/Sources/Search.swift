@@ -46,9 +46,11 @@ final class Search: ObservableObject {
             let spent = ContinuousClock.now - start
             shown = try heat(picture, answer)
             let best = Int(answer.indices[0])
+            let grid = answer.grid
             let present = try answer.isPresent(bundle.presenceThreshold()) ?? true
-            let what = present ? "Most relevant patch" : "Nothing like this here; the highest relevance is of patch"
-            status = "\(spent). \(what): \(best) (score \(answer.relevance[best]))."
+            let what = present ? "Most relevant" : "Nothing like this here; the highest relevance is in"
+            let place = "row \(best / grid.columns + 1), column \(best % grid.columns + 1) of \(grid.rows) x \(grid.columns)"
+            status = "\(spent). \(what): \(place) (score \(answer.relevance[best]))."
         }
     }
 
@@ -89,19 +91,19 @@ final class Search: ObservableObject {
         }
     }
 
-    /// The picture in the model's size, patches brighter where they are relevant.
+    /// The picture with edges of at most 1024 pixels, brighter where its patches are relevant.
     private func heat(_ picture: Picture, _ answer: Answer) throws -> CGImage {
-        let small = picture.resized(height: ArrCocTiny.Images.height, width: ArrCocTiny.Images.width)
-        let patches = Double(answer.relevance.count) * Double(small.height) / Double(small.width)
-        let rows = Int(patches.squareRoot().rounded())
-        let columns = answer.relevance.count / rows
+        let scale = min(1, 1024 / Double(max(picture.height, picture.width)))
+        let edge = { (pixels: Int) in max(1, Int(scale * Double(pixels))) }
+        let small = picture.resized(height: edge(picture.height), width: edge(picture.width))
         var rgba = [UInt8](repeating: 255, count: 4 * small.height * small.width)
         for y in 0..<small.height {
             for x in 0..<small.width {
-                let light = 0.25 + 0.75 * answer.relevance[y * rows / small.height * columns + x * columns / small.width]
+                let patch = answer.grid.patch(y: y * picture.height / small.height, x: x * picture.width / small.width)
+                let light = 0.25 + 0.75 * (patch.map { answer.relevance[$0] } ?? 0)
                 for c in 0..<3 {
                     let i = y * small.width + x
-                    rgba[4 * i + c] = UInt8(Float(small.rgb[3 * i + c]) * light)
+                    rgba[4 * i + c] = UInt8(min(255, max(0, Float(small.rgb[3 * i + c]) * light)))
                 }
             }
         }

@@ -28,6 +28,8 @@ public struct GoldenCase: Sendable {
     /// The other inputs, as the model takes them.
     public let inputs: [String: Tensor]
     public let expected: [String: ExpectedOutput]
+    /// The models that bring the picture to the size that the reference was asked at; empty: all of the bundle.
+    public let targets: [String]
 }
 
 /// Golden vectors: rows with the outputs of the reference by name, to test this device with. `limits` are by target, output
@@ -60,6 +62,7 @@ public struct Golden: Sendable {
             let image: Part?
             let inputs: [String: Part]
             let expected: [String: Part]
+            let targets: [String]?
         }
 
         let limits: [String: [String: [String: Double]]]
@@ -77,28 +80,35 @@ public struct Golden: Sendable {
     private static func parsed(_ one: File.Case, _ binary: Data) throws -> GoldenCase {
         var picture: Picture?
         if let image = one.image {
-            guard image.shape.count == 3, image.shape[2] == 3 else {
+            guard image.shape.count == 3, image.shape[2] == 3, try count(image.shape) > 0 else {
                 throw invalid("the image of '\(one.name)' does not have three channels")
             }
-            let rgb = [UInt8](try bytes(image, count(image.shape), of: binary))
+            let rgb = [UInt8](try bytes(image, try count(image.shape), of: binary))
             picture = Picture(height: image.shape[0], width: image.shape[1], rgb: rgb)
         }
         let inputs = try one.inputs.mapValues { part in
-            switch try numbers(part, count(part.shape), of: binary) {
+            switch try numbers(part, try count(part.shape), of: binary) {
             case .floats(let values): return Tensor(shape: part.shape, floats: values)
             case .integers(let values): return Tensor(shape: part.shape, integers: values)
             }
         }
         let expected = try one.expected.mapValues { part in
             guard part.step > 0 else { throw invalid("an array has the step \(part.step)") }
-            let kept = (count(part.shape) + part.step - 1) / part.step
+            let whole = try count(part.shape)
+            let kept = whole / part.step + (whole % part.step == 0 ? 0 : 1)
             let values = try numbers(part, kept, of: binary)
             return ExpectedOutput(shape: part.shape, step: part.step, numbers: values, of: part.of ?? "")
         }
         if let lost = expected.values.first(where: { !$0.of.isEmpty && expected[$0.of] == nil }) {
             throw invalid("a ranking is of '\(lost.of)', which is not there")
         }
-        return GoldenCase(name: one.name, picture: picture, inputs: inputs, expected: expected)
+        return GoldenCase(
+            name: one.name, picture: picture, inputs: inputs, expected: expected, targets: one.targets ?? [])
+    }
+
+    /// The cases that a model is tested with.
+    public func cases(of target: String) -> [GoldenCase] {
+        cases.filter { $0.targets.isEmpty || $0.targets.contains(target) }
     }
 
     /// Compare a model's outputs with those of the reference.
@@ -150,7 +160,7 @@ public struct Golden: Sendable {
 
     private func lostMass(_ scores: [Double], _ best: [Double], _ chosen: [Double]) -> Double {
         func mass(_ places: [Double]) -> Double {
-            Set(places.map { Int($0) }).reduce(0) { $0 + (scores.indices.contains($1) ? scores[$1] : 0) }
+            Set(places.map { Int(wholeNumber($0)) }).reduce(0) { $0 + (scores.indices.contains($1) ? scores[$1] : 0) }
         }
         let possible = mass(best)
         return possible > 0 ? max(0, 1 - mass(chosen) / possible) : 0
@@ -163,7 +173,10 @@ public struct Golden: Sendable {
         }
     }
 
-    private static func count(_ shape: [Int]) -> Int { shape.reduce(1, *) }
+    private static func count(_ shape: [Int]) throws -> Int {
+        guard let values = valueCount(shape) else { throw invalid("an array has the shape \(shape)") }
+        return values
+    }
 
     private static func numbers(_ part: File.Part, _ count: Int, of binary: Data) throws -> Tensor.Numbers {
         let data = try bytes(part, count, of: binary)
@@ -183,7 +196,7 @@ public struct Golden: Sendable {
     private static func bytes(_ part: File.Part, _ count: Int, of binary: Data) throws -> Data {
         let sizes = ["float32": 4, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1]
         guard let size = sizes[part.dtype] else { throw invalid("an array has the dtype \(part.dtype)") }
-        guard part.offset >= 0, count >= 0, part.offset + size * count <= binary.count else {
+        guard (0...binary.count).contains(part.offset), size * count <= binary.count - part.offset else {
             throw invalid("an array extends past the end of golden.bin")
         }
         return binary.subdata(in: part.offset..<part.offset + size * count)

@@ -107,6 +107,16 @@ public struct Manifest: Decodable, Sendable {
                 "\(name) is invalid: '\(word)' is not a name: letters, digits, dots, dashes and underscores are possible"
             )
         }
+        var edges = manifest.axes.values.flatMap { [$0.default, $0.minimum, $0.maximum, $0.multipleOf] }
+        edges += (manifest.sizes ?? []).flatMap(\.values)
+        edges += tensors.flatMap(\.shape).compactMap { size -> Int? in
+            if case .fixed(let number) = size { return number }
+            return nil
+        }
+        // Swift ends an app whose products overflow.
+        if let edge = edges.first(where: { $0 < 0 || $0 > Int(Int32.max) }) {
+            throw EdgekitError("\(name) is invalid: it has a size of \(edge): export the assets again")
+        }
         return manifest
     }
 
@@ -168,8 +178,12 @@ public struct Manifest: Decodable, Sendable {
         }
         if let found { return found }
         let shapes = inputs.map { "'\($0.name)' \(given[$0.name]?.shape ?? [])" }.joined(separator: ", ")
-        let known = sizes.map(sizeText).joined(separator: ", ")
-        throw EdgekitError("the model '\(name)' (\(target)) takes the sizes \(known), not \(shapes)")
+        throw notListed(shapes)
+    }
+
+    func notListed(_ shown: String) -> EdgekitError {
+        let known = (sizes ?? []).map(sizeText).joined(separator: ", ")
+        return EdgekitError("the model '\(name)' (\(target)) takes the sizes \(known), not \(shown)")
     }
 
     /// Sizes in the order in which the inputs' shapes name their axes: height 320 and width 256 are "320x256".
@@ -181,7 +195,7 @@ public struct Manifest: Decodable, Sendable {
         return order.compactMap { sizes[$0].map(String.init) }.joined(separator: "x")
     }
 
-    private func describe(_ size: Size) throws -> String {
+    func describe(_ size: Size) throws -> String {
         switch size {
         case .fixed(let number): return "\(number)"
         case .axis(let axisName):
@@ -190,7 +204,7 @@ public struct Manifest: Decodable, Sendable {
         }
     }
 
-    private func axis(_ axisName: String) throws -> Axis {
+    func axis(_ axisName: String) throws -> Axis {
         guard let axis = axes[axisName] else {
             throw EdgekitError("the manifest of '\(name)' has no axis '\(axisName)'")
         }
@@ -212,5 +226,7 @@ func decode<T: Decodable>(_ data: Data, name: String) throws -> T {
         }
         let field = path.map(\.stringValue).joined(separator: ".")
         throw EdgekitError("\(name) is invalid\(field.isEmpty ? "" : " in the field '\(field)'"): export the assets again")
+    } catch {
+        throw EdgekitError("\(name) is invalid: export the assets again")
     }
 }

@@ -27,6 +27,8 @@ public struct Picture: Sendable {
         self.init(height: height, width: width, rgb: composited)
     }
 
+    public var size: InputSize { InputSize(height: height, width: width) }
+
     /// Resized, each side on its own, by a triangle filter, which is wider when the image shrinks.
     public func resized(height: Int, width: Int) -> Picture {
         if height == self.height && width == self.width { return self }
@@ -55,56 +57,35 @@ public struct Picture: Sendable {
 
     /// In a model's size, as the manifest's `fit` of its input says: "stretch", "crop" or "letterbox".
     public func fitted(height: Int, width: Int, fit: String) throws -> Picture {
-        let wider = self.width * height > self.height * width
-        switch fit {
-        case "stretch":
-            return resized(height: height, width: width)
-        case "crop":
-            let part =
-                wider
-                ? middle(height: self.height, width: Picture.share(self.height, width, height))
-                : middle(height: Picture.share(self.width, height, width), width: self.width)
-            return part.resized(height: height, width: width)
-        case "letterbox":
-            let inside =
-                wider
-                ? resized(height: Picture.share(width, self.height, self.width), width: width)
-                : resized(height: height, width: Picture.share(height, self.width, self.height))
-            return inside.bordered(height: height, width: width)
-        default:
-            throw EdgekitError("the fit '\(fit)' of a picture is not known: update the library")
-        }
+        let size = InputSize(height: height, width: width)
+        let placement = try Placement(picture: self.size, size: size, fit: fit)
+        let place = placement.place
+        return cut(placement.part).resized(height: place.height, width: place.width).bordered(size, place)
     }
 
-    private func middle(height: Int, width: Int) -> Picture {
-        let top = (self.height - height) / 2
-        let left = (self.width - width) / 2
-        var part: [UInt8] = []
-        part.reserveCapacity(3 * height * width)
-        for y in top..<top + height {
-            let start = 3 * (self.width * y + left)
-            part += rgb[start..<start + 3 * width]
+    private func cut(_ part: Box) -> Picture {
+        if part.height == height && part.width == width { return self }
+        var cut: [UInt8] = []
+        cut.reserveCapacity(3 * part.height * part.width)
+        for y in part.top..<part.top + part.height {
+            let start = 3 * (width * y + part.left)
+            cut += rgb[start..<start + 3 * part.width]
         }
-        return Picture(height: height, width: width, rgb: part)
+        return Picture(height: part.height, width: part.width, rgb: cut)
     }
 
-    private func bordered(height: Int, width: Int) -> Picture {
-        let top = (height - self.height) / 2
-        let left = (width - self.width) / 2
-        var whole = [UInt8](repeating: Picture.border, count: 3 * height * width)
-        for y in 0..<self.height {
-            for i in 0..<3 * self.width { whole[3 * (width * (top + y) + left) + i] = rgb[3 * self.width * y + i] }
+    private func bordered(_ size: InputSize, _ place: Box) -> Picture {
+        if height == size.height && width == size.width { return self }
+        var whole = [UInt8](repeating: Picture.border, count: 3 * size.height * size.width)
+        for y in 0..<height {
+            let start = 3 * (size.width * (place.top + y) + place.left)
+            for i in 0..<3 * width { whole[start + i] = rgb[3 * width * y + i] }
         }
-        return Picture(height: height, width: width, rgb: whole)
+        return Picture(height: size.height, width: size.width, rgb: whole)
     }
 
     /// Grey of a letterbox's borders.
     private static let border: UInt8 = 114
-
-    /// An edge in the proportion of two others, rounded half up, at least one pixel.
-    private static func share(_ edge: Int, _ part: Int, _ of: Int) -> Int {
-        max(1, (2 * edge * part + of) / (2 * of))
-    }
 
     /// `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width].
     public func tensor(low: Double, high: Double) -> Tensor {

@@ -24,10 +24,11 @@ public struct QueryEncoder: Sendable {
     /// Parse the two files; throws an EdgekitError if they do not match.
     public init(vocabulary: Data, embeddings: Data) throws {
         let listed: Vocabulary = try decode(vocabulary, name: "vocabulary.json")
-        guard embeddings.count == 4 * listed.dim * listed.words.count else {
+        // Swift ends an app whose product overflows.
+        guard (0...embeddings.count).contains(listed.dim), embeddings.count == 4 * listed.dim * listed.words.count else {
             throw EdgekitError(
-                "embeddings.bin has \(embeddings.count) bytes, but \(listed.words.count) words with \(listed.dim) float32 "
-                    + "values each need \(4 * listed.dim * listed.words.count): export the assets again"
+                "embeddings.bin has \(embeddings.count) bytes, which are not \(listed.words.count) words with \(listed.dim) "
+                    + "float32 values each: export the assets again"
             )
         }
         words = listed.words

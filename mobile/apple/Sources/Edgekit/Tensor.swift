@@ -31,10 +31,25 @@ public struct Tensor: Sendable {
     /// The numbers as integers.
     public var integers: [Int64] {
         switch numbers {
-        case .floats(let values): return values.map { Int64($0.rounded()) }
+        case .floats(let values): return values.map { wholeNumber(Double($0)) }
         case .integers(let values): return values
         }
     }
+}
+
+/// The number of values of a shape; nil where it is none of an array. Swift ends an app whose product overflows.
+func valueCount(_ shape: [Int]) -> Int? {
+    var count = 1
+    for edge in shape {
+        if edge < 0 || edge > Int(Int32.max) || count * edge > Int(Int32.max) { return nil }
+        count *= edge
+    }
+    return count
+}
+
+/// The nearest integer; the least one for what is none. Swift ends an app that converts NaN or an infinity.
+func wholeNumber(_ value: Double) -> Int64 {
+    Int64(exactly: value.rounded()) ?? .min
 }
 
 /// The indices of the K largest scores, largest first; of equal scores the lower index comes first, as on every platform.

@@ -80,9 +80,16 @@ public final class CoreAIRunner: Runner {
 private func array(_ tensor: Tensor, as type: NDArray.ScalarType) throws -> NDArray {
     switch type {
     case .float32: return NDArray(scalars: tensor.floats, shape: tensor.shape)
-    case .int32: return NDArray(scalars: tensor.integers.map(Int32.init), shape: tensor.shape)
+    case .int32: return NDArray(scalars: try tensor.integers.map(narrow), shape: tensor.shape)
     default: throw EdgekitError("an input has the type \(type), but edgekit writes float32 and int32")
     }
+}
+
+private func narrow(_ value: Int64) throws -> Int32 {
+    guard let narrowed = Int32(exactly: value) else {
+        throw EdgekitError("an input has the value \(value), but Core AI takes integers of 32 bits")
+    }
+    return narrowed
 }
 
 @available(iOS 27.0, macOS 27.0, *)

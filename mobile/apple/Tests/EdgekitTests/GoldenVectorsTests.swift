@@ -42,6 +42,72 @@ final class GoldenVectorsTests: XCTestCase {
         let cases: [Case]
     }
 
+    private struct Fitting: Decodable {
+        struct Case: Decodable {
+            let picture: [Int]
+            let size: [Int]
+        }
+
+        struct Listed: Decodable {
+            let sizes: [[Int]]
+            let cases: [Case]
+        }
+
+        struct Patches: Decodable {
+            let picture: [Int]
+            let size: [Int]
+            let fit: String
+            let rows: Int
+            let columns: Int
+            let part: [Int]
+            let place: [Int]
+            let patches: [[Int?]]
+        }
+
+        let cases: [Case]
+        let listed: Listed
+        let grids: [Patches]
+    }
+
+    func testPicturesGetTheSizeThatTheyGetEverywhere() throws {
+        let top: Fitting = try decode(read("fitting.json"), name: "fitting.json")
+        XCTAssertFalse(top.cases.isEmpty || top.listed.cases.isEmpty)
+        for one in top.cases {
+            XCTAssertEqual(try openManifest([]).fittingSize(size(one.picture)), size(one.size), "\(one.picture)")
+        }
+        for one in top.listed.cases {
+            XCTAssertEqual(try openManifest(top.listed.sizes).fittingSize(size(one.picture)), size(one.size), "\(one.picture)")
+        }
+        XCTAssertThrowsError(try openManifest([]).check(InputSize(height: 100, width: 224)))
+        XCTAssertThrowsError(try openManifest(top.listed.sizes).check(InputSize(height: 224, width: 240)))
+    }
+
+    func testPixelsLieInThePatchesInWhichTheyLieEverywhere() throws {
+        let top: Fitting = try decode(read("fitting.json"), name: "fitting.json")
+        XCTAssertFalse(top.grids.isEmpty)
+        for one in top.grids {
+            let placement = try Placement(picture: size(one.picture), size: size(one.size), fit: one.fit)
+            XCTAssertEqual([placement.part, placement.place].map { [$0.top, $0.left, $0.height, $0.width] }, [one.part, one.place])
+            let grid = Grid(rows: one.rows, columns: one.columns, size: size(one.size), placement: placement)
+            for pixel in one.patches { XCTAssertEqual(grid.patch(y: pixel[0]!, x: pixel[1]!), pixel[2], "\(one.picture)") }
+        }
+    }
+
+    private func size(_ edges: [Int]) -> InputSize { InputSize(height: edges[0], width: edges[1]) }
+
+    private func openManifest(_ sizes: [[Int]]) throws -> Manifest {
+        let axis = "{\"default\": 224, \"minimum\": 96, \"maximum\": 512, \"multiple_of\": 16, \"dynamic\": true}"
+        let listed = sizes.map { "{\"height\": \($0[0]), \"width\": \($0[1])}" }.joined(separator: ", ")
+        let text = """
+            {"schema_version": 2, "name": "toy", "target": "coreai", "precision": "fp32", "entry": "model.aimodel",
+             "inputs": [{"name": "images", "dtype": "float32", "shape": [1, 3, "height", "width"], "role": "tensor",
+                         "kind": "image", "of": "", "low": 0.0, "high": 1.0}],
+             "outputs": [], "axes": {"height": \(axis), "width": \(axis)}, "sizes": [\(listed)],
+             "files": [], "verdicts": [], "notes": []}
+            """
+        return try Manifest.parse(Data(text.utf8))
+    }
+
     func testQueriesAreEncodedAsEverywhere() throws {
         let top: Queries = try decode(read("query_encoding.json"), name: "query_encoding.json")
         let encoder = try QueryEncoder(vocabulary: read(top.vocabulary), embeddings: read(top.embeddings))

@@ -55,6 +55,17 @@ final class ManifestTests: XCTestCase {
         XCTAssertThrowsError(try Manifest.parse(Data(newer.utf8)))
     }
 
+    func testRefusesWhatWouldEndTheApp() {
+        let nested = String(repeating: "[", count: 100_000)
+        for bad in [nested, text.replacingOccurrences(of: "\"notes\": []", with: "\"notes\": \(nested)")] {
+            XCTAssertThrowsError(try Manifest.parse(Data(bad.utf8))) { XCTAssertTrue($0 is EdgekitError) }
+        }
+        let large = text.replacingOccurrences(of: "\"maximum\": 8", with: "\"maximum\": 4611686018427387904")
+        XCTAssertThrowsError(try Manifest.parse(Data(large.utf8))) { XCTAssertTrue($0 is EdgekitError) }
+        XCTAssertEqual(Tensor(shape: [2], floats: [.nan, .infinity]).integers, [.min, .min])
+        XCTAssertNil(valueCount([1 << 40, 1 << 40]))
+    }
+
     func testEqualScoresGoToTheLowerPlace() {
         XCTAssertEqual(topK([0.5, 0.9, 0.5, 0.9], 3), [1, 3, 0])
     }

@@ -19,6 +19,8 @@ class GoldenCase(
     /** The other inputs, as the model takes them. */
     val inputs: Map<String, Tensor>,
     val expected: Map<String, ExpectedOutput>,
+    /** The models that bring the picture to the size that the reference was asked at; empty: all of the bundle. */
+    val targets: List<String> = emptyList(),
 )
 
 /** The result of one golden case: the output and the metric that are nearest their limit. `reason` is empty where it passed. */
@@ -40,6 +42,9 @@ class CaseReport(
  * The web bundle has the same format (`golden.json`, `golden.bin`; web/README.md describes it).
  */
 class Golden(val cases: List<GoldenCase>, val limits: Map<String, Map<String, Map<String, Double>>>) {
+    /** The cases that a model is tested with. */
+    fun casesOf(target: String): List<GoldenCase> = cases.filter { it.targets.isEmpty() || target in it.targets }
+
     /** Compare a model's outputs with those of the reference. */
     fun evaluate(case: GoldenCase, outputs: Map<String, Tensor>, target: String): CaseReport {
         var report = CaseReport(case.name, "", "", 0.0, 0.0, "")
@@ -119,18 +124,18 @@ class Golden(val cases: List<GoldenCase>, val limits: Map<String, Map<String, Ma
 
         private fun case(case: GoldenFile.Case, binary: ByteArray): GoldenCase {
             val image = case.image
-            if (image != null && (image.shape.size != 3 || image.shape[2] != 3)) invalid("the image of '${case.name}' does not have three channels")
+            if (image != null && (image.shape.size != 3 || image.shape[2] != 3 || count(image.shape) == 0L)) invalid("the image of '${case.name}' does not have three channels")
             val picture = image?.let { Picture(it.shape[0], it.shape[1], bytes(it, it.shape, 1, binary).let { b -> ByteArray(b.remaining()).also(b::get) }) }
             val inputs = case.inputs.mapValues { (_, part) -> tensor(part, part.shape, binary) }
             val expected = case.expected.mapValues { (_, part) ->
                 if (part.step < 1) invalid("an array has the step ${part.step}")
-                val count = part.shape.fold(1, Int::times)
-                ExpectedOutput(part.shape.toIntArray(), part.step, tensor(part, listOf((count + part.step - 1) / part.step), binary), part.of)
+                val kept = (count(part.shape) + part.step - 1) / part.step
+                ExpectedOutput(part.shape.toIntArray(), part.step, tensor(part, listOf(kept.toInt()), binary), part.of)
             }
             for (output in expected.values) {
                 if (output.of.isNotEmpty() && output.of !in expected) invalid("a ranking is of '${output.of}', which is not there")
             }
-            return GoldenCase(case.name, picture, inputs, expected)
+            return GoldenCase(case.name, picture, inputs, expected, case.targets)
         }
 
         private fun tensor(part: Part, shape: List<Int>, binary: ByteArray): Tensor {
@@ -149,11 +154,16 @@ class Golden(val cases: List<GoldenCase>, val limits: Map<String, Map<String, Ma
         }
 
         private fun bytes(part: Part, shape: List<Int>, size: Int, binary: ByteArray): ByteBuffer {
-            val count = shape.fold(1, Int::times)
-            if (part.offset < 0 || count < 0 || part.offset + size.toLong() * count > binary.size) {
+            val count = count(shape)
+            if (part.offset < 0 || part.offset + size * count > binary.size) {
                 invalid("an array extends past the end of ${ModelBundle.GOLDEN_BINARY}")
             }
-            return ByteBuffer.wrap(binary, part.offset, size * count).slice().order(ByteOrder.LITTLE_ENDIAN)
+            return ByteBuffer.wrap(binary, part.offset, size * count.toInt()).slice().order(ByteOrder.LITTLE_ENDIAN)
+        }
+
+        /** The number of values of a shape; none is larger than an array of Kotlin's may be. */
+        private fun count(shape: List<Int>): Long = shape.fold(1L) { all, edge ->
+            if (edge < 0 || all * edge > Int.MAX_VALUE) invalid("an array has the shape $shape") else all * edge
         }
 
         private fun invalid(what: String): Nothing = throw EdgekitException("${ModelBundle.GOLDEN} is invalid ($what): export the assets again")
@@ -167,7 +177,13 @@ private class GoldenFormat(val format: Int)
 @Serializable
 private class GoldenFile(val limits: Map<String, Map<String, Map<String, Double>>>, val cases: List<Case>) {
     @Serializable
-    class Case(val name: String, val image: Part?, val inputs: Map<String, Part>, val expected: Map<String, Part>)
+    class Case(
+        val name: String,
+        val image: Part?,
+        val inputs: Map<String, Part>,
+        val expected: Map<String, Part>,
+        val targets: List<String> = emptyList(),
+    )
 }
 
 /** An array in golden.bin: its first byte, the shape of the whole, its dtype, which values are there, and what a ranking is of. */

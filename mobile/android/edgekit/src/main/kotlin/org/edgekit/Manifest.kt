@@ -95,6 +95,8 @@ data class Manifest(
     val inputs: List<TensorInfo>,
     val outputs: List<TensorInfo>,
     val axes: Map<String, Axis>,
+    /** The only sizes of the axes beside the batch that the artifact takes together; empty: all within `axes`. */
+    val sizes: List<Map<String, Int>> = emptyList(),
     val files: List<FileInfo>,
     val verdicts: List<Verdict>,
     val notes: List<String>,
@@ -128,16 +130,29 @@ data class Manifest(
                 throw EdgekitException("the input '${declared.name}' of the model '$name' has the shape ${given.shape.toList()}, but the model accepts [$wanted]")
             }
         }
+        val given = this.inputs.flatMap { declared -> declared.shape.zip(inputs.getValue(declared.name).shape.asList()) }
+        val shapes = this.inputs.joinToString { "'${it.name}' ${inputs.getValue(it.name).shape.toList()}" }
+        checkListed(given.mapNotNull { (declared, size) -> (declared as? Size.Axis)?.let { it.name to size } }.toMap(), shapes)
     }
 
-    private fun accepts(declared: Size, size: Int): Boolean = when (declared) {
+    /** Refuse sizes of axes that the artifact does not take together; `shown` says what has them. */
+    internal fun checkListed(given: Map<String, Int>, shown: String) {
+        if (sizes.isEmpty() || sizes.any { one -> given.all { (axis, size) -> (one[axis] ?: size) == size } }) return
+        throw EdgekitException("the model '$name' ($target) takes the sizes ${sizes.joinToString(transform = ::sizeText)}, not $shown")
+    }
+
+    /** Sizes in the order in which the inputs' shapes name their axes: height 320 and width 256 are "320x256". */
+    private fun sizeText(sizes: Map<String, Int>): String =
+        inputs.flatMap { it.shape }.filterIsInstance<Size.Axis>().distinct().mapNotNull { sizes[it.name] }.joinToString("x")
+
+    internal fun accepts(declared: Size, size: Int): Boolean = when (declared) {
         is Size.Fixed -> size == declared.value
         is Size.Axis -> axis(declared.name).accepts(size)
     }
 
-    private fun axis(name: String): Axis = axes[name] ?: throw EdgekitException("the manifest of '${this.name}' has no axis '$name'")
+    internal fun axis(name: String): Axis = axes[name] ?: throw EdgekitException("the manifest of '${this.name}' has no axis '$name'")
 
-    private fun describe(size: Size): String = when (size) {
+    internal fun describe(size: Size): String = when (size) {
         is Size.Fixed -> size.value.toString()
         is Size.Axis -> axis(size.name).let { if (it.dynamic) "${it.minimum} to ${it.maximum} in steps of ${it.multipleOf}" else it.default.toString() }
     }

@@ -11,8 +11,10 @@ import kotlin.math.max
  */
 class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     init {
-        require(rgb.size == 3 * height * width) { "${rgb.size} bytes do not match a size of $height x $width" }
+        require(height > 0 && width > 0 && rgb.size.toLong() == 3L * height * width) { "${rgb.size} bytes do not match a size of $height x $width" }
     }
+
+    val size: InputSize get() = InputSize(height, width)
 
     /** Resized, each side on its own, by a triangle filter, which is wider when the image shrinks. */
     fun resized(height: Int, width: Int): Picture {
@@ -40,27 +42,26 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
 
     /** In a model's size, as the manifest's `fit` of its input says: "stretch", "crop" or "letterbox". */
     fun fitted(height: Int, width: Int, fit: String): Picture {
-        val wider = this.width.toLong() * height > this.height.toLong() * width
-        return when (fit) {
-            "stretch" -> resized(height, width)
-            "crop" -> (if (wider) middle(this.height, share(this.height, width, height)) else middle(share(this.width, height, width), this.width)).resized(height, width)
-            "letterbox" -> (if (wider) resized(share(width, this.height, this.width), width) else resized(height, share(height, this.width, this.height))).bordered(height, width)
-            else -> throw EdgekitException("the fit '$fit' of a picture is not known: update the library")
+        val size = InputSize(height, width)
+        val (part, place) = Placement.of(this.size, size, fit)
+        return cut(part).resized(place.height, place.width).bordered(size, place)
+    }
+
+    private fun cut(part: Box): Picture {
+        if (part.height == height && part.width == width) return this
+        val cut = ByteArray(3 * part.height * part.width)
+        for (y in 0 until part.height) {
+            val start = 3 * (width * (part.top + y) + part.left)
+            rgb.copyInto(cut, 3 * part.width * y, start, start + 3 * part.width)
         }
+        return Picture(part.height, part.width, cut)
     }
 
-    private fun middle(height: Int, width: Int): Picture {
-        val (top, left) = (this.height - height) / 2 to (this.width - width) / 2
-        val part = ByteArray(3 * height * width)
-        for (y in 0 until height) rgb.copyInto(part, 3 * width * y, 3 * (this.width * (top + y) + left), 3 * (this.width * (top + y) + left + width))
-        return Picture(height, width, part)
-    }
-
-    private fun bordered(height: Int, width: Int): Picture {
-        val (top, left) = (height - this.height) / 2 to (width - this.width) / 2
-        val whole = ByteArray(3 * height * width) { BORDER }
-        for (y in 0 until this.height) rgb.copyInto(whole, 3 * (width * (top + y) + left), 3 * this.width * y, 3 * this.width * (y + 1))
-        return Picture(height, width, whole)
+    private fun bordered(size: InputSize, place: Box): Picture {
+        if (height == size.height && width == size.width) return this
+        val whole = ByteArray(3 * size.height * size.width) { BORDER }
+        for (y in 0 until height) rgb.copyInto(whole, 3 * (size.width * (place.top + y) + place.left), 3 * width * y, 3 * width * (y + 1))
+        return Picture(size.height, size.width, whole)
     }
 
     /** `low + (high - low) * byte / 255` in planes red, green, blue: [1, 3, height, width]. */
@@ -77,9 +78,6 @@ class Picture(val height: Int, val width: Int, val rgb: ByteArray) {
     companion object {
         /** Grey of a letterbox's borders. */
         private const val BORDER: Byte = 114
-
-        /** An edge in the proportion of two others, rounded half up, at least one pixel. */
-        private fun share(edge: Int, part: Int, of: Int): Int = max(1, ((2L * edge * part + of) / (2L * of)).toInt())
 
         /** Composite pixels on white. `argb` has the format of `android.graphics.Bitmap.getPixels`: not premultiplied. */
         fun onWhite(height: Int, width: Int, argb: IntArray): Picture {

@@ -8,14 +8,14 @@ sealed interface Tensor {
 /** float32 numbers. */
 class FloatTensor(override val shape: IntArray, val data: FloatArray) : Tensor {
     init {
-        require(data.size == shape.fold(1, Int::times)) { "${data.size} values do not match the shape ${shape.toList()}" }
+        require(data.size.toLong() == shape.fold(1L) { all, edge -> all * edge }) { "${data.size} values do not match the shape ${shape.toList()}" }
     }
 }
 
 /** int64 numbers. */
 class LongTensor(override val shape: IntArray, val data: LongArray) : Tensor {
     init {
-        require(data.size == shape.fold(1, Int::times)) { "${data.size} values do not match the shape ${shape.toList()}" }
+        require(data.size.toLong() == shape.fold(1L) { all, edge -> all * edge }) { "${data.size} values do not match the shape ${shape.toList()}" }
     }
 }
 

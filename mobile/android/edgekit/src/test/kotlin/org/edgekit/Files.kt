@@ -35,7 +35,8 @@ internal object Files {
         folder: File,
         manifest: String = MANIFEST,
         presence: String = PRESENCE,
-        golden: Map<String, ByteArray> = goldenFiles(),
+        targetsOfTheSecond: String = "",
+        golden: Map<String, ByteArray> = goldenFiles(targetsOfTheSecond),
     ): File {
         val model = byteArrayOf(1, 2, 3, 4)
         val written = mapOf("toy/manifest.json" to manifest.toByteArray(), "toy/model.ptl" to model, "presence.json" to presence.toByteArray()) + golden
@@ -73,7 +74,7 @@ internal object Files {
      *
      * Resized, the rows of the second one are 6/7 and 1/7 of its upper and lower half, the columns 7/8 and 1/8.
      */
-    private fun goldenFiles(): Map<String, ByteArray> {
+    private fun goldenFiles(targetsOfTheSecond: String): Map<String, ByteArray> {
         val cases = listOf(
             Row("ramp", 2, 2, listOf(0, 51, 102, 255), floatArrayOf(0f, 51f, 102f, 255f), intArrayOf(64, 131, 198, 400)),
             Row("parts", 4, 6, PARTS, floatArrayOf(24f, 72f, 109f, 187f), intArrayOf(96, 159, 208, 310)),
@@ -86,7 +87,7 @@ internal object Files {
             val budgets = binary.position().also { case.budgets.forEach(binary::putInt) }
             val indices = binary.position().also { for (place in intArrayOf(3, 2)) binary.putInt(place) }
             """
-            {"name": "${case.name}", "image": ${part(image, "uint8", case.height, case.width, 3)},
+            {"name": "${case.name}", "targets": [${if (case.height == 4) targetsOfTheSecond else ""}], "image": ${part(image, "uint8", case.height, case.width, 3)},
              "inputs": {"queries": ${part(query, "float32", 1, 3)}},
              "expected": {"relevance": ${part(relevance, "float32", 1, 4)}, "budgets": ${part(budgets, "int32", 1, 4)},
                           "indices": ${part(indices, "int32", 1, 2, of = "relevance")}}}

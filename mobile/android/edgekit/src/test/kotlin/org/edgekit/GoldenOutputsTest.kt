@@ -49,6 +49,16 @@ class GoldenOutputsTest {
         assertFailsWith<EdgekitException> { Golden.parse(json.replace("complex64", "int64"), ByteArray(3)) }
     }
 
+    @Test
+    fun aShapeThatNoArrayHasIsRefused() {
+        val json = files().getValue("golden.json").decodeToString()
+        for ((from, to) in listOf("[1, 4]" to "[65536, 65536]", "[2, 2, 3]" to "[65536, 65536, 3]", "[2, 2, 3]" to "[-2, -2, 3]", "[1, 2]" to "[-1, -2]")) {
+            assertContains(json, from)
+            val error = assertFailsWith<EdgekitException>(to) { Golden.parse(json.replace(from, to), files().getValue("golden.bin")) }
+            assertContains(error.message.orEmpty(), "golden.json is invalid (an array has the shape")
+        }
+    }
+
     /** The mask is the red plane, of which the golden vectors hold every second value. */
     private class MaskRunner(override val model: Model, private val shift: Float = 0f, private val label: Long = 3) : Runner {
         override val device = "a toy on the JVM"

@@ -55,8 +55,8 @@ class ManifestTest {
 
     @Test
     fun refusesWhatIsNoJson() {
-        val nested = "[".repeat(9999)
-        for (bad in listOf("", "{", "[1,]", "{\"name\" 1}", "nul", "01", Files.MANIFEST + " 2", nested, Files.MANIFEST.replace("[\"a toy\"]", nested))) {
+        val nested = "[".repeat(100_000)
+        for (bad in listOf("", "{", "[1,]", "{\"name\" 1}", "nul", "01", Files.MANIFEST + " 2", nested, Files.MANIFEST.replace("[\"a toy\"]", nested), Files.MANIFEST.replace("[\"batch\", 4]", "[$nested"), Files.MANIFEST.replaceFirst("{", "{\"x\": $nested, "))) {
             val error = assertFailsWith<EdgekitException>(bad.take(40)) { Manifest.parse(bad, "x.json") }
             assertContains(error.message.orEmpty(), "x.json is invalid (")
             assertContains(error.message.orEmpty(), "): export the assets again")

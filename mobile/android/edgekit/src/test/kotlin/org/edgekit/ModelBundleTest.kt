@@ -36,7 +36,8 @@ class ModelBundleTest {
     @Test
     fun saysWhetherAnythingIsThere() {
         assertEquals(0.47, bundle.presenceThreshold)
-        fun answer(vararg relevance: Float) = Answer(relevance, LongArray(0), LongArray(0))
+        val grid = Grid(1, 2, InputSize(1, 2), Placement.of(InputSize(1, 2), InputSize(1, 2), "stretch"))
+        fun answer(vararg relevance: Float) = Answer(relevance, LongArray(0), LongArray(0), grid)
         assertEquals(true, answer(0.1f, 0.48f).isPresent(bundle.presenceThreshold))
         assertEquals(false, answer(0.1f, 0.46f).isPresent(bundle.presenceThreshold))
         assertEquals(null, answer(0.1f).isPresent(null))

@@ -19,7 +19,8 @@ class MutationTest {
     fun aMutatedManifestIsReadOrRefused() = mutate(Files.MANIFEST.toByteArray()) { data ->
         val manifest = Manifest.parse(data.decodeToString())
         for (tensor in manifest.inputs + manifest.outputs) manifest.shape(tensor)
-        manifest.check(manifest.inputs.associate { it.name to FloatTensor(intArrayOf(1, 3, 2, 2), FloatArray(12)) })
+        manifest.fittingSize(InputSize(3, 4))
+        manifest.check(mapOf("images" to FloatTensor(intArrayOf(1, 3, 2, 2), FloatArray(12)), "queries" to FloatTensor(intArrayOf(1, 3), FloatArray(3))))
     }
 
     @Test

@@ -30,7 +30,10 @@ class OnnxRuntimeRunner(override val model: Model, file: File, private val threa
         val tensors = model.manifest.inputs.associate { it.name to onnx(inputs.getValue(it.name)) }
         try {
             session.run(tensors).use { answer ->
-                return model.manifest.outputs.associate { it.name to plain(answer.get(it.name).get() as OnnxTensor) }
+                return model.manifest.outputs.associate { info ->
+                    val value = answer.get(info.name).orElse(null) as? OnnxTensor
+                    info.name to plain(value ?: throw EdgekitException("ONNX Runtime returned no tensor '${info.name}': export the assets again"))
+                }
             }
         } finally {
             tensors.values.forEach(OnnxTensor::close)

@@ -28,6 +28,7 @@ class PyTorchMobileRunner(override val model: Model, file: File, private val thr
         val values = model.manifest.inputs.map { IValue.from(torch(inputs.getValue(it.name))) }
         val answer = module.forward(*values.toTypedArray())
         val outputs = if (answer.isTuple) answer.toTuple().toList() else listOf(answer)
+        if (outputs.size != model.manifest.outputs.size) throw EdgekitException("PyTorch Mobile returned ${outputs.size} outputs instead of ${model.manifest.outputs.size}: export the assets again")
         return model.manifest.outputs.zip(outputs).associate { (info, value) -> info.name to plain(value.toTensor()) }
     }
 

@@ -81,13 +81,15 @@ class MainActivity : AppCompatActivity() {
         val shown = bitmap ?: return
         val encoder = bundle.encoder ?: throw EdgekitException("the bundle has no vocabulary for queries")
         val query = encoder.encode(findViewById<EditText>(R.id.query).text.toString())
+        val picture = shown.toPicture()
         val start = System.nanoTime()
-        val answer = runner.answer(shown.toPicture(), query.vector)
+        val answer = runner.answer(picture, query.vector)
         val spent = (System.nanoTime() - start) / 1e6
-        show(paint(shown, answer))
+        show(paint(picture, answer))
         val best = answer.indices[0].toInt()
+        val grid = answer.grid
         val text = if (answer.isPresent(bundle.presenceThreshold) == false) R.string.nothing else R.string.answer
-        showStatus(getString(text, spent, best, answer.relevance[best]))
+        showStatus(getString(text, spent, best / grid.columns + 1, best % grid.columns + 1, answer.relevance[best], grid.rows, grid.columns))
     }
 
     private fun check() {
@@ -113,14 +115,11 @@ class MainActivity : AppCompatActivity() {
         decoder.setTargetSampleSize(maxOf(1, maxOf(info.size.width, info.size.height) / 1024))
     }
 
-    /** The picture in the model's size, patches brighter where they are relevant. */
-    private fun paint(shown: Bitmap, answer: Answer): Bitmap {
-        val picture: Picture = shown.toPicture().resized(ArrCocTiny.Images.HEIGHT, ArrCocTiny.Images.WIDTH)
-        val rows = gridRows(answer.relevance.size, picture)
-        val columns = answer.relevance.size / rows
+    /** The picture, brighter where its patches are relevant. */
+    private fun paint(picture: Picture, answer: Answer): Bitmap {
         val pixels = IntArray(picture.width * picture.height) { i ->
-            val patch = (i / picture.width) * rows / picture.height * columns + (i % picture.width) * columns / picture.width
-            val light = 0.25f + 0.75f * answer.relevance[patch]
+            val patch = answer.grid.patchAt(i / picture.width, i % picture.width)
+            val light = 0.25f + 0.75f * (patch?.let { answer.relevance[it] } ?: 0f)
             val rgb = (0 until 3).map { c -> ((picture.rgb[3 * i + c].toInt() and 255) * light).toInt() }
             (255 shl 24) or (rgb[0] shl 16) or (rgb[1] shl 8) or rgb[2]
         }
@@ -128,9 +127,6 @@ class MainActivity : AppCompatActivity() {
             setPixels(pixels, 0, picture.width, 0, 0, picture.width, picture.height)
         }
     }
-
-    private fun gridRows(patches: Int, picture: Picture): Int =
-        Math.round(Math.sqrt(patches.toDouble() * picture.height / picture.width)).toInt()
 
     private fun show(shown: Bitmap) = runOnUiThread { findViewById<ImageView>(R.id.picture).setImageBitmap(shown) }
 
