@@ -159,7 +159,8 @@ def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, ti
     if timed_out:
         raise HostError(limits.seconds_sentence)
     if code == -signal.SIGKILL:
-        raise HostError("the operating system killed the worker, as it does where memory runs out")
+        why = "as it does where memory or processor time (`ulimit -t`) runs out"
+        raise HostError(f"the operating system killed the worker, {why}")
     cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     tail = "\n".join(said.strip().splitlines()[-5:])
     raise ExportError(f"the worker process died ({cause})" + (f"; its last output was: {tail}" if tail else ""))

@@ -132,6 +132,8 @@ def read_returned(path: Path) -> Returned:
     Raises:
         ArtifactError: If it is damaged, was changed after it was made, or holds an invalid answer.
     """
+    if path.exists() and not path.is_file():
+        raise ArtifactError(f"'{path}' is not a regular file: name the result.zip that a pack's runner wrote")
     try:
         with zipfile.ZipFile(path) as archive:
             record = _record(_bounded(archive, RESULT, LARGEST_RECORD))

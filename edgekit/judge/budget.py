@@ -137,4 +137,5 @@ def _value(name: str, place: Verdict, result: Result) -> float | None:
 def _told(value: float, budget: Budget) -> str:
     """A value in the unit that the user chose."""
     unit = re.sub(r"^[0-9.e-]+", "", budget.told)
-    return f"{value / NAMES[budget.name][unit]:.4g}{unit}"
+    number = value / NAMES[budget.name][unit]
+    return f"{number:.0f}{unit}" if number >= 1000 else f"{number:.4g}{unit}"

@@ -17,6 +17,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Of an input, an output or an axis: what ONNX, Core ML and TypeScript all take."""
 
+MOST_INPUTS, MOST_AXES = 512, 32
 MOST_VALUES = 1 << 30
 """Of one input at default sizes: 4 GiB of float32."""
 
@@ -57,6 +58,8 @@ def check_name(name: str) -> None:
 def _check_tensors(spec: ModelSpec) -> None:
     if not spec.inputs:
         raise ModelError(f"'{spec.name}' has no inputs, so that its answer is always the same: declare one")
+    if len(spec.inputs) > MOST_INPUTS:
+        raise ModelError(f"'{spec.name}' has {len(spec.inputs)} inputs, more than {MOST_INPUTS}: join some")
     names = [i.name for i in spec.inputs] + [o.name for o in spec.outputs]
     for name in names:
         _check_word(spec.name, "an input or output", name)
@@ -75,6 +78,8 @@ def _check_word(model: str, what: str, name: str) -> None:
 
 
 def _check_size(spec: ModelSpec, declared: Input) -> None:
+    if len(declared.shape) > MOST_AXES:
+        raise ModelError(f"'{declared.name}' of '{spec.name}' has {len(declared.shape)} axes, more than {MOST_AXES}")
     shape = spec.shape(declared.name)
     if min(shape, default=1) < 0 or math.prod(shape) > MOST_VALUES:
         raise ModelError(

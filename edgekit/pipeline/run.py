@@ -38,6 +38,7 @@ from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
 from edgekit.storage.files import locked, sweep
 from edgekit.storage.host_errors import as_sentences
+from edgekit.storage.limits import require_settings
 
 
 @as_sentences()
@@ -69,6 +70,7 @@ def export(
         EdgekitError: For what concerns all targets: the model, the reference, an unknown target or option. What
             concerns one target becomes its outcome.
     """
+    require_settings()
     targets, _ = registry.loadable()
     further, allowed = further_places.places_of(places), allowed_budgets(budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
@@ -140,6 +142,7 @@ def verify(
     Raises:
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
+    require_settings()
     further, allowed = further_places.places_of(places), allowed_budgets(budget, registry.loadable()[0])
     with _build(root, listener, only, trust_build, key) as (context, names):
         listener.started(names, {})

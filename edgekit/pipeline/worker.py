@@ -6,7 +6,6 @@ refuse. Files and answers come back as paths; committing and judging is done by 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -30,6 +29,7 @@ from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
+from edgekit.storage import limits
 from edgekit.target import Job
 
 ANSWERS = "answers.npz"
@@ -45,7 +45,6 @@ EXPORT_MODULES = (
 )
 """What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
-SECONDS_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
 SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
 Progress = Callable[[float, str], None]
 
@@ -164,7 +163,7 @@ def start_artifact(request: Mapping[str, Any], progress: Progress) -> dict[str, 
 
 def timed_seconds() -> float:
     """How long each runtime is timed, at least."""
-    return float(os.environ.get(SECONDS_VARIABLE, timing.SECONDS))
+    return limits.timed_seconds(timing.SECONDS)
 
 
 def _opened(asked: RunRequest) -> Runtime:

@@ -10,14 +10,21 @@ from edgekit.report.recommendation import ANDROID, BROWSER, IOS, Recommendation
 from edgekit.report.study import Study
 
 PLATFORMS = {ANDROID: "android", IOS: "ios"}
+SIGNATURE = "signature"  # a signed build's folder
 EXPLAINED = ("fp16", "int8")
 """Precisions whose errors `edgekit explain` attributes to modules."""
 
 
 def next_commands(folder: Path, study: Study, advice: Sequence[Recommendation]) -> tuple[str, ...]:
-    """The commands, one a purpose; where none applies, the one that judges again elsewhere."""
+    """The commands, one a purpose; where none applies to what was verified, the one that judges again elsewhere.
+
+    A signed build is not to be judged again in its place: its results would be others than were signed.
+    """
     commands = (*_shipped(folder, advice), *_explained(folder, study))
-    return commands or (f"edgekit verify {shlex.quote(str(folder))}  # on the host that will run it",)
+    proved = any(row.status == "verified" for row in study.rows)
+    if commands or not proved or (folder / SIGNATURE).is_dir():
+        return commands
+    return (f"edgekit verify {shlex.quote(str(folder))}  # on the host that will run it",)
 
 
 def _shipped(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from edgekit.errors import UsageError
 
 MEMORY_VARIABLE, SECONDS_VARIABLE = "EDGEKIT_WORKER_GIB", "EDGEKIT_WORKER_SECONDS"
+TIMED_VARIABLE = "EDGEKIT_TIMED_SECONDS"  # shorter where latency is not the point, as in tests
 _confined = False
 
 
@@ -47,15 +48,44 @@ def limits_for(size: int) -> Limits:
     )
 
 
-def _set(variable: str, default: float) -> float:
+def limits_of_answer(size: int) -> Limits:
+    """As `limits_for`, for one answer of a file of so many bytes: two minutes, and 30 s for each MB.
+
+    Raises:
+        UsageError: As `limits_for`.
+    """
+    return Limits(limits_for(size).memory, _set(SECONDS_VARIABLE, 120 + 30 * size / 1e6))
+
+
+def require_settings() -> None:
+    """See that what the environment sets can be used, before anything is written or judged.
+
+    Raises:
+        UsageError: Naming the variable.
+    """
+    limits_for(0)
+    timed_seconds(0.0)
+
+
+def timed_seconds(default: float) -> float:
+    """How long each runtime is timed at least, if the environment does not say otherwise; 0 for no timing.
+
+    Raises:
+        UsageError: If it says anything but a number.
+    """
+    return _set(TIMED_VARIABLE, default, zero=True)
+
+
+def _set(variable: str, default: float, zero: bool = False) -> float:
     text = os.environ.get(variable, "")
     try:
         value = float(text) if text else default
-        if 0 < value < 1e9:
+        if 0 < value < 1e9 or (zero and value == 0):
             return value
     except ValueError:
         pass
-    raise UsageError(f"{variable} is '{text}': set a number above 0, or nothing for {default:.4g}")
+    least = "of 0 or more" if zero else "above 0"
+    raise UsageError(f"{variable} is '{text}': set a number {least}, or nothing for {default:.4g}")
 
 
 def confine(memory: int) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from edgekit.artifact.result import Measure, Ratio, Verdict
 from edgekit.cli import build_commands
 from edgekit.cli.console import print_table, show_build
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.report.next_step import next_commands
+from edgekit.report.recommendation import recommend
+from edgekit.report.rows import read_study
 from edgekit.testing import SMALL
 from tests.command import exit_code
 from tests.manifests import result
@@ -132,3 +136,12 @@ def test_an_export_tells_what_to_ship_and_what_to_run_next(build: Path, capsys: 
     said = capsys.readouterr().out
     assert "onnx: cpu: asked: 6 evaluation inputs" in said
     assert max(len(line.replace(str(build), "build/small")) for line in said.splitlines()) <= 120
+
+
+def test_a_signed_build_and_one_of_which_nothing_holds_are_not_to_be_verified_again(build: Path) -> None:
+    study = read_study(build)
+    advice = recommend(study)
+    assert next_commands(build, study, advice) == (f"edgekit verify {build}  # on the host that will run it",)
+    assert next_commands(build, replace(study, artifacts=()), ()) == ()
+    (build / "signature").mkdir()
+    assert next_commands(build, study, advice) == ()

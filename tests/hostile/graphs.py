@@ -137,6 +137,13 @@ def _inputs() -> Iterator[Graph]:
     strings = helper.make_tensor_value_info("x", TensorProto.STRING, ["N", 4])
     yield "input_string", _model([_node("StringNormalizer", ["x"], "y")], [strings], y)
     yield "input_none", _model([_node("Identity", ["c"], "y")], [], y, c=ONE)
+    for number, place in ((999, "input"), (999, "output")):
+        unknown = _model([_node("Identity", ["x"], "y")], [_value("x", ["N", 4])], [_value("y", ["N", 4])])
+        getattr(unknown.graph, place)[0].type.tensor_type.elem_type = number
+        yield f"{place}_of_an_unknown_type", unknown
+    yield "input_of_many_axes", _model([_sum("x")], [_value("x", ["N", *[1] * 5000])], y)
+    many = [_value(f"x{number}", ["N", 1]) for number in range(3000)]
+    yield "inputs_by_the_thousand", _model([_sum("x0")], many, y)
     sequence = helper.make_tensor_sequence_value_info("x", FLOAT, None)
     yield "input_sequence", _model([_node("SequenceLength", ["x"], "y")], [sequence], y)
 

@@ -4,6 +4,7 @@ import getpass
 import hashlib
 import io
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -146,6 +147,19 @@ def test_a_result_of_a_thousand_brackets_is_refused_in_a_sentence(build: Path, t
         archive.writestr("result.json", "[" * 100_000)
     with pytest.raises(ArtifactError, match=r"cannot be used \(it is nested too deep\): run the pack again"):
         api.import_result(build, tmp_path / "deep.zip", progress="none")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_result_that_is_no_regular_file_is_refused_at_once(build: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "result.zip"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(ArtifactError, match="is not a regular file"):
+        api.import_result(build, path, progress="none")
 
 
 def edited(result: Path, path: Path, change: Callable[..., object], seal: bool) -> Path:

@@ -37,6 +37,20 @@ def test_a_limit_of_the_host_is_no_rejection(
     assert again.files == before.files
 
 
+@pytest.mark.parametrize("command", ["verify", "export"])
+@pytest.mark.parametrize("variable", ["EDGEKIT_WORKER_SECONDS", "EDGEKIT_WORKER_GIB", "EDGEKIT_TIMED_SECONDS"])
+def test_a_setting_that_is_no_number_is_refused_before_anything_is_judged(
+    build: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str, command: str
+) -> None:
+    before = (build / "onnx" / "manifest.json").read_bytes()
+    for value in ("nan", "abc", "-1"):
+        monkeypatch.setenv(variable, value)
+        asked = ("verify", build) if command == "verify" else ("export", SMALL, "-t", "onnx", "-o", build.parent)
+        assert exit_code(*asked) == 2
+        assert f"edgekit: {variable} is '{value}': set a number" in capsys.readouterr().err
+    assert (build / "onnx" / "manifest.json").read_bytes() == before
+
+
 @pytest.mark.parametrize("error", [HostError("the disk is full"), DependencyError("there is no module 'x'")])
 def test_a_full_disk_or_a_missing_library_is_no_rejection(
     build: Path, monkeypatch: pytest.MonkeyPatch, error: EdgekitError

@@ -143,7 +143,10 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type.elem_type
     if not kind:
         raise ModelError(f"'{value.name}' of the ONNX file is a sequence, a map or optional: only tensors are taken")
-    dtype = str(helper.tensor_dtype_to_np_dtype(kind))
+    try:
+        dtype = str(helper.tensor_dtype_to_np_dtype(kind))
+    except KeyError as error:
+        raise ModelError(f"'{value.name}' of the ONNX file has the unknown type {kind}: export it again") from error
     if np.dtype(dtype).kind not in "biuf":
         raise ModelError(f"'{value.name}' of the ONNX file holds {dtype}: only tensors of numbers are taken")
     return dtype

@@ -25,7 +25,7 @@ import numpy as np
 from edgekit.errors import HostError, ModelError, out_of_memory, reason
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.spec import Array
-from edgekit.storage.limits import confine, is_confined, limits_for
+from edgekit.storage.limits import confine, is_confined, limits_of_answer
 
 ENDING = 60.0  # seconds that a process which answers no more takes to end, at the very most
 
@@ -84,7 +84,7 @@ class _Here:
 
 class _Elsewhere:
     def __init__(self, path: Path, threads: int) -> None:
-        self._path, self._limits = path, limits_for(path.stat().st_size)
+        self._path, self._limits = path, limits_of_answer(path.stat().st_size)
         self._lock, memory = threading.Lock(), str(self._limits.memory)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", f"import {__name__} as own; own.serve()", str(path), str(threads), memory],
