@@ -4,7 +4,7 @@ Lower-case words are rows of a table that is 768 wide; a query is the mean of it
 is not in the table is refused: "not red" without its first word would ask for the opposite. The whole encoder, for a
 platform that copies it::
 
-    words = load_json(pathlib.Path("vocabulary.json").read_text())["words"]
+    words = json.loads(pathlib.Path("vocabulary.json").read_text())["words"]
     table = numpy.fromfile("embeddings.bin", "<f4").reshape(len(words), 768)
     row = {word: table[index] for index, word in enumerate(words)}
     query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower())], 0)  # KeyError: an unknown word
