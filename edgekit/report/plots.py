@@ -25,7 +25,7 @@ from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
 from edgekit.report import formats
 from edgekit.report.decision import decisive, share_of_limit, tightest
-from edgekit.report.recommendation import Recommendation, audience_of, base_of, size_of
+from edgekit.report.recommendation import Recommendation, base_of, by_audience, size_of
 from edgekit.report.speed import Speed, beside
 from edgekit.report.study import ReportRow, Study
 
@@ -237,8 +237,8 @@ def _time_ticks(scale: Scale) -> tuple[Mark, ...]:
 
 def plot_tradeoffs(study: Study, advice: Sequence[Recommendation]) -> tuple[Plot, ...]:
     """Lay out a panel for each audience of which two rows or more have a number; what is recommended is marked."""
-    rows = [row for row in study.rows if not row.origin and (row.verdict.measures or row.timing)]
-    panels = [(one, [row for row in rows if audience_of(row.target) == one.audience]) for one in advice]
+    rows = by_audience(row for row in study.rows if not row.origin and (row.verdict.measures or row.timing))
+    panels = [(one, rows.get(one.audience, [])) for one in advice]
     return tuple(_tradeoff(study, one, own) for one, own in panels if len(own) > 1)
 
 

@@ -9,11 +9,11 @@ that are nearly equal the faster one. What a target declares to have a successor
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit import registry
-from edgekit.errors import UsageError
 from edgekit.report import formats
 from edgekit.report.decision import told
 from edgekit.report.speed import Speed, beside
@@ -102,28 +102,23 @@ class Recommendation:
 
 def recommend(study: Study) -> tuple[Recommendation, ...]:
     """One recommendation for each audience for which anything was asked."""
-    rows: dict[str, list[ReportRow]] = {}
-    for row in study.rows:
-        if not row.origin and row.status != "not installed":
-            rows.setdefault(audience_of(row.target), []).append(row)
-    return tuple(_for(study, name, rows[name]) for name in (SERVER, BROWSER, ANDROID, IOS) if name in rows)
+    rows = by_audience(row for row in study.rows if not row.origin and row.status != "not installed")
+    successors = {target: about.successor for target, about in _abouts().items()}
+    return tuple(_for(study, name, rows[name], successors) for name in (SERVER, BROWSER, ANDROID, IOS) if name in rows)
 
 
-def _replaced(rows: Sequence[ReportRow]) -> dict[str, str]:
-    """The targets whose runtime is no longer developed, with what new users take in their place."""
-    return {row.target: new for row in rows if (new := _about(row.target).successor)}
+def by_audience(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
+    """Rows by whom artifacts are shipped to, as their targets declare; one that is not installed counts for servers."""
+    abouts = _abouts()
+    grouped: dict[str, list[ReportRow]] = {}
+    for row in rows:
+        grouped.setdefault(_AUDIENCES[abouts[row.target].audience], []).append(row)
+    return grouped
 
 
-def audience_of(target: str) -> str:
-    """To whom a target's artifacts are shipped, as it declares; one that is not installed here counts for servers."""
-    return _AUDIENCES[_about(target).audience]
-
-
-def _about(target: str) -> About:
-    try:
-        return registry.find(target).about
-    except UsageError:
-        return About()
+def _abouts() -> defaultdict[str, About]:
+    """What each target declares, read at once: each look into the registry reads all installed packages."""
+    return defaultdict(About, {name: target.about for name, target in registry.loadable()[0].items()})
 
 
 def base_of(rows: Sequence[ReportRow]) -> ReportRow | None:
@@ -145,9 +140,10 @@ def size_of(study: Study, row: ReportRow) -> int | None:
     return next((file.size for file in manifest.files if file.path == path), row.size)
 
 
-def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendation:
+def _for(study: Study, audience: str, rows: Sequence[ReportRow], successors: Mapping[str, str]) -> Recommendation:
     rejected = {row.target for row in rows if row.status == "rejected" and not row.verdict.variant}
-    out = rejected | set(_replaced(rows))
+    replaced = {row.target: new for row in rows if (new := successors.get(row.target))}
+    out = rejected | set(replaced)
     good = [row for row in rows if row.status == "verified" and row.target not in out]
     first = {row.target: row for row in reversed(good)}  # an artifact in the first of its places, but each variant
     good = [row for row in good if row.verdict.variant or row is first[row.target]]
@@ -158,7 +154,7 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow]) -> Recommendati
     others = [f"{one.name}: {'the original' if one.row is base else one.gains or 'no gain'}" for one in left]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
-    others += [f"{target}: no longer developed, new ones take {new}" for target, new in _replaced(rows).items()]
+    others += [f"{target}: no longer developed, new ones take {new}" for target, new in replaced.items()]
     if best is None:
         return Recommendation(audience, None, others=tuple(others))
     against = candidates[id(base)].name if base is not None and base is not best.row else ""
