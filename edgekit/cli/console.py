@@ -54,6 +54,8 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     heads = ("target", "verdict", "size", "times as fast as", "decided by (limit)")
     print_table(heads, [(o.target, _state(o), _size(o), _speed(o), _decided(o)) for o in outcomes])
     for outcome in outcomes:
+        if outcome.part_of and not outcome.left_out:
+            _print_wrapped(f"{outcome.target}: made since '{outcome.part_of}' holds it")
         for sentence in outcome.sentences if verbose else _reasons(outcome):
             _print_wrapped(f"{outcome.target}: {sentence}")
     if quiet:

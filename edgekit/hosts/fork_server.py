@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from edgekit.hosts import keeper
+from edgekit.storage import child
 
 VARIABLE = "EDGEKIT_FORK_WORKERS"  # 0: start each worker as a process of its own
 LONGEST_REQUEST = 1 << 16  # bytes
@@ -63,7 +64,7 @@ class _Server:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is the parent's to answer
                 pass_fds=[theirs.fileno()],
-                env=environment(),
+                env=child.environment(),
             )
 
     def usable(self) -> bool:
@@ -79,11 +80,6 @@ class _Server:
 
 _lock = threading.Lock()
 _servers: list[_Server] = []  # one at most
-
-
-def environment() -> dict[str, str]:
-    """The environment of a worker, which finds modules where this process does."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path)}
 
 
 def prepare(modules: Sequence[str]) -> None:
@@ -107,7 +103,7 @@ def fork(main: str, modules: Sequence[str], stderr: int, memory: int) -> ForkedW
         os.fdopen(from_worker, encoding="utf-8", errors="replace"),
         os.fdopen(told, encoding="ascii"),
     )
-    setup = {"main": main, "environment": environment(), "path": sys.path, "folder": str(Path.cwd())}
+    setup = {"main": main, "environment": child.environment(), "path": sys.path, "folder": str(Path.cwd())}
     try:
         try:
             _send(modules, [stdin, stdout, stderr, status], memory)

@@ -26,6 +26,7 @@ from edgekit import errors
 from edgekit.errors import DependencyError, EdgekitError, ExportError, HostError, out_of_memory
 from edgekit.hosts import fork_server, keeper
 from edgekit.hosts.fork_server import ForkedWorker
+from edgekit.storage import child
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import Limits, confine, limits_for
 from edgekit.target import silent
@@ -88,7 +89,7 @@ def _started(said: TextIO, memory: int) -> subprocess.Popen[str]:
         encoding="utf-8",
         errors="replace",
         start_new_session=True,
-        env=fork_server.environment(),
+        env=child.environment(),
     )
 
 
@@ -161,9 +162,10 @@ def _outcome(answer: dict[str, object], code: int, said: str, limits: Limits, ti
     if code == -signal.SIGKILL:
         why = "as it does where memory or processor time (`ulimit -t`) runs out"
         raise HostError(f"the operating system killed the worker, {why}")
-    cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     tail = "\n".join(said.strip().splitlines()[-5:])
-    raise ExportError(f"the worker process died ({cause})" + (f"; its last output was: {tail}" if tail else ""))
+    raise ExportError(
+        f"the worker process died ({child.ending(code)})" + (f"; its last output was: {tail}" if tail else "")
+    )
 
 
 def _end(worker: Worker) -> None:

@@ -57,7 +57,7 @@ class Candidate:
     def gains(self) -> str:
         """What it gains, in a few words."""
         parts = [_ratio(self.smaller, "smaller", "larger", "as large")] if self.smaller else []
-        parts += [_ratio(self.speed.value, "as fast", "", "as fast")] if self.speed else []
+        parts += [_ratio(self.speed.value, "as fast", "slower", "as fast")] if self.speed else []
         return ", ".join(parts)
 
 
@@ -66,7 +66,8 @@ class Recommendation:
     """What to ship to one audience: `best`, or nothing.
 
     `against` names the original that gains are beside, empty where `best` is that itself; `task` is what it does to the
-    task metric, `limit` the number that is nearest to its limit; `others` what else could be shipped, and what not.
+    task metric, `limit` the number that is nearest to its limit; `others` what else could be shipped, and what not;
+    `undecided` whether something was not verified here, which another host, or more time or memory, may verify.
     """
 
     audience: str
@@ -75,12 +76,13 @@ class Recommendation:
     task: str = ""
     limit: str = ""
     others: tuple[str, ...] = ()
+    undecided: bool = False
 
     @property
     def head(self) -> str:
         """What to do, in a few words."""
         if self.best is None:
-            return "Nothing to ship"
+            return "Nothing verified on this host" if self.undecided else "Nothing to ship"
         return f"Ship {self.best.name}" if self.best.proved else f"Try {self.best.name}"
 
     @property
@@ -88,7 +90,7 @@ class Recommendation:
         """Why, in a sentence."""
         if self.best is None:
             return ""
-        joint = "as" if self.best.speed else "than"
+        joint = "as" if self.best.gains.endswith((" as fast", " as large")) else "than"
         gains = f"{self.best.gains} {joint} {self.against}" if self.against and self.best.gains else ""
         alone = f"{formats.size(self.best.size)}, and nothing that was verified is better" if not self.against else ""
         unproved = "" if self.best.proved else "no device of the platform has run it"
@@ -156,7 +158,8 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow], successors: Map
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
     others += [f"{target}: no longer developed, new ones take {new}" for target, new in replaced.items()]
     if best is None:
-        return Recommendation(audience, None, others=tuple(others))
+        undecided = any(row.status == "not verified here" for row in rows)
+        return Recommendation(audience, None, others=tuple(others), undecided=undecided)
     against = candidates[id(base)].name if base is not None and base is not best.row else ""
     task = formats.task(study.reference.evaluation.metric, study.reference.evaluation.mean, best.row.drop)
     return Recommendation(audience, best, against, task, told(best.row.verdict), tuple(others))

@@ -124,7 +124,7 @@ def read_record(folder: Path, name: str, alone: bool = False) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise RefusedError("is damaged (no record)")
     if not isinstance(record.get(SEAL), str) or not record[SEAL]:
-        raise ChangedError("has no hash of itself, since an earlier edgekit wrote it")
+        raise ChangedError("has no hash of itself: an earlier edgekit wrote it, or somebody changed it")
     try:
         same = record[SEAL] == seal_of(record) and _canonical(record).encode() == data
     except (ValueError, RecursionError):

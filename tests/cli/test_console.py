@@ -73,6 +73,12 @@ def test_a_part_of_a_bundle_that_failed_does_not_fail_the_command(part_of: str, 
     assert left == code
 
 
+def test_what_nobody_named_says_why_it_was_made(capsys: pytest.CaptureFixture[str]) -> None:
+    part = TargetOutcome("onnx-fp16", Path("b/onnx-fp16"), "verified", part_of="web")
+    show_build(Build((part, TargetOutcome("web", Path("b/web"), "verified")), Path("b"), "an H200"))
+    assert "onnx-fp16: made since 'web' holds it" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("verbose", [True, False])
 @pytest.mark.parametrize("terminal", [True, False])
 def test_notes_are_printed_where_they_are_asked_for(

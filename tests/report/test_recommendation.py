@@ -50,7 +50,7 @@ def three(builder: Any) -> Any:
 def test_a_server_gets_the_fastest_with_the_reason(three: Any) -> None:
     found = advice(three)[SERVER]
     assert found.sentence == ("Ship onnx-int8-static: 3x smaller, 1.8x as fast as onnx, coverage@32 0.9931 -> 0.9931")
-    assert found.others == ("onnx: the original", "onnx-fp16: 2x smaller, 0.9x as fast")
+    assert found.others == ("onnx: the original", "onnx-fp16: 2x smaller, 1.1x slower")
     assert found.limit
 
 
@@ -70,6 +70,14 @@ def test_nothing_verified_is_nothing_to_ship(builder: Any) -> None:
     found = advice(builder)
     assert found[SERVER].head == "Nothing to ship"
     assert IOS not in found
+
+
+def test_what_a_host_could_not_verify_is_not_told_to_be_unfit(builder: Any) -> None:
+    builder.reference()
+    builder.artifact("onnx", "fp32")
+    stopped = fact(Code.TEXT, text="the worker was stopped after 0.3 s")
+    builder.judge("onnx", [Verdict(place="cpu", status="not verified here", reasons=(stopped,))], 1)
+    assert advice(builder)[SERVER].head == "Nothing verified on this host"
 
 
 def test_of_speeds_that_cannot_be_told_apart_the_smaller_artifact_wins(builder: Any) -> None:

@@ -71,7 +71,7 @@ export class QueryEncoder {
   async encode(query: string | readonly string[]): Promise<EncodedQuery> {
     const words = typeof query === "string" ? split(query) : query.flatMap(split);
     const unknown = this.unknown(query);
-    if (words.length === 0) throw new QueryError(`the query is empty: type a word, for example ${this.examples()}`);
+    if (words.length === 0) throw new QueryError(`the query holds no word: type one, for example ${this.examples()}`);
     if (unknown.length > 0) {
       const named = unknown.map((w) => `"${w}"`).join(", ");
       const near = unknown.flatMap((w) => this.nearest(w) ?? []);

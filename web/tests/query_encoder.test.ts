@@ -29,7 +29,7 @@ test("nothing known is a sentence with the nearest words", async () => {
   await expect(encoder.encode("sqare")).rejects.toThrow(QueryError);
   await expect(encoder.encode("sqare")).rejects.toThrow('did you mean "square"?');
   await expect(encoder.encode("Größe")).rejects.toThrow('does not know "größe"');
-  await expect(encoder.encode("  ")).rejects.toThrow("the query is empty");
+  await expect(encoder.encode("  ")).rejects.toThrow("the query holds no word");
 });
 
 test("the nearest word is at most two letters off", () => {

@@ -25,6 +25,7 @@ import numpy as np
 from edgekit.errors import HostError, ModelError, out_of_memory, reason
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.spec import Array
+from edgekit.storage import child
 from edgekit.storage.limits import confine, is_confined, limits_of_answer
 
 ENDING = 60.0  # seconds that a process which answers no more takes to end, at the very most
@@ -92,7 +93,7 @@ class _Elsewhere:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is the parent's to answer
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path)},
+            env=child.environment(),
         )
         weakref.finalize(self, _end, self._process)
         self._asked()
@@ -131,8 +132,7 @@ class _Elsewhere:
             return HostError(self._limits.seconds_sentence)
         if code == -signal.SIGKILL:
             return HostError(self._limits.memory_sentence)
-        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return ModelError(f"ONNX Runtime died ({cause}) on '{self._path}': export it again")
+        return ModelError(f"ONNX Runtime died ({child.ending(code)}) on '{self._path}': export it again")
 
 
 class _RefusedError(Exception):

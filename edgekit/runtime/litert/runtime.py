@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from edgekit.runtime.input_shapes import arguments
 from edgekit.runtime.litert import answering, frames
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Timings
-from edgekit.storage import environment
+from edgekit.storage import child, environment
 
 CPU, JS = "litert-cpu", "litert-js"
 """The names of the places: this one, and LiteRT.js in a browser."""
@@ -156,9 +155,8 @@ class Process:
             raise ArtifactError(f"{what}: {content.decode(errors='replace')}")
         if not kind:
             code = self._process.wait()
-            cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             self._said.seek(0)
             lines = [line.strip() for line in self._said.read().splitlines() if line.strip()]
             last = f"; its last output was: {lines[-1]}" if lines else ""
-            raise ArtifactError(f"{what}: its process died ({cause}){last}")
+            raise ArtifactError(f"{what}: its process died ({child.ending(code)}){last}")
         return content

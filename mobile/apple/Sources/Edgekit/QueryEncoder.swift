@@ -43,7 +43,7 @@ public struct QueryEncoder: Sendable {
         let unknown = found.filter { rows[$0] == nil }
         guard !found.isEmpty, unknown.isEmpty else {
             let named = unknown.map { "'\($0)'" }.joined(separator: ", ")
-            let what = found.isEmpty ? "the query is empty" : "the model does not know \(named)"
+            let what = found.isEmpty ? "the query holds no word" : "the model does not know \(named)"
             throw EdgekitError("\(what): try for example \(words.prefix(3).map { "'\($0)'" }.joined(separator: ", "))")
         }
         var sum = [Double](repeating: 0, count: dim)

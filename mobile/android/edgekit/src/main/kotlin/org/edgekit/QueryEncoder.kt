@@ -22,7 +22,7 @@ class QueryEncoder private constructor(val words: List<String>, val dim: Int, pr
         val unknown = words.filter { it !in rows }.distinct()
         if (words.isEmpty() || unknown.isNotEmpty()) {
             val examples = this.words.take(3).joinToString { "'$it'" }
-            val what = if (words.isEmpty()) "the query is empty" else "the model does not know ${unknown.joinToString { "'$it'" }}"
+            val what = if (words.isEmpty()) "the query holds no word" else "the model does not know ${unknown.joinToString { "'$it'" }}"
             throw EdgekitException("$what: try for example $examples")
         }
         val sum = DoubleArray(dim)
