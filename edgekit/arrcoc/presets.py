@@ -6,6 +6,7 @@ any other.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -168,6 +169,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
     trained = name == "arr-coc-tiny"
     # The threshold belongs to the trained weights; other weights of this shape may have none.
     tuned = {PRESENCE: HOME / PRESENCE} if trained and (HOME / PRESENCE).is_file() else {}
+    threshold = json.loads(tuned[PRESENCE].read_text())["threshold"] if tuned else None
 
     def evaluate() -> Evaluation:
         # Random weights have no task to be good at: the same images, no truth.
@@ -183,7 +185,7 @@ def _vision(name: str, module: nn.Module, factory: str, weights: str) -> ModelSp
             Input("images", ("batch", 3, "height", "width"), kind="image"),
             Input("queries", ("batch", QUERY_WIDTH), low=-1.0, high=1.0, kind="query"),
         ),
-        outputs=_OUTPUTS,
+        outputs=(replace(_OUTPUTS[0], threshold=threshold), *_OUTPUTS[1:]),
         axes={"batch": _BATCH, "height": _EDGE, "width": _EDGE},
         factory=f"{__name__}:{factory}",
         evaluation=evaluate,

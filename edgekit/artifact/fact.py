@@ -21,6 +21,8 @@ class Code(StrEnum):
 
     # Reasons: why an artifact is not verified.
     LIMIT_EXCEEDED = "limit exceeded"
+    ROWS_BEYOND = "rows beyond a limit"
+    TOO_FEW_ROWS = "too few rows"
     NOT_FINITE = "not finite"
     WRONG_DTYPE = "wrong dtype"
     WRONG_SHAPE = "wrong shape"
@@ -147,6 +149,8 @@ def _place(told: Fact) -> str:
 
 _BY_BATCH = {
     Code.LIMIT_EXCEEDED,
+    Code.ROWS_BEYOND,
+    Code.TOO_FEW_ROWS,
     Code.NOT_FINITE,
     Code.WRONG_DTYPE,
     Code.WRONG_SHAPE,
@@ -159,6 +163,10 @@ _BY_BATCH = {
 }
 _SENTENCES = {
     Code.LIMIT_EXCEEDED: "{what} is {value}{place}, must be {bound} {limit}",
+    Code.ROWS_BEYOND: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
+    "{value}{place}",
+    Code.TOO_FEW_ROWS: "{what} must be {bound} {limit} in all but {allowed} of {rows} rows, and is not in {beyond}: "
+    "too few inputs to say whether 99 of 100 keep it",
     Code.NOT_FINITE: "output '{output}' of the {side} is not finite (NaN or Inf) in {wrong} of {all} values, "
     "first{place}",
     Code.WRONG_DTYPE: "output '{output}' of the {side} is {dtype}, not {expected}",

@@ -56,6 +56,7 @@ class TensorInfo(_Record):
     high: float = 1.0
     fit: Fit = "stretch"
     classes: tuple[str, ...] = ()
+    threshold: float | None = None
 
     @classmethod
     def of_input(cls, declared: Input) -> Self:
@@ -82,6 +83,7 @@ class TensorInfo(_Record):
             low=declared.low,
             high=declared.high,
             classes=declared.classes,
+            threshold=declared.threshold,
         )
 
 

@@ -58,6 +58,8 @@ class Measure(_Record):
         passed: Whether it held.
         row: The worst row, by name.
         index: Where in the row, along the output's axes; -1 where that means nothing.
+        rows: Of how many rows 99 of 100 must keep the limit; 0 where each must.
+        beyond: How many of these do not.
     """
 
     batch: str
@@ -70,6 +72,8 @@ class Measure(_Record):
     passed: bool = True
     row: str = Field(default="", validation_alias=AliasChoices("row", "image"))
     index: int = Field(default=-1, validation_alias=AliasChoices("index", "patch"))
+    rows: int = Field(default=0, ge=0)
+    beyond: int = Field(default=0, ge=0)
 
     @property
     def within_noise(self) -> bool:

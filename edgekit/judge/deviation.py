@@ -24,6 +24,8 @@ other outputs with two axes the shorter one. Scores have a single scale.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 
@@ -143,7 +145,7 @@ def row_deviations(z: Array, y: Array, there: Array) -> _Rows:
     off = np.where(there[:, :, None], np.abs(y - z), 0.0)
     place = off.max(2).argmax(1) if off.shape[1] else np.zeros(len(z), np.int64)
     yield "deviation", off.reshape(len(z), -1).max(1, initial=0.0), place
-    for metric, values in _lines(z.reshape(len(z), -1), y.reshape(len(z), -1), mask):
+    for metric, values in Sums.of(z.reshape(len(z), -1), y.reshape(len(z), -1), mask).lines():
         yield metric, values, place
 
 
@@ -166,32 +168,67 @@ def error_across_rows(z: Array, y: Array, there: Array) -> _Rows:
     yield ACROSS_ROWS, np.full(1, value), np.full(1, -1)
 
 
-def channel_deviations(z: Array, y: Array, there: Array) -> _Rows:
-    """Measures of each channel, values [channels], named "channel ..."; arguments as of `row_deviations`."""
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Of each line of values (a row or a channel): how many, and sums, float64 [lines]; those of two batches add up.
+
+    Attributes:
+        count: Values that are compared.
+        z: Of the reference, in units of the spread.
+        y: Of the artifact.
+        zz: Of squares of z.
+        yy: Of squares of y.
+        zy: Of products.
+        off: Of squares of y - z.
+    """
+
+    count: Array
+    z: Array
+    y: Array
+    zz: Array
+    yy: Array
+    zy: Array
+    off: Array
+
+    @classmethod
+    def of(cls, z: Array, y: Array, mask: Array) -> Self:
+        """Over the values [lines, m] in a mask."""
+        z, y = np.where(mask, z, 0.0), np.where(mask, y, 0.0)
+        return cls(mask.sum(1).astype(float), *(a.sum(1) for a in (z, y, z * z, y * y, z * y, (y - z) ** 2)))
+
+    def __add__(self, other: Self) -> Self:
+        """Over the values of both."""
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return type(self)(*(one + two for one, two in pairs))
+
+    def lines(self) -> Iterator[tuple[str, Array]]:
+        """Of each line: error, gain, offset and correlation."""
+        count = np.maximum(self.count, 1)
+        means = self.z / count, self.y / count
+        yield "error", np.sqrt(self.off / count)
+        zz, yy = (np.maximum(a - count * m * m, 0.0) for a, m in zip((self.zz, self.yy), means, strict=True))
+        zy = self.zy - count * means[0] * means[1]
+        moving = (zz / count >= MOVING**2) & (count >= FEWEST)
+        slope = zy / np.where(moving, zz, 1.0)
+        left = np.maximum(yy - slope * zy, 0.0) / np.maximum(count - 2, 1)  # variance that the line does not explain
+        by_chance = np.sqrt(left / np.where(moving, zz, 1.0))
+        yield "gain", np.where(moving, np.maximum(np.abs(slope - 1.0) - CHANCE * by_chance, 0.0), 0.0)
+        spread = np.sqrt(np.maximum(self.off / count - (means[1] - means[0]) ** 2, 0.0) / count)
+        offset = np.maximum(np.abs(means[1] - means[0]) - CHANCE * spread, 0.0)
+        yield "offset", np.where(count >= FEWEST, offset, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            correlation = np.where(yy > 0, zy / np.sqrt(zz * yy), 0.0)
+        yield "correlation", np.where(moving, np.clip(np.nan_to_num(correlation), -1.0, 1.0), 1.0)
+
+
+def channel_sums(z: Array, y: Array, there: Array) -> Sums:
+    """Sums of each channel; arguments as of `row_deviations`."""
     mask = np.broadcast_to(there[:, :, None], z.shape)
-    z, y, mask = (np.moveaxis(a, 2, 0).reshape(a.shape[2], -1) for a in (z, y, mask))
-    for metric, values in _lines(z, y, mask):
-        kept = np.where(mask.sum(1) >= FEWEST, values, 0.0) if metric == "error" else values
+    return Sums.of(*(np.moveaxis(a, 2, 0).reshape(a.shape[2], -1) for a in (z, y, mask)))
+
+
+def channel_deviations(sums: Sums) -> _Rows:
+    """Measures of each channel, values [channels], named "channel ..."."""
+    for metric, values in sums.lines():
+        kept = np.where(sums.count >= FEWEST, values, 0.0) if metric == "error" else values
         yield f"channel {metric}", kept, np.full(len(values), -1)
-
-
-def _lines(z: Array, y: Array, mask: Array) -> Iterator[tuple[str, Array]]:
-    """Of each line of values [lines, m]: error, gain, offset and correlation, over what is in the mask."""
-    count = np.maximum(mask.sum(1), 1)
-    z, y = np.where(mask, z, 0.0), np.where(mask, y, 0.0)
-    means = [a.sum(1) / count for a in (z, y)]
-    off = y - z
-    yield "error", np.sqrt((off * off).sum(1) / count)
-    zc, yc = (np.where(mask, a - mean[:, None], 0.0) for a, mean in zip((z, y), means, strict=True))
-    zz, yy, zy = (zc * zc).sum(1), (yc * yc).sum(1), (zc * yc).sum(1)
-    moving = (zz / count >= MOVING**2) & (count >= FEWEST)
-    slope = zy / np.where(moving, zz, 1.0)
-    left = np.maximum(yy - slope * zy, 0.0) / np.maximum(count - 2, 1)  # variance of what the line does not explain
-    by_chance = np.sqrt(left / np.where(moving, zz, 1.0))
-    yield "gain", np.where(moving, np.maximum(np.abs(slope - 1.0) - CHANCE * by_chance, 0.0), 0.0)
-    spread = np.sqrt(np.maximum((off * off).sum(1) / count - (means[1] - means[0]) ** 2, 0.0) / count)
-    offset = np.maximum(np.abs(means[1] - means[0]) - CHANCE * spread, 0.0)
-    yield "offset", np.where(count >= FEWEST, offset, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = np.where(yy > 0, zy / np.sqrt(zz * yy), 0.0)
-    yield "correlation", np.where(moving, np.clip(np.nan_to_num(correlation), -1.0, 1.0), 1.0)

@@ -17,6 +17,8 @@ A measure is one float64 a row, computed in float64, and named as reports print 
   best with best (no other pairing has a smaller largest gap); order gap: the most that r rises along the ranking.
 - own count excess, own gap: the same against the artifact's own scores: do its outputs belong together?
 - agreement: share of the K places that are right, where a swap within the score tolerance counts as right.
+- presence: share of rows of which one side alone has a score of at least the output's threshold, where the reference's
+  largest score is further from it than RESOLUTION.
 - lost mass: share of the best possible sum of K reference scores that the chosen places lack.
 - relative: max abs over the reference's peak. Features are compared only where both sides chose the place.
 - deviation, error, gain, offset, correlation: `deviation.py`; what a role is for: `roles.py`.
@@ -26,7 +28,7 @@ Score units: of scores that spread less than those in 0 to 1 do (a softmax over 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -37,8 +39,10 @@ from edgekit.judge.deviation import (
     ACROSS_ROWS,
     LEAST,
     Spreads,
+    Sums,
     arranged,
     channel_deviations,
+    channel_sums,
     error_across_rows,
     largest_scale,
     peak_of,
@@ -101,6 +105,7 @@ class Comparison:
 
     Attributes:
         task: The task metric [n] of the reference and of the artifact.
+        sums: Of each channel, by floating output: where few rows say little, they add up over batches.
         real: Whether these are real inputs at another size.
     """
 
@@ -108,6 +113,7 @@ class Comparison:
     measures: tuple[RowValues, ...] = ()
     faults: tuple[Fact, ...] = ()
     task: _Sides | None = None
+    sums: Mapping[str, Sums] = field(default_factory=dict)
     real: bool = False
 
     def get(self, output: str, metric: str) -> Array | None:
@@ -146,6 +152,7 @@ def compare(
     if not names:
         return failed((), fact(Code.NOTHING_COMPARED))
     values: dict[str, list[RowValues]] = {}
+    sums: dict[str, Sums] = {}
     faults: list[Fact] = []
     steps: dict[str, float] = {}  # of rankings: the resolution of the scores that they are of
     answers = (reference, candidate)
@@ -160,7 +167,7 @@ def compare(
             scale = scale if scales or scored.role != "scores" else np.full(1, np.inf)
             steps[output.name] = min(RESOLUTION, RESOLVED * float(scale.max()))
             values[output.name] = list(_measures(output, base, answers, score_tolerance, scale))
-            values[output.name] += _scaled(output, outputs, answers, scale)
+            values[output.name] += _scaled(output, outputs, answers, scale, sums)
         faults += wrong
     task = None
     if metric is not None and truth is not None and not faults:
@@ -170,7 +177,7 @@ def compare(
             raise ModelError(f"the task metric gave the shape '{task[0].shape}', not one number a row")
         faults += [] if np.isfinite(task).all() else [fact(Code.TASK_METRIC_NOT_FINITE)]
     measures = tuple(m for o in outputs for m in values.get(o.name, ()))
-    return Comparison(tuple(names), measures, tuple(faults), None if faults else task)
+    return Comparison(tuple(names), measures, tuple(faults), None if faults else task, sums)
 
 
 def failed(names: Sequence[str], fault: Fact) -> Comparison:
@@ -186,7 +193,7 @@ def _measures(
     peak = peak_of(r)
     of = output.of if output.role in ("counts", "ranking") else base.of if base else ""
     if output.role == "scores":
-        rows, of = _scores(r, c, float(scale.max())), output.name
+        rows, of = _scores(r, c, float(scale.max()), output.threshold), output.name
     elif under and output.role == "counts":
         rows = _counts(r, c, under, output)
     elif under and output.role == "ranking":
@@ -199,16 +206,18 @@ def _measures(
         yield RowValues(output.name, output.role, of, metric, values.astype(np.float64), places.astype(np.int64), peak)
 
 
-def _scaled(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> Iterator[RowValues]:
+def _scaled(
+    output: Output, outputs: Sequence[Output], answers: Answers, scale: Array, sums: dict[str, Sums]
+) -> Iterator[RowValues]:
     of = output.name if output.role == "scores" else ""
-    for metric, values, places in scaled_measures(output, outputs, answers, scale):
+    for metric, values, places in scaled_measures(output, outputs, answers, scale, sums):
         named = tuple(f"channel {number}" for number in range(len(values))) if metric.startswith("channel ") else ()
         named = ("all rows",) if metric == ACROSS_ROWS else named
         weights = decisions(output, metric, answers[0][output.name]) if metric_info(metric).mean else None
         yield RowValues(output.name, output.role, of, metric, values, places.astype(np.int64), 1.0, named, weights)
 
 
-def _scores(r: Array, c: Array, scale: float) -> _Rows:
+def _scores(r: Array, c: Array, scale: float, threshold: float | None) -> _Rows:
     resolution, floor = min(RESOLUTION, RESOLVED * scale), min(SPREAD_FLOOR, FLOORED * scale)
     place = (off := np.abs(r - c)).argmax(1)
     yield "max abs", off.max(1), place
@@ -225,6 +234,10 @@ def _scores(r: Array, c: Array, scale: float) -> _Rows:
         yield "snr", np.clip(10 * np.log10(ratio), -SNR_CAP_DB, SNR_CAP_DB), place
     for metric, ignored in (("spearman", resolution), ("spearman raw", 0.0)):
         yield metric, np.array([_spearman(a, b, ignored) for a, b in zip(r, c, strict=True)]), place
+    if threshold is not None:
+        tops = r.max(1)
+        flipped = (tops >= threshold) != (c.max(1) >= threshold)
+        yield "presence", flipped & (np.abs(tops - threshold) > resolution), r.argmax(1)
 
 
 def _spearman(r: Array, c: Array, resolution: float) -> float:
@@ -282,7 +295,9 @@ def _values(r: Array, c: Array, chosen: _Sides | None, peak: float) -> _Rows:
         yield "matched", table[:, 3] / r.shape[1], place
 
 
-def scaled_measures(output: Output, outputs: Sequence[Output], answers: Answers, scale: Array) -> _Rows:
+def scaled_measures(
+    output: Output, outputs: Sequence[Output], answers: Answers, scale: Array, sums: dict[str, Sums]
+) -> _Rows:
     """Deviations of a floating output, and the measures of its role.
 
     Args:
@@ -290,12 +305,13 @@ def scaled_measures(output: Output, outputs: Sequence[Output], answers: Answers,
         outputs: All of the model.
         answers: Of both sides; without faults.
         scale: The spread of each channel.
+        sums: Takes those of the output's channels.
     """
     if output.role in ("counts", "ranking"):
         return
     r, c = (arrays[output.name] for arrays in answers)
     if r.dtype.kind == "f":
-        yield from _deviations(output, answers, scale)
+        yield from _deviations(output, answers, scale, sums)
     if output.role not in ("scores", "features"):
         base = next((o for o in outputs if o.name == output.of and o.name in answers[0]), None)
         yield from role_measures(output, r.astype(np.float64), c.astype(np.float64), _classes(base, answers))
@@ -309,7 +325,7 @@ def _classes(base: Output | None, answers: Answers) -> tuple[Output, Array, Arra
     return base, r.astype(np.float64), (r if c is None or c.shape != r.shape else c).astype(np.float64)
 
 
-def _deviations(output: Output, answers: Answers, scale: Array) -> _Rows:
+def _deviations(output: Output, answers: Answers, scale: Array, sums: dict[str, Sums]) -> _Rows:
     z, y = (arranged(output, arrays[output.name]) / scale for arrays in answers)
     there = np.ones(z.shape[:2], bool)
     if output.role == "features":
@@ -319,7 +335,8 @@ def _deviations(output: Output, answers: Answers, scale: Array) -> _Rows:
         yield next(row_deviations(z, y, there))
         return
     yield from row_deviations(z, y, there)
-    yield from channel_deviations(z, y, there)
+    sums[output.name] = channel_sums(z, y, there)
+    yield from channel_deviations(sums[output.name])
     yield from error_across_rows(z, y, there)
 
 

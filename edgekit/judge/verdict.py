@@ -3,7 +3,8 @@
 What is judged:
 
 - evaluation, real inputs: every limit of the tolerance, row by row, and the task metric against the reference's.
-- all real inputs together: shares of wrong answers, which in one batch may be over their limit by chance.
+- all real inputs together: shares of wrong answers, which in one batch may be over their limit by chance; of INT8 what
+  99 of 100 rows keep (no row may pass about four times as much), and the figures of channels.
 - stress (random, constant, extreme inputs) and the grid of shapes: whatever is absolute holds there too, differences of
   scores and features, counts and swaps. Cosine, SNR, Spearman and lost mass do not: on a nearly flat map they measure
   rounding. Where ranks need not be exact (INT8) nothing absolute is left, and such inputs are outside of what was
@@ -16,7 +17,10 @@ scores differ by no more than the noise, cosine, SNR, ranks and lost mass are no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import math
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -24,7 +28,8 @@ import numpy as np
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
 from edgekit.artifact.metric import metric_info, plain
 from edgekit.artifact.result import Measure, Status, Verdict
-from edgekit.judge.limits import STRESS, TASK_DROP, TASK_DROP_WORST, Kind, Tolerance, kind_of
+from edgekit.judge.deviation import channel_deviations
+from edgekit.judge.limits import STRESS, TASK_DROP, TASK_DROP_WORST, Kind, Limit, Tolerance, kind_of
 from edgekit.judge.metrics import Comparison, RowValues
 from edgekit.model.spec import Array, Output
 
@@ -36,11 +41,21 @@ NOISE_LIMIT = 0.01
 """Score units, or share of a peak. Differences above this are judged by every measure, whatever the noise."""
 
 
+CHANNEL = "channel "  # of the names of metrics of channels
+Found = tuple[Comparison, RowValues]
 SHARED = {"batch", "output", "metric", "value", "limit", "row", "index"}
 """What a reason has of the measure that gives it."""
 _OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
 REAL_INPUTS = "real inputs"
 """All of them, of every size: shares of wrong answers are held to their limit there."""
+POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "random": "random inputs"}
+"""What all inputs of a kind are called together."""
+BEYOND = 0.01
+"""Share of the rows that may pass a limit which has a `worst` beside it."""
+FEW_ROWS = 6
+"""Rows of which one may pass it: one of fewer says with SURE that more than BEYOND do."""
+SURE = 0.95
+"""Confidence with which an artifact is rejected for the share of its rows that pass a limit (binomial)."""
 CHANCE = 2.0
 """Standard deviations by which the share of wrong answers in one batch may be over its limit: three of 128 answers are
 allowed where the limit is 1 %, and two of 96."""
@@ -95,13 +110,16 @@ def judge(
     for batch, comparisons in batches:
         for kind in get_args(Kind):
             some = [each for each in comparisons if _kind(tolerance, batch, each) == kind]
-            checks += _checks(batch, some, tolerance.on(kind), noise)
+            checks += _checks(batch, some, tolerance, tolerance.on(kind), noise)
         faults += [fault.model_copy(update={"batch": batch}) for each in comparisons for fault in each.faults]
     every = [(batch, each) for batch, comparisons in batches for each in comparisons]
-    checks += _pooled(tolerance, [each for batch, each in every if _kind(tolerance, batch, each) == "real"], noise)
+    for kind in get_args(Kind):
+        alike = [(batch, each) for batch, each in every if _kind(tolerance, batch, each) == kind]
+        checks += _pooled(tolerance, kind, alike, noise)
     broken = [check for check in checks if not check.passed]
-    beyond = [reason_of(check) for check in broken if not check.within_noise]
-    reasons = (*faults, *beyond, *(reason_of(check) for check in broken if check.within_noise))
+    beyond = [reason_of(check) for check in broken if not check.within_noise and not _unsure(check)]
+    unsure = [reason_of(check) for check in broken if check.within_noise or _unsure(check)]
+    reasons = (*faults, *beyond, *unsure)
     unproved = {reason.batch for reason in reasons}
     proved = tuple(dict(sizes) for shape, sizes in shapes.items() if shape not in unproved)
     status: Status = "verified"
@@ -132,16 +150,31 @@ def _missing(t: Tolerance, checks: Sequence[Measure], evaluation: Sequence[Compa
 
 
 def _checks(
-    batch: str, comparisons: Sequence[Comparison], rules: Mapping[tuple[str, str], float], noise: Mapping[str, float]
+    batch: str,
+    comparisons: Sequence[Comparison],
+    t: Tolerance,
+    rules: Mapping[tuple[str, str], Limit],
+    noise: Mapping[str, float],
 ) -> Iterator[Measure]:
-    groups: dict[tuple[str, str], list[tuple[Comparison, RowValues]]] = {}
-    for comparison in comparisons:
-        for measure in comparison.measures:
-            groups.setdefault((measure.output, measure.metric), []).append((comparison, measure))
-    for found in groups.values():
-        table = rules.get((found[0][1].role, found[0][1].metric))
-        if table is not None or batch == EVALUATION:  # elsewhere only what is judged is worth showing
-            yield _check(batch, found, table, noise)
+    for found in _grouped((comparison, m) for comparison in comparisons for m in comparison.measures):
+        row = rules.get((found[0][1].role, found[0][1].metric))
+        if row is not None and _together(t, row):
+            continue
+        if row is not None or batch == EVALUATION:  # elsewhere only what is judged is worth showing
+            yield _check(batch, found, row.of_each if row is not None else None, noise)
+
+
+def _together(t: Tolerance, row: Limit) -> bool:
+    """Whether a limit is one on all inputs of a kind alone: where ranks need not be exact, that of channels."""
+    return not t.exact_ranking and row.metric.startswith(CHANNEL)
+
+
+def _grouped(found: Iterable[Found]) -> Iterator[list[Found]]:
+    """What was found of each metric of each output."""
+    groups: dict[tuple[str, str], list[Found]] = {}
+    for comparison, measure in found:
+        groups.setdefault((measure.output, measure.metric), []).append((comparison, measure))
+    yield from groups.values()
 
 
 def _check(
@@ -185,7 +218,15 @@ def _check(
 
 def reason_of(measure: Measure) -> Fact:
     """The reason that a measure gives where it did not hold."""
-    return Fact(code=Code.LIMIT_EXCEEDED, **measure.model_dump(include=SHARED))
+    shared = measure.model_dump(include=SHARED)
+    if not measure.rows:
+        return Fact(code=Code.LIMIT_EXCEEDED, **shared)
+    details: dict[str, str | int | float] = {
+        "beyond": measure.beyond,
+        "rows": measure.rows,
+        "allowed": _may_pass(measure.rows),
+    }
+    return Fact(code=Code.TOO_FEW_ROWS if _unsure(measure) else Code.ROWS_BEYOND, details=details, **shared)
 
 
 def _allowed(limit: float, answers: int, chance: float) -> float:
@@ -193,16 +234,80 @@ def _allowed(limit: float, answers: int, chance: float) -> float:
     return max(limit + chance * float(np.sqrt(limit / answers)), 1.0 / answers) if limit else 0.0
 
 
-def _pooled(t: Tolerance, comparisons: Sequence[Comparison], noise: Mapping[str, float]) -> Iterator[Measure]:
-    """Shares of wrong answers over all real inputs together, held to the limit itself."""
-    rules = t.on("real")
-    for (role, metric), table in rules.items():
-        outputs: dict[str, list[tuple[Comparison, RowValues]]] = {}
-        for comparison in comparisons if metric_info(metric).mean else ():
-            for measure in comparison.measures:
-                if (measure.role, measure.metric) == (role, metric):
-                    outputs.setdefault(measure.output, []).append((comparison, measure))
-        yield from (_check(REAL_INPUTS, found, table, noise, 0.0) for found in outputs.values())
+def _pooled(
+    t: Tolerance, kind: Kind, every: Sequence[tuple[str, Comparison]], noise: Mapping[str, float]
+) -> Iterator[Measure]:
+    """What is asked of all inputs of a kind together: shares of wrong answers, what 99 of 100 rows keep, channels."""
+    rules = t.on(kind)
+    for found in _grouped((comparison, m) for _, comparison in every for m in comparison.measures):
+        row = rules.get((found[0][1].role, found[0][1].metric))
+        if row is None:
+            continue
+        if metric_info(row.metric).mean and kind == "real":
+            yield _check(POOLS[kind], found, row.value, noise, 0.0)
+        elif row.worst is not None:
+            yield _share_check(POOLS[kind], found, row.value, noise, {id(each): batch for batch, each in every})
+        elif _together(t, row) and row.metric == f"{CHANNEL}error":
+            yield from _channels(POOLS[kind], found, rules, noise)
+
+
+def _share_check(
+    pool: str, found: Sequence[Found], table: float, noise: Mapping[str, float], batches: Mapping[int, str]
+) -> Measure:
+    """What 99 of 100 rows keep: the value of the row that is the first of the others."""
+    info = metric_info(found[0][1].metric)
+    values = np.concatenate([m.values for _, m in found])
+    own = max(_own(m, noise) for _, m in found) if info.widened else None
+    limit = widened(table, own or 0.0)
+    each = [_excused(one, m, noise, batches[id(one)].startswith(EVALUATION)) for one, m in found]
+    excused = np.concatenate(each)
+    badness = np.where(excused, -np.inf, np.nan_to_num(info.sign * values, nan=np.inf))
+    order = np.argsort(-badness, kind="stable")
+    beyond, rows = int((badness > info.sign * limit).sum()), len(values)
+    place = int(order[min(_may_pass(rows), rows - 1)])
+    names = [name for comparison, m in found for name in m.names or comparison.names]
+    return Measure(
+        batch=pool,
+        output=found[0][1].output,
+        metric=info.name,
+        value=_finite(float(values[place])),
+        limit=limit,
+        table=table,
+        noise=own,
+        passed=beyond <= _may_pass(rows),
+        row=names[place],
+        index=int(np.concatenate([m.places for _, m in found])[place]),
+        rows=rows,
+        beyond=beyond,
+    )
+
+
+def _may_pass(rows: int) -> int:
+    """How many of some rows may pass a limit on 99 of 100."""
+    return max(int(BEYOND * rows), int(rows >= FEW_ROWS))
+
+
+def _unsure(check: Measure) -> bool:
+    """Whether more than 99 of 100 rows may hold all the same: so many beyond are no rare chance of so few rows."""
+    fewer = sum(
+        math.comb(check.rows, n) * BEYOND**n * (1 - BEYOND) ** (check.rows - n) for n in range(check.beyond)
+    )  # the chance of fewer beyond, if BEYOND of all were
+    return bool(check.rows) and not check.passed and fewer < SURE
+
+
+def _channels(
+    pool: str, found: Sequence[Found], rules: Mapping[tuple[str, str], Limit], noise: Mapping[str, float]
+) -> Iterator[Measure]:
+    """The figures of an output's channels over all rows of a kind."""
+    role, output = found[0][1].role, found[0][1].output
+    every = [each.sums[output] for each, _ in found if output in each.sums]
+    alike = [one for one in every if len(one.count) == len(every[0].count)]
+    for metric, values, places in channel_deviations(functools.reduce(operator.add, alike)):
+        row = rules.get((role, metric))
+        names = tuple(f"{CHANNEL}{number}" for number in range(len(values)))
+        own = RowValues(output, role, "", metric, values, places, 1.0, names)
+        if row is not None:
+            yield _check(pool, [(found[0][0], own)], row.value, noise)
 
 
 def _finite(value: float) -> float | None:

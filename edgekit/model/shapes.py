@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy as np
 from edgekit.model.spec import Axis
 
 BATCHES = (1, 2, 3, 8)
-LEAST_BETWEEN, MOST_BETWEEN = 12, 32
-"""Shapes between those of the grid. The axes of arr-coc have 27 sizes: each is met."""
+MOST_DIAGONAL, MOST_BATCHES = 32, 8
+"""Shapes on the diagonal, and batches at the default sizes. The axes of arr-coc have 27 sizes: each is met."""
+BANDS = 5
+"""Of each axis in the covering array; a prime, so that BANDS squared shapes cover all pairs."""
 SEED = 2026
 
 
@@ -84,36 +86,66 @@ def _example(axis: Axis, position: int) -> int:
 
 
 def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
-    """Seeded shapes that the grid leaves out: every size of an axis of up to MOST_BETWEEN sizes is met by one.
+    """Seeded shapes that the grid leaves out, of each of three kinds in turn.
 
-    A Latin hypercube: as many shapes as the longest axis has sizes (at least LEAST_BETWEEN, at most MOST_BETWEEN), and
-    along each axis every size as often as any other. Large batches go with small sizes of the other axes, so that no
-    shape is much larger than those of the grid. An axis with few sizes gives fewer shapes than LEAST_BETWEEN.
+    - The diagonal: all axes but the batch at the same share of their range, so that axes that are alike make squares;
+      every size of an axis of up to MOST_DIAGONAL sizes is met.
+    - The ends: the default sizes at each batch (MOST_BATCHES of them at most), the largest batch at the smallest and at
+      the largest sizes, and each axis at its largest while the others are at their smallest.
+    - A covering array: each axis has BANDS bands of sizes, and of any two axes, the batch among them, every pair of
+      bands is met (an orthogonal array of strength two, Bush's construction, for up to BANDS + 1 axes).
     """
-    sizes = {name: _all_sizes(axis) for name, axis in axes.items()}
-    count = min(max([LEAST_BETWEEN, *map(len, sizes.values())]), MOST_BETWEEN)
-    draw = np.random.Generator(np.random.PCG64(SEED))
-    columns = {name: _spread(unique, count, draw) for name, unique in sizes.items()}
-    others = [name for name in columns if name != "batch"]
-    rows = sorted(zip(*(columns[name] for name in others), strict=True), key=math.prod) if others else []
-    batches = sorted(columns["batch"], reverse=True) if "batch" in columns else []
-    shapes = []
-    for number in range(count):
-        shape = dict(zip(others, rows[number], strict=True)) if others else {}
-        shapes.append(({"batch": batches[number]} if batches else {}) | shape)
+    kinds = (_diagonal(axes), _ends(axes), _covering(axes))
+    shapes = [shape for each in itertools.zip_longest(*kinds) for shape in each if shape is not None]
     known = [tuple(sorted(shape.items())) for shape in grid(axes)]
     unique = {tuple(sorted(shape.items())): shape for shape in shapes}
-    return tuple({n: shape[n] for n in axes} for key, shape in unique.items() if key not in known)
+    return tuple({name: shape[name] for name in axes} for key, shape in unique.items() if key not in known)
+
+
+def _diagonal(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
+    sizes = {name: _all_sizes(axis) for name, axis in axes.items() if name != "batch"}
+    count = min(max(map(len, sizes.values()), default=0), MOST_DIAGONAL)
+    batch = {"batch": axes["batch"].default} if "batch" in axes else {}
+
+    def at(every: list[int], number: int) -> int:
+        return every[round(number * (len(every) - 1) / max(count - 1, 1))]
+
+    return [batch | {name: at(every, number) for name, every in sizes.items()} for number in range(count)]
+
+
+def _ends(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
+    sizes = {name: _all_sizes(axis) for name, axis in axes.items()}
+    others = [name for name in axes if name != "batch"]
+    usual = {name: axes[name].default for name in axes}
+    batches = _some(sizes.get("batch", []), MOST_BATCHES)
+    shapes = [usual | {"batch": batch} for batch in batches]
+    if batches:
+        shapes += [{"batch": batches[-1]} | {name: sizes[name][end] for name in others} for end in (0, -1)]
+    for largest in others if len(others) > 1 else ():
+        shapes.append(usual | {name: sizes[name][-1 if name == largest else 0] for name in others})
+    return shapes
+
+
+def _covering(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
+    draw = np.random.Generator(np.random.PCG64(SEED))
+    rows = list(itertools.product(range(BANDS), repeat=2))
+    columns = {}
+    for number, (name, axis) in enumerate(axes.items()):
+        bands = [list(map(int, band)) for band in np.array_split(_all_sizes(axis), BANDS) if len(band)]
+        left = [itertools.cycle(draw.permutation(band).tolist()) for band in bands]
+        factor = number - 1  # the first column is one coordinate of a row, each other one a line through both
+        levels = [i if number == 0 else (j + factor * i) % BANDS for i, j in rows]
+        columns[name] = [next(left[level % len(left)]) for level in levels]
+    return [{name: columns[name][row] for name in axes} for row in range(len(rows))] if axes else []
+
+
+def _some(sizes: list[int], most: int) -> list[int]:
+    """At most so many sizes at equal steps, the first and the last among them."""
+    if len(sizes) <= most:
+        return sizes
+    return [sizes[round(k * (len(sizes) - 1) / (most - 1))] for k in range(most)]
 
 
 def _all_sizes(axis: Axis) -> list[int]:
     first = -(-axis.minimum // axis.multiple_of) * axis.multiple_of
     return list(range(first, axis.maximum + 1, axis.multiple_of))
-
-
-def _spread(sizes: list[int], count: int, draw: np.random.Generator) -> list[int]:
-    """Sizes in seeded order, every one as often as any other, as far as so many can be."""
-    several = [sizes[i % len(sizes)] for i in range(count)] if len(sizes) <= count else []
-    places = np.floor((np.arange(count) + draw.random(count)) * len(sizes) / count).astype(int)
-    chosen = several or [sizes[place] for place in places]
-    return [chosen[place] for place in draw.permutation(count)]

@@ -3,7 +3,7 @@
     x [..., K] -> MatMul or Gemm, weight fp32 [K, N] -> y [..., N]
     x [..., K] -> DynamicQuantizeLinear uint8 -> MatMulInteger, weight int8 [K, N] -> Cast, Mul by scales [N] -> y
 
-    Layers that read more channels than they write get a scale for each token first (`scale_tokens`).
+    Layers that read more channels than they write may get a scale for each token first (`scale_tokens`).
 
     LSTM, W fp32 [1, 4H, K], R fp32 [1, 4H, H] -> DynamicQuantizeLSTM, W int8 [1, K, 4H], R int8 [1, H, 4H]
 
@@ -36,9 +36,20 @@ AXES_AS_INPUT = 18
 
 
 def quantize_dynamic(
-    graph: onnx.ModelProto, floats: tuple[str, ...] = (), reduce_range: bool = False
+    graph: onnx.ModelProto,
+    floats: tuple[str, ...] = (),
+    reduce_range: bool = False,
+    token_scales: bool = False,
 ) -> onnx.ModelProto:
-    """Make the dynamically quantized graph of one in fp32, which stays as it is; groups of `floats` stay in float."""
+    """Make the dynamically quantized graph of one in fp32, which stays as it is.
+
+    Args:
+        graph: In fp32.
+        floats: Groups that stay in float.
+        reduce_range: Whether weights have 7 bits.
+        token_scales: Whether layers that read more channels than they write get a scale for each token
+            (`scale_tokens`): nearer to fp32, and an eighth slower in arr-coc-tiny.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -50,7 +61,7 @@ def quantize_dynamic(
     del copy.graph.initializer[:]
     copy.graph.initializer.extend(weight for name, weight in weights.items() if name in read)
     set_nodes(copy.graph, nodes)
-    copy = scale_tokens(copy, chosen)
+    copy = scale_tokens(copy, chosen) if token_scales else copy
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         source, result = Path(folder) / "source.onnx", Path(folder) / "result.onnx"
         source.write_bytes(copy.SerializeToString())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.artifact.fact import Code
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.limits import INT8, TASK_DROP, TASK_DROP_WORST, Tolerance
@@ -42,8 +43,8 @@ class Quality:
     """What a graph lost.
 
     Attributes:
-        passed: Whether every limit of the INT8 gate held: made stricter by STRICTER on every sample, and as it is on
-            what the gate asks beside photographs.
+        passed: Whether every limit of the INT8 gate held, and surely: made stricter by STRICTER on every sample, and as
+            it is on what the gate asks beside photographs.
         snr_db: Signal-to-noise ratio of the first output of floats over all samples.
         worst: Worst sample's value by metric: "spearman", "cosine", "lost mass" and what else the outputs have.
         reasons: Sentences, where a limit did not hold.
@@ -119,7 +120,7 @@ class Evaluator:
         )
         gate = verdict.judge(without_task(INT8), {}, evaluation=[comparison])
         return Quality(
-            passed=passed.status != "rejected",
+            passed=passed.status != "rejected" and all(r.code is not Code.TOO_FEW_ROWS for r in passed.reasons),
             snr_db=_snr(self._truth[0], answers[0], _first_float(self._spec.outputs)),
             worst=_worst(comparison),
             reasons=tuple(str(reason) for reason in passed.reasons),

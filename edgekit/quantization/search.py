@@ -47,7 +47,7 @@ NEEDED = {depth: HELD_BACK[depth] + SHOWN[depth] for depth in ("quick", "full")}
 """Samples in all: a quick search does not wait for a whole calibration set to be drawn."""
 TIMED_SECONDS, TIMED_RUNS = 0.4, 40
 """Of each candidate that is timed, at least: the table shows a median, no verdict hangs on it."""
-BETWEEN_ROWS = 8
+BETWEEN_ROWS = 4
 """Real inputs at each size between the grid's: more than the judge asks there, since it asks others."""
 FURTHER = 4
 """Groups that go back to float at most, one by one, where no recipe holds between the sizes of the grid."""
@@ -144,8 +144,7 @@ def search(
         work = multiplications(graph, nodes_of(parts, ()), observed)
         trials = _Trials(graph, observed, judge, log, parts, work, progress)
         between_sizes = at_shapes(spec, samples, options.dynamic, between(spec.axes), BETWEEN_ROWS)
-        halves = [between_sizes[half::2] for half in (0, 1) if between_sizes]  # one may be enough
-        further = [partial(evaluator, *half, tolerance=without_task(INT8)) for half in halves]
+        further = partial(evaluator, *between_sizes, tolerance=without_task(INT8)) if between_sizes else None
         return _Search(options, trials, further).run()
 
 
@@ -230,12 +229,12 @@ class _Search:
     Attributes:
         options: What is tried.
         trials: Judges recipes.
-        further: Evaluators of real inputs between the grid's sizes, made when they are needed.
+        further: Makes an evaluator of real inputs between the grid's sizes; None where there are none.
     """
 
     options: SearchOptions
     trials: _Trials
-    further: Sequence[Callable[[], Evaluator]]
+    further: Callable[[], Evaluator] | None
 
     def run(self) -> SearchResult:
         """Try, choose, time, and write the table."""
@@ -276,16 +275,17 @@ class _Search:
         limits: what the judge would reject is passed over, and nothing else.
         """
         passed = [trial for trial in ranked if trial.quality.passed]
-        if not passed or not self.further:
+        if not passed or self.further is None:
             return ranked[0]
         self.trials.progress(0.9, "asking the best between the sizes of the grid")
 
-        def broken(evaluator: Evaluator, trial: Trial) -> int:
+        evaluator = self.further()
+
+        def broken(trial: Trial) -> int:
             quality = evaluator.judge(self.trials.quantized(trial.recipe))
             return 0 if quality.passed else len(quality.reasons)
 
-        questions = [partial(broken, evaluator()) for evaluator in self.further]
-        return fewest_broken(self._candidates(passed, order), questions)
+        return fewest_broken(self._candidates(passed, order), broken)
 
     def _candidates(self, passed: Sequence[Trial], order: Sequence[str]) -> Iterator[Trial]:
         """Those that passed; before the first whose ranges are cut, the best with more groups in float."""
@@ -369,21 +369,19 @@ def with_more_floats(
     return rows
 
 
-def fewest_broken(candidates: Iterable[T], questions: Sequence[Callable[[T], int]]) -> T:
-    """The first candidate that breaks no limit; where there is none, the one that gets furthest.
+def fewest_broken(candidates: Iterable[T], broken: Callable[[T], int]) -> T:
+    """The first of some candidates (at least one) that breaks no limit; where none is, the one that breaks fewest.
 
     Args:
-        candidates: In the order of preference, at least one.
-        questions: Each counts the limits that a candidate breaks; one that breaks some is not asked the next.
+        candidates: In the order of preference.
+        broken: Counts the limits that a candidate breaks.
     """
-    failures: list[tuple[tuple[int, int], T]] = []
+    counts: list[tuple[int, T]] = []
     for one in candidates:
-        counts = ((number, ask(one)) for number, ask in enumerate(questions))
-        failed = next(((-number, count) for number, count in counts if count), None)
-        if failed is None:
-            return one
-        failures.append((failed, one))
-    return min(failures, key=lambda each: each[0])[1]
+        counts.append((broken(one), one))
+        if not counts[-1][0]:
+            break
+    return min(counts, key=lambda each: each[0])[1]
 
 
 def float_fallback(

@@ -9,6 +9,7 @@ matters.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,12 @@ from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.folder import load_model
 from edgekit.model.input_rows import unusual_shapes
+from edgekit.model.shapes import between
 from edgekit.onnxgraph import dynamic, optimizer, weight_only
 from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import calibration, conditioning
-from edgekit.quantization.calibration import Samples, extra_inputs
+from edgekit.quantization.calibration import Samples, at_shapes, extra_inputs
 from edgekit.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 
 ENTRY = "model.onnx"
 HELD_BACK = 32
-"""Calibration samples that choose between the conditioned graph and the plain one."""
+"""Calibration samples that choose between graphs."""
+BETWEEN_ROWS = 2
+"""Of these at each size between the grid's."""
 FLOAT = Option[tuple[str, ...]](
     name="float", default=(), help="groups of layers that stay in float, separated by commas"
 )
@@ -67,28 +71,44 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 def _quantized(
     spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """The INT8 graph and its groups in float: conditioned, or as it is where that is nearer to fp32.
+    """The INT8 graph and its groups in float: the first of `_candidates` that passes, or the one nearest to fp32.
 
     What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
     inputs. Without a calibration set nothing is conditioned.
     """
-    reduce_range = job.get(REDUCE_RANGE)
-    plain = dynamic.quantize_dynamic(graph, floats, reduce_range=reduce_range)
     if spec.calibration is None:
-        return plain, floats
+        return dynamic.quantize_dynamic(graph, floats, reduce_range=job.get(REDUCE_RANGE)), floats
     samples = calibration.samples(spec, count=conditioning.SAMPLES + HELD_BACK, least=1)
     held = min(HELD_BACK, len(samples.names) // 3)
     shown = samples.part(0, len(samples.names) - held)
-    ready = conditioning.condition(graph, shown, floats, reduce_range)
-    made = dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range=reduce_range)
+    candidates = _candidates(graph, shown, floats, job.get(REDUCE_RANGE))
     if not held:
-        return made, ready.floats
+        return next(candidates)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
         asked = samples.part(len(shown.names), None)
-        evaluator = Evaluator(spec, graph, asked, Path(place), extra_inputs(spec, samples, job.dynamic))
-        found = [(evaluator.judge(one), one, kept) for one, kept in ((made, ready.floats), (plain, floats))]
-    _, best, kept = max(found, key=lambda each: (each[0].passed, each[0].snr_db))
+        further = at_shapes(spec, samples, job.dynamic, between(spec.axes), BETWEEN_ROWS)
+        extra = (*extra_inputs(spec, samples, job.dynamic), *further)
+        evaluator = Evaluator(spec, graph, asked, Path(place), extra)
+        noise: list[tuple[float, onnx.ModelProto, tuple[str, ...]]] = []
+        for made, kept in candidates:
+            quality = evaluator.judge(made)
+            if quality.passed:
+                return made, kept
+            noise.append((quality.snr_db, made, kept))
+    _, best, kept = max(noise, key=lambda each: each[0])
     return best, kept
+
+
+def _candidates(
+    graph: onnx.ModelProto, samples: Samples, floats: tuple[str, ...], reduce_range: bool
+) -> Iterator[tuple[onnx.ModelProto, tuple[str, ...]]]:
+    """INT8 graphs with their groups in float, the quickest first, and last the graph without conditioning."""
+    light = conditioning.condition(graph, samples, floats, reduce_range, channel_scales=False)
+    yield dynamic.quantize_dynamic(light.graph, light.floats, reduce_range), light.floats
+    ready = conditioning.condition(graph, samples, floats, reduce_range)
+    yield dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range), ready.floats
+    yield dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range, token_scales=True), ready.floats
+    yield dynamic.quantize_dynamic(graph, floats, reduce_range), floats
 
 
 def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -> tuple[str, ...]:

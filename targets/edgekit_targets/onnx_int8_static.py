@@ -5,6 +5,7 @@ What the search tried stays in the target's cache, where reports find the table 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,12 +56,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.0, "making the calibration samples")
     samples = calibration.samples(spec, job.get(calibration.FOLDER), NEEDED.get(job.get(SEARCH), calibration.COUNT))
     methods = tuple(m for m in METHODS if job.get(METHOD) in ("auto", m))
-    job.progress(0.02, "rounding the weights")
-    ready = conditioning.condition(graph, samples, groups_after_extremes(graph), job.get(REDUCE_RANGE))
     if job.get(SEARCH) == "none":
-        made, notes, failures = _unsearched(ready, samples, methods[0], job)
+        made, notes, failures = _unsearched(_conditioned(graph, samples, job, True), samples, methods[0], job)
     else:
-        made, notes, failures = _searched(spec, graph, ready, samples, methods, job)
+        made, notes, failures = _searched(spec, graph, samples, methods, job)
     save_graph(made, out / ENTRY)
     job.progress(0.95, "emulating processors without VNNI")
     advice = "for such processors export with `-O onnx-int8-static.reduce_range=yes`"
@@ -68,6 +67,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         notes = (*notes, f"{calibration.OF_SHIPPED} (-O onnx-int8-static.calibration=FOLDER)")
     notes = (*notes, compare_processors(spec, graph, made, samples).sentence(advice))
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes, failures=failures)
+
+
+def _conditioned(graph: onnx.ModelProto, samples: Samples, job: Job, channel_scales: bool) -> Conditioned:
+    job.progress(0.02, "rounding the weights")
+    return conditioning.condition(graph, samples, groups_after_extremes(graph), job.get(REDUCE_RANGE), channel_scales)
 
 
 def _unsearched(
@@ -87,19 +91,26 @@ def _unsearched(
 def _searched(
     spec: ModelSpec,
     graph: onnx.ModelProto,
-    ready: Conditioned,
     samples: Samples,
     methods: tuple[Method, ...],
     job: Job,
 ) -> tuple[onnx.ModelProto, tuple[str, ...], tuple[str, ...]]:
+    """Search without scales of channels, and with them where nothing passes then without more groups in float."""
+
     def tell(done: float, text: str) -> None:
         job.progress(0.1 + 0.85 * done, text)
 
     depth: Depth = "full" if job.get(SEARCH) == "full" else "quick"
     reduced = job.get(REDUCE_RANGE)
     rank = job.get(RANK)
-    options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic, rank)
-    found = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
+    for channel_scales in (False, True):
+        ready = _conditioned(graph, samples, job, channel_scales)
+        options = SearchOptions(depth, methods, reduced, ready.floats, job.dynamic)
+        found = search(spec, ready.graph, samples, job.cache, tell, options, truth=graph)
+        if found.chosen.quality.passed and len(found.chosen.recipe.floats) == len(ready.floats):
+            break
+    if rank:
+        found = search(spec, ready.graph, samples, job.cache, tell, replace(options, rank=rank), truth=graph)
     recipe = found.chosen.recipe
     notes = [f"recipe: {recipe.name}"]
     if recipe.floats:

@@ -44,8 +44,9 @@ def test_what_a_model_declares_is_what_the_manifest_says() -> None:
         "low": -1.0,
         "high": 3.0,
         "classes": (),
+        "threshold": None,
     }
-    made = Output("n", "counts", "y", "int64", 64, 400, classes=("few", "many"))
+    made = Output("n", "counts", "y", "int64", 64, 400, classes=("few", "many"), threshold=0.5)
     answered = TensorInfo.of_output(made, ("batch", 16))
     assert answered.model_dump() == {
         "name": "n",
@@ -58,6 +59,7 @@ def test_what_a_model_declares_is_what_the_manifest_says() -> None:
         "low": 64.0,
         "high": 400.0,
         "classes": ("few", "many"),
+        "threshold": 0.5,
     }
     fixed = AxisInfo.of_axis(Axis(224, 96, 512, 16), dynamic=False)
     sizes = {"default": 224, "minimum": 96, "maximum": 512, "multiple_of": 16}

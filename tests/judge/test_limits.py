@@ -58,14 +58,15 @@ def test_only_int8_may_rank_otherwise_and_then_its_ranks_have_limits() -> None:
 def test_inputs_that_are_not_real_have_absolute_limits_only() -> None:
     assert ("ranking", "lost mass") in INT8.on("real")
     assert ("ranking", "lost mass") not in INT8.on("changed")
-    assert INT8.on("changed")["tensor", "error"] == 0.7
+    assert INT8.on("changed")["tensor", "error"].value == 0.7
     assert ("tensor", "error") not in INT8.on("random")
-    assert FP32.on("random")["scores", "max abs"] == 1e-4
+    assert FP32.on("random")["scores", "max abs"].value == 1e-4
 
 
 def test_a_change_of_a_limit_is_one_of_real_inputs() -> None:
     half = INT8.changed("error", "tensor", lambda limit: limit / 2)
-    assert (half.on("real")["tensor", "error"], half.on("changed")["tensor", "error"]) == (0.15, 0.7)
+    real, changed = (half.on(kind)["tensor", "error"] for kind in ("real", "changed"))
+    assert (real.value, real.worst, changed.value) == (0.15, 0.35, 0.7)
     assert INT8.without(TASK_DROP).limit(TASK_DROP, "task") is None
 
 

@@ -163,7 +163,7 @@ def test_more_groups_go_back_to_float_before_ranges_are_cut(monkeypatch: pytest.
         return Trial(recipe, Quality("c" in recipe.floats, 40.0, {}), 10, 0.0)
 
     monkeypatch.setattr(search._Trials, "judge", judged)
-    one = search._Search(SearchOptions(floats=("kept",)), object.__new__(search._Trials), ())
+    one = search._Search(SearchOptions(floats=("kept",)), object.__new__(search._Trials), None)
     found = [(row.recipe.method, row.recipe.floats) for row in one._candidates([uncut, cut], order)]
     assert found == [("minmax", ("kept", "a")), ("minmax", ("a", "b", "c", "kept")), ("entropy", ("kept",))]
     assert [row.recipe.method for row in one._candidates([cut], order)] == ["entropy"]

@@ -23,6 +23,8 @@ LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,  # with the processor's own layout of convolutions
 }
 OPSETS = (21, 22, 23)
+DRAWS, MOVED = 12, 1e-4
+"""Of INT8: variants whose scales are moved by up to this share, by chance; another calibration moves them more."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ def variants(model: onnx.ModelProto, precision: str) -> Iterator[Clean]:
     for name, change in _rewrites(model).items():
         yield Clean(name, changed(change))
     operators = {node.op_type for node in model.graph.node}
+    for seed in range(DRAWS if precision == "int8" else 0):
+        yield Clean(f"scales moved, draw {seed}", functools.partial(redrawn, seed))
     if precision == "fp32":
         for version in OPSETS:
             yield Clean(f"opset {version}", changed(opset(version)))
@@ -66,6 +70,21 @@ def changed(change: Change) -> Callable[[onnx.ModelProto], bytes]:
         return graph.finish()
 
     return make
+
+
+def redrawn(seed: int, model: onnx.ModelProto) -> bytes:
+    """A file whose scales of quantization are others by chance, each by up to MOVED of itself."""
+    draw = np.random.Generator(np.random.PCG64(seed))
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    quantizers = [node for node in copy.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    static = {node.input[1] for node in quantizers}
+    for stored in copy.graph.initializer:
+        if stored.name in static or stored.name.endswith("_scale"):  # what multiplies an integer product has this name
+            scale = numpy_helper.to_array(stored)
+            moved = scale * (1 + MOVED * draw.uniform(-1, 1, scale.shape)).astype(scale.dtype)
+            stored.CopyFrom(numpy_helper.from_array(moved, stored.name))
+    return bytes(copy.SerializeToString())
 
 
 def optimised(level: ort.GraphOptimizationLevel, model: onnx.ModelProto) -> bytes:

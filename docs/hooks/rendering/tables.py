@@ -20,10 +20,10 @@ def limits() -> str:
     rows = []
     for row in TABLE:
         roles = ", ".join(row.roles) if row.roles != SCALED else "all others"
-        values = (_limit(value) for value in (row.fp32, row.delegated, row.fp16, row.int8))
+        values = (_limit(value) for value in (row.fp32, row.delegated, row.fp16, row.int8, row.worst))
         rows.append((row.metric, roles, ", ".join(row.kinds) if row.kinds != ALL else "all", *values, row.reason))
     names = (tolerance.name for tolerance in TOLERANCES)
-    return table(("metric", "of", "inputs", *names, "why"), rows)
+    return table(("metric", "of", "inputs", *names, "int8, any row", "why"), rows)
 
 
 def metrics() -> str:

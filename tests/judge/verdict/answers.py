@@ -46,4 +46,5 @@ def on(found: Comparison, tolerance: Tolerance = FP32, noise: float = 0.0) -> Ve
 
 
 def metrics(verdict: Verdict) -> set[str]:
-    return {reason.metric for reason in verdict.reasons if reason.code is Code.LIMIT_EXCEEDED}
+    beyond = (Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND)
+    return {reason.metric for reason in verdict.reasons if reason.code in beyond}

@@ -16,9 +16,9 @@ from edgekit.model.spec import Array, Output
 from tests.answers import OUTPUTS
 from tests.judge.verdict.answers import GRID, IMAGES, K, N, answer, at, metrics, moved, on, scored
 
-GROSS = INT8.on("real")["scores", "nrmse"]
-OTHERS = INT8.on("random")["scores", "nrmse of spread"]
-CHANGED_ERROR = INT8.on("changed")["logits", "error"]
+GROSS = INT8.on("real")["scores", "nrmse"].value
+OTHERS = INT8.on("random")["scores", "nrmse of spread"].value
+CHANGED_ERROR = INT8.on("changed")["logits", "error"].value
 
 
 def test_scores_that_only_rank_alike_are_rejected() -> None:
@@ -35,7 +35,7 @@ def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
     for tolerance in (FP32, FP16, INT8):
         verdict = on(at({"tokens": tokens}), tolerance)
         assert verdict.status == "rejected"
-        assert {reason.code for reason in verdict.reasons} == {Code.LIMIT_EXCEEDED}
+        assert {reason.code for reason in verdict.reasons} <= {Code.LIMIT_EXCEEDED, Code.ROWS_BEYOND}
         assert {reason.row for reason in verdict.reasons if "channel" not in reason.metric} == {"image 4"}
 
 

@@ -47,7 +47,7 @@ def test_a_score_may_move_by_the_limit_and_no_more(
 
 def test_the_reason_names_value_and_direction() -> None:
     verdict = on(scored(GRID[:, ::-1].copy()), INT8)
-    assert any(str(r).startswith("spearman of 'relevance' is") and "at least 0.99" in str(r) for r in verdict.reasons)
+    assert any(str(r).startswith("spearman of 'relevance' is") and "at least 0.96" in str(r) for r in verdict.reasons)
 
 
 @pytest.mark.parametrize(("gap", "status"), [(1.7e-6, "verified"), (0.9e-4, "verified"), (1.1e-4, "rejected")])

@@ -1,0 +1,75 @@
+"""INT8 is held to what 99 of 100 rows keep, and to what none may pass; where rows are few the verdict says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.artifact.fact import Code
+from edgekit.artifact.result import Verdict
+from edgekit.judge.limits import FP16, INT8, Tolerance
+from edgekit.judge.metrics import Comparison, RowValues
+from edgekit.judge.verdict import REAL_INPUTS, judge
+
+KEPT, BEYOND, WORST = 0.1, 0.4, 0.8
+"""Root mean square errors: within INT8's limit of 0.3, beyond it, and beyond what any row may have."""
+
+
+def errors(*values: float, first: int = 0) -> Comparison:
+    names = tuple(f"image {first + row}" for row in range(len(values)))
+    table = RowValues("y", "tensor", "", "error", np.array(values), np.zeros(len(values), int), 1.0)
+    return Comparison(names, (table,))
+
+
+def verdict_of(rows: int, beyond: int, tolerance: Tolerance = INT8) -> Verdict:
+    values = [BEYOND] * beyond + [KEPT] * (rows - beyond)
+    half = rows // 2
+    # Half of the rows are photographs: limits on shares are those of all real inputs together.
+    others = {"photographs": [errors(*values[half:], first=half)]}
+    return judge(tolerance, {}, evaluation=[errors(*values[:half])], more=others)
+
+
+@pytest.mark.parametrize(
+    ("rows", "beyond", "status", "codes"),
+    [
+        (400, 0, "verified", set()),
+        (400, 4, "verified", set()),
+        (400, 5, "not verified here", {Code.TOO_FEW_ROWS}),
+        (400, 7, "not verified here", {Code.TOO_FEW_ROWS}),
+        (400, 9, "rejected", {Code.ROWS_BEYOND}),
+        (150, 1, "verified", set()),
+        (150, 2, "not verified here", {Code.TOO_FEW_ROWS}),
+        (150, 5, "rejected", {Code.ROWS_BEYOND}),
+        (8, 1, "verified", set()),
+        (8, 2, "rejected", {Code.ROWS_BEYOND}),
+        (4, 1, "rejected", {Code.ROWS_BEYOND}),
+    ],
+)
+def test_one_row_of_a_hundred_may_be_beyond_the_limit(rows: int, beyond: int, status: str, codes: set[Code]) -> None:
+    found = verdict_of(rows, beyond)
+    assert found.status == status
+    assert {reason.code for reason in found.reasons} == codes
+    pooled = next(measure for measure in found.measures if measure.batch == REAL_INPUTS)
+    assert (pooled.rows, pooled.beyond, pooled.passed) == (rows, beyond, status == "verified")
+
+
+def test_no_row_may_pass_the_worst() -> None:
+    found = judge(INT8, {}, evaluation=[errors(*[KEPT] * 399, WORST)])
+    assert found.status == "rejected"
+    (reason,) = found.reasons
+    assert (reason.code, reason.row, reason.limit) == (Code.LIMIT_EXCEEDED, "image 399", 0.7)
+
+
+def test_a_row_without_a_number_counts_as_beyond() -> None:
+    assert judge(INT8, {}, evaluation=[errors(*[KEPT] * 399, float("nan"))]).status == "rejected"
+
+
+def test_fp16_holds_the_limit_in_every_row() -> None:
+    found = judge(FP16, {}, evaluation=[errors(*[0.01] * 399, 0.06)])
+    assert (found.status, found.reasons[0].row) == ("rejected", "image 399")
+
+
+def test_the_sentence_counts_the_rows() -> None:
+    unsure, sure = verdict_of(400, 5), verdict_of(400, 9)
+    assert "in all but 4 of 400 rows, and is not in 5: too few inputs to say" in str(unsure.reasons[0])
+    assert "in all but 4 of 400 rows, and is not in 9: 0.4" in str(sure.reasons[0])
