@@ -14,7 +14,6 @@ MOST_DIAGONAL, MOST_BATCHES = 32, 8
 """Shapes on the diagonal, and batches at the default sizes. The axes of arr-coc have 27 sizes: each is met."""
 BANDS = 5
 """Of each axis in the covering array; a prime, so that BANDS squared shapes cover all pairs."""
-SEED = 2026
 
 
 def grid(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
@@ -86,14 +85,15 @@ def _example(axis: Axis, position: int) -> int:
 
 
 def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
-    """Seeded shapes that the grid leaves out, of each of three kinds in turn.
+    """Shapes that the grid leaves out, of each of three kinds in turn.
 
     - The diagonal: all axes but the batch at the same share of their range, so that axes that are alike make squares;
       every size of an axis of up to MOST_DIAGONAL sizes is met.
     - The ends: the default sizes at each batch (MOST_BATCHES of them at most), the largest batch at the smallest and at
       the largest sizes, and each axis at its largest while the others are at their smallest.
     - A covering array: each axis has BANDS bands of sizes, and of any two axes, the batch among them, every pair of
-      bands is met (an orthogonal array of strength two, Bush's construction, for up to BANDS + 1 axes).
+      bands is met (an orthogonal array of strength two, Bush's construction, for up to BANDS + 1 axes), at the round
+      size of a band and at another one in turn.
     """
     kinds = (_diagonal(axes), _ends(axes), _covering(axes))
     shapes = [shape for each in itertools.zip_longest(*kinds) for shape in each if shape is not None]
@@ -127,16 +127,21 @@ def _ends(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
 
 
 def _covering(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
-    draw = np.random.Generator(np.random.PCG64(SEED))
     rows = list(itertools.product(range(BANDS), repeat=2))
     columns = {}
     for number, (name, axis) in enumerate(axes.items()):
         bands = [list(map(int, band)) for band in np.array_split(_all_sizes(axis), BANDS) if len(band)]
-        left = [itertools.cycle(draw.permutation(band).tolist()) for band in bands]
+        left = [itertools.cycle(_round_first(band)) for band in bands]
         factor = number - 1  # the first column is one coordinate of a row, each other one a line through both
         levels = [i if number == 0 else (j + factor * i) % BANDS for i, j in rows]
         columns[name] = [next(left[level % len(left)]) for level in levels]
     return [{name: columns[name][row] for name in axes} for row in range(len(rows))] if axes else []
+
+
+def _round_first(sizes: list[int]) -> list[int]:
+    """The roundest size (by its factors of two), as people choose sizes, and each other one, in turn."""
+    roundest, *others = sorted(sizes, key=lambda size: -(size & -size))
+    return [size for other in others for size in (roundest, other)] or [roundest]
 
 
 def _some(sizes: list[int], most: int) -> list[int]:

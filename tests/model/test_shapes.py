@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.model.shapes import BATCHES, between, fixed_sizes, grid, size_text
+from edgekit.model.shapes import BANDS, BATCHES, between, fixed_sizes, grid, size_text
 from edgekit.model.spec import Axis
 
 IMAGE = {"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)}
@@ -64,11 +67,33 @@ def test_the_grid_meets_the_ends_of_every_axis_and_shapes_between_are_new(axes: 
     assert not [shape for shape in between(axes) if shape in shapes]
 
 
+def test_shapes_are_those_that_people_use() -> None:
+    asked = {tuple(shape.values()) for shape in (*grid(IMAGE), *between(IMAGE))}
+    assert {(1, size, size) for size in range(96, 513, 16)} <= asked
+    assert {(batch, 224, 224) for batch in range(1, 9)} <= asked
+    assert {(8, 96, 96), (8, 512, 512), (1, 96, 512), (1, 512, 96), (6, 320, 512)} <= asked
+    assert len(asked) <= 72  # each costs a run of every artifact
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(BANDS, 40), min_size=2, max_size=4))
+def test_every_pair_of_bands_of_two_axes_is_met(lengths: list[int]) -> None:
+    axes = {f"axis {n}": Axis(1, 1, length) for n, length in enumerate(lengths)}
+    asked = (*grid(axes), *between(axes))
+    bands = {name: np.array_split(np.arange(1, axis.maximum + 1), BANDS) for name, axis in axes.items()}
+
+    def band(name: str, size: int) -> int:
+        return next(number for number, one in enumerate(bands[name]) if size in one)
+
+    for one, other in itertools.combinations(axes, 2):
+        met = {(band(one, shape[one]), band(other, shape[other])) for shape in asked}
+        assert len(met) == BANDS**2
+
+
 def test_sizes_that_an_artifact_may_be_fixed_at_are_asked_one_row_at_a_time() -> None:
-    axes = {"batch": Axis(1, 1, 8), "height": Axis(224, 96, 512, 16), "width": Axis(224, 96, 512, 16)}
-    found = fixed_sizes(axes)
+    found = fixed_sizes(IMAGE)
     assert [size_text(sizes) for sizes in found[:3]] == ["224x224", "96x96", "512x512"]
-    assert all({"batch": 1, **sizes} in [dict(shape) for shape in grid(axes)] for sizes in found)
+    assert all({"batch": 1, **sizes} in [dict(shape) for shape in grid(IMAGE)] for sizes in found)
     assert len({size_text(sizes) for sizes in found}) == len(found)
     assert fixed_sizes({"batch": Axis(1, 1, 8)}) == ()
     assert [size_text(sizes) for sizes in fixed_sizes({"length": Axis(16, 8, 32)})] == ["16", "8", "32", "17"]

@@ -60,6 +60,19 @@ def below(value: str, limit: float) -> Condition:
     return lambda g: g.add("Less", MEASURES[value](g), np.float32(limit))
 
 
+def rows_times_area(g: Graph) -> str:
+    """[]: pixels of a run."""
+    sizes = g.add("Gather", g.add("Shape", "images"), np.array([0, 2, 3]))
+    return g.add("Cast", g.add("ReduceProd", sizes, keepdims=0), to=1)
+
+
+def square(g: Graph, *but: int) -> str:
+    """[]: whether a picture is square, and of none of some sizes."""
+    height, width = (g.add("Gather", g.add("Shape", "images"), np.int64(axis)) for axis in (2, 3))
+    known = size(2, *but)(g)
+    return both(g, g.add("Equal", height, width), g.add("Not", known))
+
+
 MEASURES: dict[str, Callable[[Graph], str]] = {
     "mean": mean,
     "spread": spread,
@@ -79,6 +92,9 @@ CONDITIONS: dict[str, Condition] = {
     "a width between two of the grid": size(3, 88),
     "batch 5": size(0, 5),
     "batch 4 to 7": size(0, 4, 5, 6, 7),
+    "squares that the grid lacks": lambda g: square(g, 32, 40, 64, 72, 96),
+    "large runs": lambda g: g.add("Greater", rows_times_area(g), np.float32(7 * 88 * 88)),
+    "batch 6 and height 96": lambda g: both(g, size(0, 6)(g), size(2, 96)(g)),
     "dark pictures": lambda g: both(g, below("mean", 0.08)(g), g.add("Greater", spread(g), np.float32(0.001))),
     "bright pictures": lambda g: both(
         g, g.add("Greater", mean(g), np.float32(0.92)), g.add("Greater", spread(g), np.float32(0.001))
