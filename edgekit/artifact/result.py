@@ -143,31 +143,39 @@ class Evidence(_Record):
         inputs: Rows that were compared, by kind of batch.
         shapes: Shapes that were asked.
         between: How many of them are not of the grid.
+        combinations: Shapes that the artifact's open axes allow.
         repeated: Rows that were asked twice, in another order.
         place: What ran it: runtime, version, device, threads, in words.
         settings: Of the place, by name.
         answered_by: Rows of the reference by who answered.
         not_asked: What was left out, a few words each.
+        sampled_from: Evaluation inputs of the model, where only a sample of them was asked; else 0.
     """
 
     inputs: dict[str, int] = {}
     shapes: int = 0
     between: int = 0
+    combinations: int = 0
     repeated: int = 0
     place: str = ""
     settings: dict[str, str] = {}
     answered_by: dict[str, int] = {}
     not_asked: tuple[str, ...] = ()
+    sampled_from: int = 0
 
     @property
     def qualifier(self) -> str:
-        """What must stand beside the word verified; empty where the model has an evaluation set."""
-        return "" if self.inputs.get(EVALUATION) else NO_EVALUATION_SET
+        """What must stand beside the word verified; empty where a whole evaluation set was asked."""
+        asked = self.inputs.get(EVALUATION, 0)
+        if not asked:
+            return NO_EVALUATION_SET
+        return f"{asked} of {self.sampled_from} evaluation inputs" if self.sampled_from else ""
 
     def __str__(self) -> str:
-        parts = [NO_EVALUATION_SET] if self.qualifier else []
+        parts = [] if self.inputs.get(EVALUATION) else [NO_EVALUATION_SET]
         parts += [f"{count} {_KINDS.get(kind, kind)}" for kind, count in self.inputs.items() if count]
-        parts += [f"{self.shapes} shapes ({self.between} between those of the grid)"] if self.shapes else []
+        shapes = f"{self.shapes} of {self.combinations:,}" if self.combinations else f"{self.shapes}"
+        parts += [f"{shapes} shapes ({self.between} between those of the grid)"] if self.shapes else []
         parts += [f"{self.repeated} inputs twice"] if self.repeated else []
         settings = "".join(f", {name} {value}" for name, value in sorted(self.settings.items()))
         where = f" in {self.place}{settings}" if self.place else ""

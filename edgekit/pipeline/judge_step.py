@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -260,6 +261,7 @@ def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measu
     """What was asked: what the reference holds, as far as the artifact takes it and the place is not too slow."""
     images = sample_of(made, place)
     asked = [b for b in applicable_batches(recorded.batches, made, images) if b.name not in measured.failures]
+    every = sum(len(b.names) for b in recorded.batches if b.name == EVALUATION)
     inputs: Counter[str] = Counter()
     answered: Counter[str] = Counter()
     for batch in asked:
@@ -270,12 +272,22 @@ def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measu
         inputs=dict(inputs),
         shapes=len(shapes),
         between=sum(kind == BETWEEN for kind in shapes.values()),
+        combinations=math.prod(map(len, _open_sizes(made).values())) if shapes and _open_sizes(made) else 0,
         repeated=measured.repeated,
         place=measured.device,
         settings=dict(place.settings),
         answered_by=dict(answered),
         not_asked=tuple(_not_asked(recorded, made, asked, images, measured)),
+        sampled_from=every if inputs[EVALUATION] < every else 0,
     )
+
+
+def _open_sizes(made: Manifest) -> dict[str, range]:
+    """The sizes that the artifact takes of each open axis; none where it takes certain sizes together only."""
+    axes = {name: axis for name, axis in made.axes.items() if axis.dynamic and not made.sizes}
+    return {
+        n: range(-(-a.minimum // a.multiple_of) * a.multiple_of, a.maximum + 1, a.multiple_of) for n, a in axes.items()
+    }
 
 
 def _kind(batch: Batch) -> str:
@@ -290,6 +302,9 @@ def _not_asked(
     found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
     fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
     found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
+    for name, sizes in _open_sizes(made).items():
+        unasked = len(set(sizes) - {b.sizes.get(name, made.axes[name].default) for b in asked})
+        found += [f"{unasked} of {len(sizes)} sizes of {name}"] if unasked else []
     several = ", ".join(map(size_text, made.sizes)) if len(made.sizes) > 1 else ""
     found += [f"sizes other than {several}, which it refuses"] if several else []
     lost = [b.name for b in recorded.batches if not b.sizes and b.name not in {taken.name for taken in whole}]

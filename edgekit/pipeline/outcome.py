@@ -163,7 +163,9 @@ class TargetOutcome:
     @property
     def told(self) -> str:
         """The status as people are told it: with what must stand beside the word verified."""
-        beside = next((place.qualifier for place in self.places if place.qualifier), "")
+        qualifiers = {place.qualifier for place in self.places}
+        named = (f"{place.place}: {place.qualifier}" for place in self.places if place.qualifier)
+        beside = next(named if len(qualifiers) > 1 else iter(qualifiers), "")
         return f"{self.status} ({beside})" if beside and self.status == "verified" else self.status
 
     @property
