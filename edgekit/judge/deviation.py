@@ -78,12 +78,18 @@ def _scale(output: Output, values: Array) -> Array:
 
 
 def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
-    """The scale of each channel, [channels]: that of real inputs, or that of these rows where it is larger."""
+    """The scale of each channel, [channels]: that of real inputs, or that of these rows where it is larger.
+
+    Where an output has another number of channels at another size (similarities of a picture with each of some texts),
+    each has the mean scale of real inputs: rows that are alike, as one text that is repeated, have no spread of their own.
+    """
     if rows.dtype.kind != "f":
         return np.ones(1)
     own = arranged(output, rows)
     found, known = _scale(output, own.reshape(-1, own.shape[2])), scales.get(output.name)
-    return found if known is None or known.shape != found.shape else np.maximum(found, known)
+    if known is None:
+        return found
+    return np.maximum(found, known if known.shape == found.shape else known.mean())
 
 
 def arranged(output: Output, rows: Array, axis: int | None = None) -> Array:

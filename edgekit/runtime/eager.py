@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.processor import threads
+
+if TYPE_CHECKING:
+    import torch
 
 
 class EagerRuntime:
@@ -17,9 +21,9 @@ class EagerRuntime:
 
         torch.set_num_threads(threads())
         self._spec = spec
-        self._dtype = torch.float64 if double else torch.float32
+        self._floats, self._complex = (torch.float64, torch.complex128) if double else (torch.float32, torch.complex64)
         self._device = device
-        self._module = spec.module.to(device=device, dtype=self._dtype)
+        self._module = spec.module._apply(self._moved)  # Module.to would drop the imaginary parts of complex weights
 
     @property
     def device(self) -> str:
@@ -34,11 +38,14 @@ class EagerRuntime:
         """Answer one batch; floating-point inputs are cast to the runtime's dtype."""
         import torch
 
-        arguments = [
-            t.to(self._device, self._dtype if t.is_floating_point() else None) for t in to_tensors(self._spec, inputs)
-        ]
+        arguments = map(self._moved, to_tensors(self._spec, inputs))
         with torch.inference_mode():
             return named_outputs(self._spec, self._module(*arguments))
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor on the device; one of floats or complex numbers in the runtime's width."""
+        dtype = self._floats if tensor.is_floating_point() else self._complex if tensor.is_complex() else None
+        return tensor.to(self._device, dtype)
 
     def close(self) -> None:
         """Free the module."""

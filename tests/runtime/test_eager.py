@@ -66,3 +66,28 @@ def test_a_gpu_answers_as_the_cpu_does() -> None:
     runtime = EagerRuntime(small_model(), "cuda")
     assert torch.cuda.get_device_name() in runtime.device
     np.testing.assert_allclose(runtime.run(inputs)["relevance"], right["relevance"], atol=1e-4)
+
+
+class Spectrum(torch.nn.Module):
+    """A product with complex weights, as in a Fourier neural operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([1 + 2j, 3 - 1j], dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(torch.complex(x[:, :2], x[:, 2:]) * self.weight).flatten(1)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_complex_weights_keep_their_imaginary_parts(double: bool) -> None:
+    spec = ModelSpec(
+        name="spectrum",
+        module=Spectrum().eval(),
+        inputs=(Input("x", ("batch", 4)),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 8)},
+    )
+    answer = EagerRuntime(spec, double=double).run({"x": np.array([[1, 0, 0, 1]], np.float32)})["y"]
+    np.testing.assert_array_equal(answer, [[1, 2, 1, 3]])  # 1 (1 + 2i), i (3 - i)
+    assert answer.dtype == (np.float64 if double else np.float32)

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.artifact.result import Verdict
 from edgekit.judge.deviation import spreads
-from edgekit.judge.limits import FP32, INT8, Tolerance
+from edgekit.judge.limits import FP16, FP32, INT8, Tolerance
 from edgekit.judge.metrics import compare
 from edgekit.judge.verdict import judge
 from edgekit.model.spec import Array, Output
@@ -61,3 +61,15 @@ def test_a_channel_of_an_embedding_that_no_input_moves_has_the_scale_of_the_othe
     assert on(embedding, EMBEDDING, EMBEDDING + small * dead, tolerance).status == "verified"
     assert on(embedding, EMBEDDING, EMBEDDING + 1.0 * dead, tolerance).status == "rejected"
     assert on(Output("y"), EMBEDDING, EMBEDDING + small * dead, tolerance).status == "rejected"  # units of its own
+
+
+def test_rows_that_are_alike_are_measured_by_the_spread_of_real_inputs() -> None:
+    """Similarities with eight copies of one text, where the evaluation set has three texts: no spread of their own."""
+    similarities = Output("similarities", role="logits")
+    scales = spreads((similarities,), [{similarities.name: 10.0 * CENTRED[:, :3].astype(np.float32)}], {})
+    alike = np.full((4, 8), 10.0, np.float32)
+    for off, status in ((0.1, "verified"), (8.0, "rejected")):
+        sides = ({similarities.name: alike}, {similarities.name: alike + np.float32(off)})
+        found = compare((similarities,), *sides, [f"row {n}" for n in range(4)], scales=scales)
+        verdict = judge(FP16, {similarities.name: 0.0}, evaluation=[found])
+        assert verdict.status == status, verdict.reasons
