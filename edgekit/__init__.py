@@ -38,6 +38,7 @@ _API = (
     "pack",
     "quantize",
     "record",
+    "soak",
     "targets",
     "verify",
 )
@@ -63,6 +64,7 @@ __all__ = [
     "pack",
     "quantize",
     "record",
+    "soak",
     "targets",
     "verify",
 ]

@@ -27,6 +27,7 @@ from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.further_places import first_that_holds
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.pipeline.soak import Soak
 from edgekit.progress import Style, shown
 from edgekit.quantization.calibration import check_folder
 from edgekit.reference.record import record_reference
@@ -183,6 +184,37 @@ def verify(
     public = None if key is None else Path(key)
     with shown(progress) as listener:
         return run.verify(Path(build), listener, there, images, only, allowed, trust_build, public)
+
+
+def soak(
+    build: str | Path,
+    *,
+    seconds: float = 0.0,
+    seed: int = 0,
+    targets: Iterable[str] = (),
+    trust_build: bool = False,
+    key: str | Path | None = None,
+    progress: Style = "auto",
+) -> Build:
+    """Ask every verified artifact fresh inputs, beside the model itself, in one opened runtime.
+
+    Args:
+        build: A model's build folder.
+        seconds: How long each artifact is asked; 0 for 64 runs.
+        seed: Of the inputs: the same seed asks the same ones.
+        targets: As for `verify`.
+        trust_build: As for `verify`.
+        key: As for `verify`.
+        progress: As for `export`.
+
+    Returns:
+        The artifacts that were asked; one that exceeds a limit is rejected, in its build too.
+    """
+    if seconds < 0 or seed < 0:
+        raise UsageError(f"a soak of {seconds} s with the seed {seed}: neither can be negative")
+    public = None if key is None else Path(key)
+    with shown(progress) as listener:
+        return run.soak(Path(build), listener, Soak(seconds, seed), _names(targets), trust_build, public)
 
 
 def pack(

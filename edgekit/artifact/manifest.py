@@ -255,6 +255,13 @@ class Manifest(_Record):
         """Whether any place rejected it; such an artifact enters no bundle and no app."""
         return any(v.status == "rejected" for v in self.verdicts)
 
+    @property
+    def open_sizes(self) -> dict[str, range]:
+        """The sizes that it takes of each dynamic axis; where `sizes` names some, only these go together."""
+        axes = {name: axis for name, axis in self.axes.items() if axis.dynamic}
+        first = {n: -(-a.minimum // a.multiple_of) * a.multiple_of for n, a in axes.items()}
+        return {n: range(first[n], a.maximum + 1, a.multiple_of) for n, a in axes.items()}
+
     def takes(self, sizes: Mapping[str, int]) -> bool:
         """Whether these sizes of axes, as far as they are given, are among those that it takes together."""
         given = [one for one in self.sizes if all(one.get(name, size) == size for name, size in sizes.items())]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -165,6 +167,7 @@ def quantize(
     epilog="Examples:\n\n`edgekit verify build/arr-coc-tiny`\n\n`edgekit verify --place openvino --place ort-basic`"
     "\n\n`edgekit verify --place ort-cuda@ssh:me@gpu-box --images 16 -t onnx`"
     "\n\n`edgekit verify build/mine --trust-build`\n\n`edgekit verify build/theirs --key release.pub`"
+    "\n\n`edgekit verify --soak 10m -t onnx-int8-static`\n\n`edgekit verify --seed 7`"
 )
 def verify(
     build: BuildFolder = DEFAULT_BUILD,
@@ -175,6 +178,12 @@ def verify(
     trust_build: TrustBuild = False,
     key: Key = None,
     require_signature: RequireSignature = False,
+    soak: Annotated[
+        str, typer.Option(help="Instead, ask each verified artifact fresh inputs for so long: 30s, 10m, 2h.")
+    ] = "",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of fresh inputs; alone: 64 runs. Default with --soak: by chance.")
+    ] = None,
     verbose: Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -184,6 +193,22 @@ def verify(
 
     if images is not None and not place:
         raise UsageError("--images is for --place: a target's own places ask everything")
+    if soak or seed is not None:
+        if place or budget:
+            raise UsageError(
+                "--soak and --seed ask fresh inputs in a target's own places: leave out --place and --budget"
+            )
+        soaked = api.soak(
+            build,
+            seconds=_seconds(soak) if soak else 0.0,
+            seed=secrets.randbelow(1 << 31) if seed is None else seed,
+            targets=target or (),
+            trust_build=trust_build,
+            key=required(key, require_signature),
+            progress=progress_style(as_json or quiet),
+        )
+        conclude(soaked, as_json, quiet, verbose)
+        return
     verification = api.verify(
         build,
         places=place or (),
@@ -220,6 +245,14 @@ def reference(
 
     folder = api.record(model, device=device, output=output, progress=progress_style(as_json))
     print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
+
+
+def _seconds(text: str) -> float:
+    """A duration: a number and s, m or h."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if match is None or not float(match[1]):
+        raise UsageError(f"--soak '{text}' is not a duration: write a number and s, m or h, for example 10m")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _options(words: list[str]) -> dict[str, dict[str, str]]:

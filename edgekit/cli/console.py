@@ -56,6 +56,8 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     for outcome in outcomes:
         if outcome.part_of and not outcome.left_out:
             _print_wrapped(f"{outcome.target}: made since '{outcome.part_of}' holds it")
+        if outcome.soaked is not None:
+            _print_wrapped(f"{outcome.target}: {outcome.soaked}")
         for sentence in outcome.sentences if verbose else _reasons(outcome):
             _print_wrapped(f"{outcome.target}: {sentence}")
     if quiet:

@@ -80,8 +80,8 @@ def _scale(output: Output, values: Array) -> Array:
 def largest_scale(output: Output, rows: Array, scales: Spreads) -> Array:
     """The scale of each channel, [channels]: that of real inputs, or that of these rows where it is larger.
 
-    Where an output has another number of channels at another size (similarities of a picture with each of some texts),
-    each has the mean scale of real inputs: rows that are alike, as one text that is repeated, have no spread of their own.
+    Where an output has another number of channels at another size (similarities of a picture with each of some texts)
+    each has the mean scale of real inputs: rows that are alike, as one text repeated, have no spread of their own.
     """
     if rows.dtype.kind != "f":
         return np.ones(1)

@@ -17,6 +17,7 @@ from edgekit.hosts.run_record import Measured
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.deviation import Spreads, spreads
 from edgekit.judge.faults import BASES
+from edgekit.judge.limits import Tolerance
 from edgekit.judge.metrics import Comparison
 from edgekit.judge.rows import row_names
 from edgekit.judge.sketch import PLACES, SUFFIX, placed, sketch
@@ -118,16 +119,12 @@ def _compared_and_judged(
     measured: Measured,
 ) -> Verdict:
     real = evaluation_of(spec)
-    scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
     tolerance = place.tolerance_of(made.precision)
-    limit = score_tolerance(tolerance, max(scored, default=0.0))
     images = sample_of(made, place)
     batches = applicable_batches(recorded.batches, made, images)
-    known = [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
-    scales = spreads(spec.outputs, known, {})
-    if noisy := too_noisy(tolerance, spec.outputs, recorded.noise, scales):
+    if noisy := too_noisy(tolerance, spec.outputs, recorded.noise, spreads(spec.outputs, _known(recorded), {})):
         return verdict.not_verified(noisy)
-    units = Units(limit, spreads(spec.outputs, known, recorded.noise))
+    units = units_of(spec, recorded, tolerance)
     resized = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
     shaped = (f"{RESIZED}-", f"{BETWEEN}-") if resized else ()  # without real inputs, what lies between is random too
     found: dict[str, list[Comparison]] = {}
@@ -138,8 +135,8 @@ def _compared_and_judged(
             ]
         else:
             task = real if batch.name == EVALUATION else None
-            compared = _compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
-            found[batch.name] = [replace(one, real=batch.name.startswith(shaped)) for one in compared]
+            answers_compared = compared(spec.outputs, batch, arrays_of(batch.name, answers), units, task)
+            found[batch.name] = [replace(one, real=batch.name.startswith(shaped)) for one in answers_compared]
     passed = verdict.judge(
         tolerance,
         recorded.noise,
@@ -161,6 +158,17 @@ def _compared_and_judged(
     own_set = any(batch.name == EVALUATION for batch in recorded.batches)
     said = [note for note in passed.notes if note.code != Code.NO_EVALUATION_SET or not own_set]
     return passed.model_copy(update={"notes": (*notes, *said)})
+
+
+def units_of(spec: ModelSpec, recorded: Reference, tolerance: Tolerance) -> Units:
+    """The units of a model's outputs, from what it answered to real inputs."""
+    scored = [recorded.noise.get(o.name, 0.0) for o in spec.outputs if o.role == "scores"]
+    limit = score_tolerance(tolerance, max(scored, default=0.0))
+    return Units(limit, spreads(spec.outputs, _known(recorded), recorded.noise))
+
+
+def _known(recorded: Reference) -> list[Mapping[str, Array]]:
+    return [b.outputs for b in recorded.batches if b.name in REAL] or [recorded.batches[0].outputs]
 
 
 def _again(
@@ -196,7 +204,7 @@ def _noise_without_fp64(recorded: Reference) -> bool:
     return bool(noise) and not any("cpu64" in pair for found in noise.values() for pair in found)
 
 
-def _compared(
+def compared(
     outputs: tuple[Output, ...], batch: Batch, answers: Mapping[str, Array], units: Units, task: Evaluation | None
 ) -> list[Comparison]:
     """All rows, of what is large their sketches; the rows and places that were kept whole; then what is one thing."""
@@ -262,6 +270,7 @@ def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measu
     images = sample_of(made, place)
     asked = [b for b in applicable_batches(recorded.batches, made, images) if b.name not in measured.failures]
     every = sum(len(b.names) for b in recorded.batches if b.name == EVALUATION)
+    open_together = made.open_sizes and not made.sizes
     inputs: Counter[str] = Counter()
     answered: Counter[str] = Counter()
     for batch in asked:
@@ -272,7 +281,7 @@ def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measu
         inputs=dict(inputs),
         shapes=len(shapes),
         between=sum(kind == BETWEEN for kind in shapes.values()),
-        combinations=math.prod(map(len, _open_sizes(made).values())) if shapes and _open_sizes(made) else 0,
+        combinations=math.prod(map(len, made.open_sizes.values())) if shapes and open_together else 0,
         repeated=measured.repeated,
         place=measured.device,
         settings=dict(place.settings),
@@ -280,14 +289,6 @@ def _evidence(recorded: Reference, made: Manifest, place: Place, measured: Measu
         not_asked=tuple(_not_asked(recorded, made, asked, images, measured)),
         sampled_from=every if inputs[EVALUATION] < every else 0,
     )
-
-
-def _open_sizes(made: Manifest) -> dict[str, range]:
-    """The sizes that the artifact takes of each open axis; none where it takes certain sizes together only."""
-    axes = {name: axis for name, axis in made.axes.items() if axis.dynamic and not made.sizes}
-    return {
-        n: range(-(-a.minimum // a.multiple_of) * a.multiple_of, a.maximum + 1, a.multiple_of) for n, a in axes.items()
-    }
 
 
 def _kind(batch: Batch) -> str:
@@ -302,7 +303,7 @@ def _not_asked(
     found = [f"{left} of {sum(len(b.names) for b in whole)} rows"] if images is not None else []
     fixed = [name for name, axis in made.axes.items() if not axis.dynamic]
     found += [f"other sizes of {', '.join(fixed)}, which are fixed"] if fixed else []
-    for name, sizes in _open_sizes(made).items():
+    for name, sizes in made.open_sizes.items() if not made.sizes else ():
         unasked = len(set(sizes) - {b.sizes.get(name, made.axes[name].default) for b in asked})
         found += [f"{unasked} of {len(sizes)} sizes of {name}"] if unasked else []
     several = ", ".join(map(size_text, made.sizes)) if len(made.sizes) > 1 else ""

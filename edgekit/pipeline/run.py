@@ -17,7 +17,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
 from edgekit.model.folder import load_builds_model, save_model
@@ -32,6 +32,7 @@ from edgekit.pipeline.listener import Listener, StepListener, read_durations, wr
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
 from edgekit.pipeline.signature import require_signed
+from edgekit.pipeline.soak import Soak, soaked
 from edgekit.pipeline.variants import Bring, made_and_evaluated
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
@@ -165,6 +166,43 @@ def verify(
 
 
 @as_sentences()
+def soak(
+    root: Path,
+    listener: Listener,
+    asked_for: Soak,
+    only: Sequence[str] = (),
+    trust_build: bool = False,
+    key: Path | None = None,
+) -> Build:
+    """Ask every verified artifact fresh inputs, in the first place where it is verified.
+
+    Args:
+        root: The model's build folder.
+        listener: Told what happens.
+        asked_for: For how long, and the seed.
+        only: Targets; empty means all that are there.
+        trust_build: As for `verify`.
+        key: As for `verify`.
+
+    Raises:
+        EdgekitError: As `verify`, and where nothing there is verified.
+    """
+    require_settings()
+    with _build(root, listener, only, trust_build, key) as (context, names):
+        outcomes = {name: _earlier(context, name) for name in names}
+        verified = [name for name, outcome in outcomes.items() if outcome.status == "verified"]
+        if not verified:
+            raise UsageError(f"nothing in '{root}' is verified: only what is can be asked fresh inputs")
+        listener.started(tuple(verified), {})
+        for name in verified:
+            outcomes[name] = _soaked(context, outcomes[name], asked_for)
+            listener.finished(outcomes[name])
+        asked.ended(root, earlier_run(root), outcomes.values(), {})
+        report.write_report(root)
+        return Build(tuple(outcomes[name] for name in verified), root, context.recorded.device)
+
+
+@as_sentences()
 def pack(
     root: Path,
     path: Path,
@@ -239,6 +277,25 @@ def _verified(
         return _outcome(context, made, evaluate(context, name, made))
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error))
+
+
+def _soaked(context: RunContext, outcome: TargetOutcome, asked_for: Soak) -> TargetOutcome:
+    made = read_artifact(outcome.path)
+    if context.signed is not None:
+        context.signed.require_artifact(outcome.path, made)
+    place = next(place.place for place in outcome.places if place.status == "verified")
+    try:
+        found = soaked(context, made, context.targets[made.target].place(place), asked_for)
+    except EdgekitError as error:
+        return TargetOutcome(made.target, outcome.path, "failed", str(error), report=error.report)
+    return replace(_earlier(context, made.target), soaked=found)
+
+
+def _earlier(context: RunContext, name: str) -> TargetOutcome:
+    """What an earlier run found of an artifact."""
+    made = read_artifact(context.folder(name))
+    found = result_of(context.folder(name), made)
+    return _outcome(context, made, found) if found is not None else further_places.unasked(context, made)
 
 
 def _save_program(captured: Capture, root: Path, listener: StepListener) -> None:

@@ -35,6 +35,7 @@ from edgekit.reference.variations import (
     levelled_rows,
     photograph_rows,
     real_rows,
+    varied,
 )
 
 EVALUATION, STRESS, GRID = "evaluation", "stress", "grid"
@@ -195,6 +196,17 @@ class BatchSource:
         names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
         whole = batch_of(self._spec, list(rows.values()), sizes, first)
         return Batch(name, whole, {}, sizes, tuple(f"{number}: {row}" for number, row in enumerate(names)))
+
+    def fresh(self, name: str, sizes: Mapping[str, int], draw: np.random.Generator) -> Batch:
+        """Inputs by chance that nothing recorded holds: real rows varied, random ones of a model that has none."""
+        rows = list(self._mixed.values())
+        count = sizes.get(BATCH, 1)
+        if rows:
+            inputs = batch_of(self._spec, [varied(self._spec, rows, draw) for _ in range(count)], sizes, 0)
+        else:
+            inputs = self._spec.random(int(draw.integers(1 << 31)), sizes)
+        names = tuple(f"row {row}" for row in range(count))
+        return Batch(name, inputs, {}, sizes, names, shapes=unusual_shapes(self._spec.inputs))
 
     @functools.cached_property
     def _own(self) -> Mapping[str, Row]:

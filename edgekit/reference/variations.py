@@ -81,6 +81,18 @@ def levelled_rows(spec: ModelSpec, own: Mapping[str, Row], pictures: Mapping[str
     return found
 
 
+def varied(spec: ModelSpec, rows: Sequence[Row], draw: np.random.Generator) -> Row:
+    """A real row by chance; its pictures mirrored and their colours exchanged by chance, asked another row's query."""
+    row = dict(rows[int(draw.integers(len(rows)))])
+    for i in spec.inputs:
+        if i.kind == "image":
+            row[i.name] = row[i.name][..., :: 1 - 2 * int(draw.integers(2))]
+            row[i.name] = row[i.name][:, draw.permutation(row[i.name].shape[1])]
+        elif i.kind == "query":
+            row[i.name] = rows[int(draw.integers(len(rows)))][i.name]
+    return row
+
+
 def _of_mean(i: Input, x: Array, level: float) -> Array:
     share = np.clip((x.astype(np.float64) - i.low) / (i.high - i.low), 0.0, 1.0)
     mean = share.mean()

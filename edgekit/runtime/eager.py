@@ -23,7 +23,8 @@ class EagerRuntime:
         self._spec = spec
         self._floats, self._complex = (torch.float64, torch.complex128) if double else (torch.float32, torch.complex64)
         self._device = device
-        self._module = spec.module._apply(self._moved)  # Module.to would drop the imaginary parts of complex weights
+        # Module.to would drop the imaginary parts of complex weights.
+        self._module = spec.module._apply(self._moved)  # type: ignore[no-untyped-call]
 
     @property
     def device(self) -> str:

@@ -74,9 +74,9 @@ def test_the_line_names_kinds_shapes_place_who_answered_and_what_was_not_asked()
         not_asked=("answers of timed runs",),
     )
     assert str(found) == (
-        "asked: 80 evaluation inputs, 8 photographs, 51 random inputs at shapes, 43 of 5,832 shapes (27 between those of the "
-        "grid), 81 inputs twice in ONNX Runtime 1.31, CPU, 2 threads, provider CPU; against NVIDIA H200 (139 rows), "
-        "PyTorch (60 rows); not asked: answers of timed runs"
+        "asked: 80 evaluation inputs, 8 photographs, 51 random inputs at shapes, 43 of 5,832 shapes (27 between "
+        "those of the grid), 81 inputs twice in ONNX Runtime 1.31, CPU, 2 threads, provider CPU; against NVIDIA "
+        "H200 (139 rows), PyTorch (60 rows); not asked: answers of timed runs"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from edgekit.artifact.fact import Code
 from edgekit.artifact.manifest import AxisInfo, Manifest
 from edgekit.model.spec import Array, Output
-from edgekit.pipeline.judge_step import Units, _compared, sample_of, sampled
+from edgekit.pipeline.judge_step import Units, compared, sample_of, sampled
 from edgekit.reference.answers import kept
 from edgekit.reference.batches import EVALUATION, STRESS, Batch, applicable_batches
 from edgekit.reference.info import ReferenceInfo
@@ -50,7 +50,7 @@ def test_what_boxes_are_for_is_asked_of_every_row(metric: str, channels: slice, 
     assert asked.outputs["boxes.places"].shape == (ROWS, 819, 20)
     wrong = made["boxes"].copy()
     wrong[7, :, channels] = (wrong[7, :, channels] + by) % (1.0 if metric == "lost boxes" else np.inf)
-    places = _compared(BOXES, asked, {"boxes": wrong}, UNITS, None)[-1].get("boxes", metric)
+    places = compared(BOXES, asked, {"boxes": wrong}, UNITS, None)[-1].get("boxes", metric)
     assert places is not None
     assert (places[7] < 0.5) if metric == "iou" else (places[7] > 0.5)
     assert set(np.delete(places, 7)) == ({1.0} if metric == "iou" else {0.0})
@@ -58,7 +58,7 @@ def test_what_boxes_are_for_is_asked_of_every_row(metric: str, channels: slice, 
 
 def test_the_same_answers_differ_in_nothing() -> None:
     asked, made = batch()
-    found = _compared(OUTPUTS, asked, made, UNITS, None)
+    found = compared(OUTPUTS, asked, made, UNITS, None)
     assert [len(comparison.names) for comparison in found] == [ROWS, 4]
     assert not [fault for comparison in found for fault in comparison.faults]
     assert max(found[0].get("tokens", "relative")) == 0  # type: ignore[arg-type]
@@ -69,12 +69,12 @@ def test_an_error_and_a_nan_in_a_late_row_are_found(row: int) -> None:
     asked, made = batch()
     wrong = made | {"tokens": made["tokens"].copy()}
     wrong["tokens"][row, 3] *= 1.01
-    relative = _compared(OUTPUTS, asked, wrong, UNITS, None)[0].get("tokens", "relative")
+    relative = compared(OUTPUTS, asked, wrong, UNITS, None)[0].get("tokens", "relative")
     assert relative is not None
     assert relative[row] > 1e-4
     assert relative[:4].max() == 0
     wrong["tokens"][row, 3, 7] = np.nan
-    faults = _compared(OUTPUTS, asked, wrong, UNITS, None)[0].faults
+    faults = compared(OUTPUTS, asked, wrong, UNITS, None)[0].faults
     assert [(fault.code, fault.row) for fault in faults] == [(Code.NOT_FINITE, f"image {row}")]
 
 
