@@ -10,7 +10,7 @@ from dataclasses import replace
 from edgekit.errors import ModelError
 from edgekit.model.adapter import adapted
 from edgekit.model.image_input import check_image, with_plain_images
-from edgekit.model.spec import Axis, Input, ModelSpec
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Of a model: it is the name of a folder and of files."""
@@ -65,9 +65,18 @@ def _check_tensors(spec: ModelSpec) -> None:
         _check_word(spec.name, "an input or output", name)
     if twice := next((name for name, count in Counter(names).items() if count > 1), None):
         raise ModelError(f"'{spec.name}' has more than one input or output '{twice}': give each a name of its own")
+    if odd := next((o for o in spec.outputs if o.threshold is not None and not _decides(o)), None):
+        raise ModelError(
+            f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}: only scores have "
+            f"one, within their range"
+        )
     named = {d for i in spec.inputs for d in i.shape if isinstance(d, str)}
     if unknown := sorted(named - set(spec.axes)):
         raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
+
+
+def _decides(output: Output) -> bool:
+    return output.role == "scores" and output.threshold is not None and output.low < output.threshold <= output.high
 
 
 def _check_word(model: str, what: str, name: str) -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from edgekit.errors import ModelError
+from edgekit.model.contract import checked
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.testing import small_model
 
 
 def spec() -> ModelSpec:
@@ -45,3 +50,17 @@ def test_a_seed_gives_the_same_on_every_platform() -> None:
     # PCG64's first draws for the seed 7: a change of the generator would make every recorded reference another one.
     first = np.random.Generator(np.random.PCG64(7)).random(3).astype(np.float32)
     assert one["images"].ravel()[:3].tolist() == first.tolist() == pytest.approx([0.62509547, 0.8972138, 0.77568569])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output("y", role="logits", threshold=0.5),
+        Output("y", role="scores", threshold=1.5),
+        Output("y", role="scores", threshold=float("nan")),
+    ],
+)
+def test_only_scores_have_a_threshold_and_within_their_range(output: Output) -> None:
+    spec = replace(small_model(), outputs=(output,))
+    with pytest.raises(ModelError, match="only scores have one, within their range"):
+        checked(spec)
