@@ -67,8 +67,8 @@ def _check_tensors(spec: ModelSpec) -> None:
         raise ModelError(f"'{spec.name}' has more than one input or output '{twice}': give each a name of its own")
     if odd := next((o for o in spec.outputs if o.threshold is not None and not _decides(o)), None):
         raise ModelError(
-            f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}: only scores have "
-            f"one, within their range"
+            f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}: only scores "
+            "have one, within their range"
         )
     named = {d for i in spec.inputs for d in i.shape if isinstance(d, str)}
     if unknown := sorted(named - set(spec.axes)):
