@@ -94,6 +94,9 @@ def _table() -> dict[str, MetricInfo]:
         MetricInfo(name="order faults", meaning="places of the ranking in another order"),
         MetricInfo(name="jaccard", meaning="overlap of the top K", better="higher", style="share"),
         MetricInfo(name="agreement", meaning="overlap of the top K, ties ignored", better="higher", style="share"),
+        MetricInfo(
+            name="lost accuracy", meaning="probability that the classes chosen otherwise cost", unit="share", mean=True
+        ),
         MetricInfo(name="presence", meaning="share of rows in which something comes or goes", unit="share", mean=True),
         MetricInfo(name="lost mass", meaning="share of the best sum of K scores that is lost", relative=True),
         MetricInfo(name="relative", meaning="largest difference over the peak", unit="peak", widened=True),

@@ -20,7 +20,7 @@ CONFIDENT = 0.5
 """What a confidence in 0 to 1 has to exceed for its box to count."""
 LEAST = 1e-30
 """Keeps a division by zero finite."""
-SHARES = ("flips", "wrong labels")
+SHARES = ("flips", "lost accuracy", "wrong labels")
 """Metrics that are a share of a row's decisions."""
 COUNTED: Mapping[str, Callable[[Array], Array]] = {
     "lost boxes": lambda confidences: confidences[..., 0],
@@ -76,18 +76,40 @@ def _labels(output: Output, r: Array, c: Array, base: tuple[Output, Array, Array
         gap = _label_gap(classes, values, c.astype(np.int64))
         yield metric, gap.max(1), gap.argmax(1)
     yield "flips", wrong.mean(1), place
+    lost = _label_gap(classes, sides[0], c.astype(np.int64), probabilities)
+    yield "lost accuracy", np.where(np.isfinite(lost), lost, 1.0).mean(1), place
 
 
-def _label_gap(classes: Output, values: Array, given: Array) -> Array:
-    """How far the labelled classes are below the largest, [n, labels] in units of the spread of the classes."""
+def _label_gap(
+    classes: Output, values: Array, given: Array, unit: Callable[[Output, Array], Array] | None = None
+) -> Array:
+    """How far the labelled classes are below the largest, [n, labels], by default in units of the classes' spread."""
     axis = _axis_of(classes, values, given.shape)
     given = given.reshape(len(given), -1)
     if axis is None:
         return np.full(given.shape, np.inf)
     values = arranged(classes, values, axis)
+    values = values / _size(values) if unit is None else unit(classes, values)
     known = (given >= 0) & (given < values.shape[-1])
-    picked = np.take_along_axis(values, np.where(known, given, 0)[..., None], -1)[..., 0]
-    return np.asarray(np.where(known, values.max(-1) - picked, np.inf) / _size(values))
+    return np.asarray(np.where(known, _below(values, np.where(known, given, 0)), np.inf))
+
+
+def _below(values: Array, chosen: Array) -> Array:
+    """How far chosen classes are below the largest of the last axis."""
+    return np.asarray(values.max(-1) - np.take_along_axis(values, chosen[..., None], -1)[..., 0])
+
+
+def probabilities(output: Output, values: Array) -> Array:
+    """Those of classes along the last axis, as the model itself gives them.
+
+    Logits are those of a softmax; where the classes lie apart by less than 1 (cosines, say) they are stretched to 1, so
+    that the wrong one of two that are told apart by little costs something.
+    """
+    if output.role == "probabilities":
+        return values
+    wide = values * max(1.0, 1.0 / _size(values))
+    raised = np.exp(wide - wide.max(-1, keepdims=True))
+    return np.asarray(raised / raised.sum(-1, keepdims=True))
 
 
 def _axis_of(classes: Output, values: Array, labels: tuple[int, ...]) -> int | None:
@@ -108,9 +130,10 @@ def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _classes(output: Output, r: Array, c: Array) -> _Rows:
     r, c = (arranged(output, a) for a in (r, c))
     chosen = c.argmax(-1)
-    gap = (r.max(-1) - np.take_along_axis(r, chosen[..., None], -1)[..., 0]) / _size(r)
+    gap = _below(r, chosen) / _size(r)
     yield "argmax gap", gap.max(1), gap.argmax(1)
     yield "flips", (gap > 0).mean(1), gap.argmax(1)
+    yield "lost accuracy", _below(probabilities(output, r), chosen).mean(1), gap.argmax(1)
     if output.role == "probabilities":
         moved = np.abs(r - c).sum(-1) / 2.0
         yield "total variation", moved.max(1), moved.argmax(1)

@@ -1,0 +1,59 @@
+"""INT8's choice of a class costs what the model's own probabilities say: nothing where two classes are as likely."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.judge.limits import INT8
+from edgekit.judge.metrics import Comparison, compare
+from edgekit.judge.verdict import judge
+from edgekit.model.spec import Array, Output
+
+ROWS, CLASSES = 30, 10
+NAMES = tuple(f"row {row}" for row in range(ROWS))
+LOGITS = np.random.default_rng(4).normal(size=(ROWS, CLASSES)).astype(np.float32) * 2
+BEST, NEXT = np.argsort(-LOGITS, axis=1)[:, :2].T
+EVERY = np.arange(ROWS)
+
+
+def led_by(margin: float, scale: float = 1.0) -> Array:
+    """The logits, where the best class leads the next by a margin."""
+    logits = LOGITS.copy()
+    logits[EVERY, BEST] = logits[EVERY, NEXT] + margin
+    return logits * np.float32(scale)
+
+
+def exchanged(logits: Array, rows: int) -> Array:
+    """The best and the next class of the first rows change places."""
+    wrong = logits.copy()
+    some = EVERY[:rows]
+    wrong[some, BEST[some]], wrong[some, NEXT[some]] = logits[some, NEXT[some]], logits[some, BEST[some]]
+    return wrong
+
+
+def compared(right: Array, wrong: Array) -> Comparison:
+    outputs = (Output("logits", role="logits"), Output("label", role="labels", of="logits", dtype="int64"))
+    one, other = ({"logits": side, "label": side.argmax(1)} for side in (right, wrong))
+    return compare(outputs, one, other, NAMES)
+
+
+def lost(found: Comparison, output: str) -> float:
+    values = found.get(output, "lost accuracy")
+    assert values is not None
+    return float(values.mean())
+
+
+@pytest.mark.parametrize("output", ["logits", "label"])
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+def test_a_class_as_likely_costs_nothing_and_another_one_its_probability(output: str, scale: float) -> None:
+    near, clear = led_by(0.02, scale), led_by(4.0, scale)
+    assert lost(compared(near, exchanged(near, 6)), output) < 0.003
+    assert lost(compared(clear, exchanged(clear, 6)), output) > 0.05
+    assert lost(compared(clear, clear), output) == 0
+
+
+@pytest.mark.parametrize(("margin", "rows", "status"), [(0.02, 6, "verified"), (4.0, 2, "rejected")])
+def test_the_verdict_follows_it(margin: float, rows: int, status: str) -> None:
+    right = led_by(margin)
+    assert judge(INT8, {}, evaluation=[compared(right, exchanged(right, rows))]).status == status
