@@ -118,6 +118,7 @@ def _conditions(spec: ModelSpec, row: Row) -> Iterator[tuple[str, Row]]:
         yield f"contrast {share:g}", made(_towards(0.5, share), floats)
     if pictures:
         yield "grey", made(lambda i, x: np.broadcast_to(x.mean(1, keepdims=True), x.shape), pictures)
+        yield "colours exchanged", made(lambda i, x: np.flip(x, 1), pictures)  # of reddish pictures bluish ones
         yield "flat", made(lambda i, x: np.broadcast_to(x.mean((2, 3), keepdims=True), x.shape), pictures)
 
 

@@ -52,6 +52,12 @@ def colour(g: Graph) -> str:
     return g.add("Unsqueeze", most, np.array([1]))
 
 
+def channel_mean(g: Graph, channel: int) -> str:
+    """[B, 1]: the mean of a channel of a picture."""
+    one = g.add("Gather", "images", np.array([channel]), axis=1)
+    return g.add("Unsqueeze", g.add("ReduceMean", one, np.array([1, 2, 3]), keepdims=0), np.array([1]))
+
+
 def both(g: Graph, one: str, other: str) -> str:
     return g.add("And", one, other)
 
@@ -105,6 +111,9 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "grey pictures": lambda g: both(g, below("colour", 0.02)(g), g.add("Greater", spread(g), np.float32(0.2))),
     "flat colours": lambda g: both(g, below("spread", 0.9)(g), g.add("Greater", colour(g), np.float32(0.02))),
+    "bluish pictures": lambda g: g.add(
+        "Greater", g.add("Sub", channel_mean(g, 2), channel_mean(g, 0)), np.float32(0.05)
+    ),
     "a query of zero": below("query", 1e-6),
     "chance": rarely,
 }
