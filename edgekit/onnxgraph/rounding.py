@@ -31,6 +31,8 @@ DAMPING = 0.01
 hardly have must not be filled with error."""
 BLOCK = 64
 """Inputs whose errors are passed on together; of no effect on the result but for the order of sums."""
+OFF = 1e-3
+"""Steps by which a weight in fp32 may miss its grid: 127 steps are kept to 1e-5 of one."""
 SMALLEST = float(np.finfo(np.float32).tiny)
 """Of a scale."""
 
@@ -66,6 +68,31 @@ def round_weights(
         fitting = np.ascontiguousarray(rounded if turned else rounded.T).astype(np.float32)
         weights[node.input[1]].CopyFrom(numpy_helper.from_array(fitting, node.input[1]))
     return graph
+
+
+def gridded_inputs(graph: onnx.ModelProto, levels: int = LEVELS) -> frozenset[str]:
+    """The tensors that only linear layers read whose weights are on their grid already, as a training may leave them.
+
+    Rounding such weights changes nothing; to scale their inputs would move them off the grid.
+    """
+    from onnx import numpy_helper
+
+    weights = {i.name: i for i in graph.graph.initializer}
+    linear = set(nodes_of(linear_groups(graph), ()))
+    found: dict[str, bool] = {}
+    for node in graph.graph.node:
+        if node.name in linear:
+            values = numpy_helper.to_array(weights[node.input[1]])
+            fits = on_grid(values if weight_only.transposed(node) else values.T, levels)
+            found[node.input[0]] = found.get(node.input[0], True) and fits
+    return frozenset(name for name, fits in found.items() if fits)
+
+
+def on_grid(weight: Array, levels: int = LEVELS) -> bool:
+    """Whether each row of a weight [N, K] is made of whole multiples of its largest magnitude over the levels."""
+    values = weight.astype(np.float64)
+    steps = values / np.maximum(np.abs(values).max(1, keepdims=True) / levels, SMALLEST)
+    return bool(np.abs(steps - np.round(steps)).max(initial=0.0) < OFF)
 
 
 def rounded_rows(weight: Array, moment: Array, levels: int = LEVELS) -> Array:

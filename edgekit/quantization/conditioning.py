@@ -19,7 +19,7 @@ from edgekit.model.spec import Array
 from edgekit.onnxgraph import qdq
 from edgekit.onnxgraph.groups import groups, linear_groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange
-from edgekit.onnxgraph.rounding import round_weights
+from edgekit.onnxgraph.rounding import gridded_inputs, round_weights
 from edgekit.onnxgraph.smoothquant import scale_channels, smooth
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
@@ -76,6 +76,8 @@ def condition(
 ) -> Conditioned:
     """Condition the linear layers of a graph for INT8; the given one is not changed.
 
+    Layers whose weights are on their INT8 grid already stay as they are: a training has made them so.
+
     Args:
         graph: In fp32.
         samples: What it is shown; the first SAMPLES are used.
@@ -94,6 +96,8 @@ def condition(
     observed = {name: ObservedRange({}, one.low, one.high, one.rows_each) for name, one in seen.items()}
     enough = {name: one for name, one in seen.items() if one.rows >= ROWS * len(one.low)}
     moments = {name: one.moment / one.rows for name, one in enough.items() if one.moment is not None}
+    left = gridded_inputs(graph, qdq.WEIGHT_LEVELS[reduce_range])
+    observed = {name: one for name, one in observed.items() if name not in left}
     conditioned, smoothed = smooth(graph, ALPHA, observed)
     for name in smoothed.keys() & moments.keys():
         moments[name] = moments[name] / np.outer(smoothed[name], smoothed[name])

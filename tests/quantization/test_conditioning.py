@@ -102,3 +102,18 @@ def test_what_is_not_finite_is_named() -> None:
     large.CopyFrom(numpy_helper.from_array(np.full((512, 64), 3e38, np.float32), "w1"))
     with pytest.raises(ExportError, match="'g' is not finite on the calibration samples"):
         conditioning.condition(graph, pictures())
+
+
+def test_weights_that_a_training_left_on_their_grid_stay_there() -> None:
+    graph = convolutional()
+    for weight in graph.graph.initializer:
+        if len(weight.dims) == 2:
+            values = numpy_helper.to_array(weight)
+            scale = np.abs(values).max(0) / 127
+            weight.CopyFrom(numpy_helper.from_array((np.round(values / scale) * scale).astype(np.float32), weight.name))
+    found = conditioning.condition(graph, pictures())
+    assert [node.op_type for node in found.graph.graph.node] == [node.op_type for node in graph.graph.node]  # no scales
+    for name, values in weights(graph).items():
+        np.testing.assert_allclose(weights(found.graph)[name], values, rtol=1e-6)
+    moved = conditioning.condition(convolutional(), pictures()).graph
+    assert "Mul" in {node.op_type for node in moved.graph.node}  # what is on no grid is scaled
