@@ -112,7 +112,7 @@ def by_kind(answers: Answers, relevance: Array) -> dict[str, Scores]:
 
 
 def tuning(model: ArrCoc, bank: Tensor, scenes: int) -> list[tuple[Array, Array, float]]:
-    """Relevance, truth and goal on rendered scenes, training photographs and flat pictures, for `presence.threshold`."""
+    """Relevance, truth and goal on rendered scenes, photographs and flat pictures: for `presence.threshold`."""
     samples = (
         Sample(sets.TUNING, scenes),
         Sample(sets.TUNING + scenes, scenes, bank=bank),

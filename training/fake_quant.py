@@ -21,8 +21,8 @@ SPREAD_ROWS = 32
 class Coarse:
     """Rounds the inputs and, within a `with` block, the weights of linear layers and convolutions.
 
-    The gradient passes through unchanged (Jacob et al., 2018, https://arxiv.org/abs/1712.05877), and reaches the range as
-    well (Esser et al., 2020, https://arxiv.org/abs/1902.08153). Activations have one range a tensor, over the whole
+    The gradient passes through unchanged (Jacob et al., 2018, https://arxiv.org/abs/1712.05877), and reaches the range
+    as well (Esser et al., 2020, https://arxiv.org/abs/1902.08153). Activations have one range a tensor, over the whole
     batch, and weights one symmetric range a row, as in static INT8 everywhere.
 
     Args:
@@ -98,12 +98,13 @@ def spread(values: Tensor) -> Tensor:
     for _ in range(POWER - 1):
         powers = powers * powers
     high = torch.log(powers.mean() + 1e-30) / 2**POWER
-    return high - 0.5 * torch.log(square.mean() + 1e-12)
+    spread: Tensor = high - 0.5 * torch.log(square.mean() + 1e-12)
+    return spread
 
 
 @torch.no_grad()
 def on_grid(weight: Tensor, levels: int = LEVELS) -> Tensor:
-    """Weights [rows, ...] on a symmetric grid a row, exactly: each is an integer within the levels times the row's step.
+    """Weights [rows, ...] on a symmetric grid a row, exactly: integers within the levels times the row's step.
 
     The step has 16 bits, so that its product with an integer of 7 bits is exact in float32, the largest of a row is
     `levels` steps, and whoever divides the largest by `levels` has the step again.

@@ -1,8 +1,8 @@
 """Flat pictures: what a person draws first. Few objects in pure colours on white, black or one other colour.
 
-The colours are those that CSS and paint programs call by the words of a query. Objects are from small to as large as the
-picture, sharp or smooth at the edge, with or without an outline, or nothing but an outline; some grounds are gradients,
-some have lines of text on them as a screen does. All arithmetic is integer, as in `scenes`.
+The colours are those that CSS and paint programs call by the words of a query. Objects are from small to as large as
+the picture, sharp or smooth at the edge, with or without an outline, or nothing but an outline; some grounds are
+gradients, some have lines of text on them as a screen does. All arithmetic is integer, as in `scenes`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BATCH = 64 * 224 * 224
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Objects of one slot: where each of n is, [n, h, w]: quarters of the pixel inside, in its stroke, in its second tone."""
+    """n objects, [n, h, w] each: quarters of the pixel inside, in the stroke and in the second tone."""
 
     inside: Tensor
     stroke: Tensor
@@ -262,7 +262,9 @@ def _draw(strokes: Strokes, stroke: Tensor, x: Tensor, y: Tensor, frame: Frame) 
         rows = torch.nonzero(strokes.shape == number)[:, 0]
         u, v = rotate(across[rows], down[rows], strokes.angle[rows].view(-1, 1, 1))
         for mask, unit in ((inside, scale), (within, inner)):
-            mask[rows] = shape(*(part.div(unit[rows], rounding_mode="floor").clamp(-LONGEST, LONGEST) for part in (u, v)))
+            mask[rows] = shape(
+                *(part.div(unit[rows], rounding_mode="floor").clamp(-LONGEST, LONGEST) for part in (u, v))
+            )
     stroked = inside & ~within & (stroke > 0).view(-1, 1, 1)
     return _Drawn(*(_quarters(samples) for samples in (inside, stroked, weave(strokes, across, down))))
 

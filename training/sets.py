@@ -2,9 +2,9 @@
 
 Seeds are 32-bit numbers. Training draws from the lower half; the sets have ranges of their own in the upper half. The
 evaluation set has 80 rendered scenes, 40 scenes on photographs that training never saw, 24 parts of such photographs
-as they are and 24 flat pictures. A fifth of the queries about scenes and flat pictures has no answer. The order is that in which the images explain the model
-best: first queries of several words whose answer is one of several objects that share some of them, among them one
-without an answer and one about a photograph.
+as they are and 24 flat pictures. A fifth of the queries about scenes and flat pictures has no answer. The order is that
+in which the images explain the model best: first queries of several words whose answer is one of several objects that
+share some of them, among them a flat picture, one without an answer and one about a photograph.
 """
 
 from __future__ import annotations
@@ -227,6 +227,8 @@ def _order(images: list[Image]) -> list[Image]:
     hard = [i for i in images if i.record["answer"] == "hard" and i.record["sort"] == SORTS[0]]
     first[4:4] = [hard[0]]
     first[9:9] = [next(i for i in images if i.record["sort"] == SORTS[2] and i.record["query"] == "blue circle")]
+    flat_ones = [i for i in there if i.record["sort"] == SORTS[3] and len(str(i.record["query"]).split()) > 2]
+    first[2:2] = flat_ones[:1]
     return first + [i for i in images if all(i is not one for one in first)]
 
 

@@ -208,9 +208,7 @@ def run(
     for last, part in ((plan.steps, FIRST), (plan.steps + plan.finish, FINISH)):
         if training.step < last and time.monotonic() - begun < 60 * minutes:
             # Not kept in a name: two lots of pools are more than a device's memory.
-            _train(
-                training, last, pools(plan, training.step, device, bank, part), out, begun, minutes, save_every
-            )
+            _train(training, last, pools(plan, training.step, device, bank, part), out, begun, minutes, save_every)
     training.save(out)
     if training.step < plan.steps + plan.finish:
         LOG.info("stopped at step %d of %d: the same command goes on", training.step, plan.steps + plan.finish)
@@ -252,9 +250,7 @@ def settle(model: nn.Module) -> None:
             layer.weight.copy_(on_grid(layer.weight))
 
 
-def pools(
-    plan: Plan, step: int, device: torch.device, bank: Tensor | None, part: Part = FIRST
-) -> tuple[Pool, Pool]:
+def pools(plan: Plan, step: int, device: torch.device, bank: Tensor | None, part: Part = FIRST) -> tuple[Pool, Pool]:
     """The scenes of 224 x 224 and the large ones, as they are at a step; their seeds are apart."""
     large = max(plan.chunk // 8, 1)
     return (
