@@ -200,8 +200,8 @@ def weave(strokes: Strokes, x: Tensor, y: Tensor) -> Tensor:
 
     Args:
         strokes: Textures, their angles, periods and shifts.
-        x: [1, 1, w] int32, quarter pixels from the middle.
-        y: [1, h, 1] int32, likewise.
+        x: [1, 1, w] or [n, 1, w] int32, quarter pixels from the middle.
+        y: [1, h, 1] or [n, h, 1] int32, likewise.
 
     Returns:
         [n, h, w] bool.
@@ -210,7 +210,8 @@ def weave(strokes: Strokes, x: Tensor, y: Tensor) -> Tensor:
     for number, (name, texture) in enumerate(TEXTURES.items()):
         rows = torch.nonzero(strokes.texture == number)[:, 0]
         period, shift = strokes.period[rows].view(-1, 1, 1), strokes.shift[rows].view(-1, 1, 1)
-        a, b = rotate(x, y, strokes.grain[rows].view(-1, 1, 1))
+        across, down = (line if len(line) == 1 else line[rows] for line in (x, y))
+        a, b = rotate(across, down, strokes.grain[rows].view(-1, 1, 1))
         if name == "ringed":  # rings stay centred; everything else starts anywhere
             shift = torch.zeros_like(shift)
         second[rows] = texture((a >> 12) + shift, (b >> 12) + shift // 3, period)

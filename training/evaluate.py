@@ -17,7 +17,7 @@ from torch import Tensor
 from edgekit.arrcoc.model import ArrCoc
 from edgekit.arrcoc.queries import concept_table
 from edgekit.model.spec import Array
-from training import photographs, presence, questions, scores, sets
+from training import flat, obvious, photographs, presence, questions, scores, sets
 from training.objects import Frame
 from training.scenes import render
 from training.scores import SCORERS, Scores
@@ -33,8 +33,8 @@ QUERIES = 2
 UNANSWERABLE = (25, 25)
 """Of a hundred attribute queries, how many are absent and hard ones: half of them have no answer."""
 
-GOALS = (0.02, 0.04)
-"""Rates of misses and of false alarms that are aimed at: on rendered scenes, and on photographs."""
+GOALS = (0.02, 0.04, 0.02)
+"""Rates of misses and of false alarms that are aimed at: on rendered scenes, on photographs, and of flat pictures."""
 
 _PIXELS = 128 * 224 * 224
 
@@ -50,6 +50,7 @@ class Sample:
         frame: Size of the scenes.
         bank: Photographs behind, among and before the objects of all scenes; None for scenes without.
         shares: As for `questions.ask`.
+        plain: Whether they are flat pictures.
     """
 
     first: int
@@ -58,6 +59,7 @@ class Sample:
     frame: Frame = SQUARE
     bank: Tensor | None = None
     shares: tuple[int, int] = UNANSWERABLE
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def answer(model: ArrCoc, sample: Sample) -> Answers:
     last, batch = sample.first + sample.scenes, max(1, _PIXELS // (sample.frame.height * sample.frame.width))
     for start in range(sample.first, last, min(batch, 512)):
         seeds = torch.arange(start, min(start + min(batch, 512), last), device=device)
-        rendered = render(seeds, sample.frame, bank)
+        rendered = flat.render(seeds, sample.frame) if sample.plain else render(seeds, sample.frame, bank)
         asked = questions.ask(rendered, seeds, sample.queries, sample.shares)
         features, rows, columns = model.texture(rendered.images.to(torch.float32) / 255.0)
         relevance, maps, weights = model.weigh(features, rows, columns, asked.encode(table))
@@ -110,8 +112,12 @@ def by_kind(answers: Answers, relevance: Array) -> dict[str, Scores]:
 
 
 def tuning(model: ArrCoc, bank: Tensor, scenes: int) -> list[tuple[Array, Array, float]]:
-    """Relevance, truth and goal on rendered scenes and on training photographs, for `presence.threshold`."""
-    samples = (Sample(sets.TUNING, scenes), Sample(sets.TUNING + scenes, scenes, bank=bank))
+    """Relevance, truth and goal on rendered scenes, photographs and flat pictures: for `presence.threshold`."""
+    samples = (
+        Sample(sets.TUNING, scenes),
+        Sample(sets.TUNING + scenes, scenes, bank=bank),
+        Sample(sets.TUNING + 2 * scenes, scenes, plain=True),
+    )
     answers = [answer(model, sample) for sample in samples]
     return [(one.relevance, one.truth, goal) for one, goal in zip(answers, GOALS, strict=True)]
 
@@ -122,7 +128,8 @@ def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:
     Args:
         model: On its device.
         threshold: Of presence.
-        scenes: How many rendered scenes, and how many on held-out photographs; a quarter of it at other sizes.
+        scenes: How many rendered scenes, on held-out photographs and flat pictures each; a quarter of it at other
+            sizes.
     """
     bank = photographs.held_out("evaluation")
     rendered = answer(model, Sample(sets.HELD_OUT, scenes))
@@ -138,6 +145,8 @@ def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:
         "threshold": threshold,
         "rendered": _figures(rendered, threshold),
         "photographs": _figures(composed, threshold),
+        "flat": _figures(answer(model, Sample(sets.HELD_OUT + 2**26, scenes, plain=True)), threshold),
+        "obvious": asdict(obvious.measure(model, threshold)),
         "sizes": _sizes(model, threshold, max(scenes // 4, 1), bank),
         "weights": _weights(rendered),
         "ablations": ablations,
@@ -151,6 +160,7 @@ def _sizes(model: ArrCoc, threshold: float, scenes: int, bank: Tensor) -> dict[s
         found[f"{height} x {width}"] = {
             "rendered": _figures(answer(model, Sample(first, scenes, frame=frame)), threshold),
             "photographs": _figures(answer(model, Sample(first + 2**19, scenes, frame=frame, bank=bank)), threshold),
+            "flat": _figures(answer(model, Sample(first + 2**18, scenes, frame=frame, plain=True)), threshold),
         }
     return found
 

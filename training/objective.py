@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgekit.arrcoc.model import ArrCoc
+from training.fake_quant import Coarse
 from training.objects import Frame
 from training.questions import OUTLINE_FULL, Questions
 from training.scenes import ATTRIBUTES, CELL, Scenes
@@ -21,8 +22,15 @@ AUXILIARY = {
     "attributes": 0.2,
     "far": 0.02,
     "range": 1e-3,
+    "spread": 0.1,
+    "agreement": 0.05,
 }
-"""Weights of the auxiliary terms, against 1 for relevance itself; that of presence is `Trainee.presence`."""
+"""Weights of the auxiliary terms, against 1 for relevance itself; that of presence is `Trainee.presence`.
+
+The last two are there where each scene is seen twice, once with coarse arithmetic."""
+
+AGREED = 1e-5
+"""Share of relevance's power below which the difference that coarse arithmetic makes is as good as none: 50 dB."""
 
 NOISE = 0.03
 """Deviation of the noise on the features: answers must not hang on what INT8 or fp16 rounds away."""
@@ -126,6 +134,7 @@ class Trainee(nn.Module):
     """The model and a head that reads attributes off its tokens, which is thrown away after training.
 
     Attributes:
+        coarse: Rounds what the layers of the model read, if anything does.
         presence: Weight of the loss of the highest relevance.
         dimmed: Share of the images that are darkened.
     """
@@ -136,6 +145,7 @@ class Trainee(nn.Module):
     def __init__(self, model: ArrCoc, width: int) -> None:
         super().__init__()
         self.model = model
+        self.coarse: Coarse | None = None
         self.head = nn.Linear(width, sum(map(len, ATTRIBUTES)))
         # Tensors, since compiled code is made anew for every number.
         self.register_buffer("presence", torch.tensor(0.0), persistent=False)
@@ -143,11 +153,16 @@ class Trainee(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss of a batch, and its terms."""
+        images = _dimmed(batch.pixels.to(torch.float32) / 255.0, self.dimmed)
+        twins = self.coarse is not None and self.coarse.twins
+        if twins:
+            batch, images = _twice(batch), torch.cat([images, images])
         model, truth, anything = self.model, batch.truth, batch.visible.sum(1)
         with torch.autocast(batch.pixels.device.type, torch.bfloat16):
-            features, rows, columns = model.texture(_dimmed(batch.pixels.to(torch.float32) / 255.0, self.dimmed))
+            features, rows, columns = model.texture(images)
         features = features.float()
-        features = features + NOISE * torch.randn_like(features)
+        noise = torch.randn_like(features[: len(features) // (1 + twins)])
+        features = features + NOISE * (torch.cat([noise, noise]) if twins else noise)
         asked = model.query_content(features, batch.queries)
         information, salience = model.information(features), model.salience(features, rows, columns)
         scores = [information.unsqueeze(1).expand_as(asked), salience.unsqueeze(1).expand_as(asked), asked]
@@ -173,10 +188,24 @@ class Trainee(nn.Module):
             "presence": (_entropy(relevance.amax(2), there.float()) * (there | nothing)).mean(),
             "range": ((logits.abs() - RANGE).clamp(min=0.0) ** 2).mean(),
         }
+        if self.coarse is not None and twins:
+            terms |= {"spread": torch.stack(self.coarse.spreads).mean(), "agreement": _agreement(relevance)}
+            self.coarse.spreads = []
         loss = terms["relevance"] + self.presence * terms["presence"]
-        loss = loss + sum(weight * terms[name] for name, weight in AUXILIARY.items())
+        loss = loss + sum(weight * terms[name] for name, weight in AUXILIARY.items() if name in terms)
         terms |= {f"weight {index}": weights[..., index].mean() for index in range(3)}
         return loss, {name: term.detach() for name, term in terms.items()}
+
+
+def _twice(batch: Batch) -> Batch:
+    """The batch, and the same again behind it."""
+    return Batch(*(torch.cat([values, values]) for values in (getattr(batch, one.name) for one in fields(batch))))
+
+
+def _agreement(relevance: Tensor) -> Tensor:
+    """Logarithm of the power of the difference between the halves [2 B, Q, N] over that of the first."""
+    exact, coarse = relevance.chunk(2)
+    return torch.log(((coarse - exact) ** 2).sum() / (exact**2).sum().clamp(min=1e-6) + AGREED)
 
 
 def _dimmed(images: Tensor, share: Tensor) -> Tensor:

@@ -11,23 +11,27 @@ class Part:
     """What differs between the two parts of a training.
 
     Attributes:
-        shares: Of a hundred scenes, how many have a photograph, and how many of these no object.
-        levels: Steps of an activation's grid: 255 for 8 bits. What answers the same on a grid almost three times as
-            coarse has room on the real one.
+        shares: Of a hundred scenes that are not flat, how many have a photograph, and how many of these no object.
+        flat: Of a hundred scenes, how many are flat pictures.
+        twins: Whether each scene is seen twice a step, exactly and with coarse arithmetic, half as many scenes a step.
+        levels: Steps of an activation's grid: 255 for 8 bits. What answers the same on a grid twice as coarse has room
+            on the real one.
         rate: Share of the plan's learning rate.
         presence: Weight of the loss of the highest relevance, against 1 for relevance itself.
         dimmed: Share of the images that are darkened, in float and not in steps of 1/255 as `exposure.tone` does it.
     """
 
     shares: tuple[int, int]
+    flat: int
+    twins: bool
     levels: int
     rate: float
     presence: float
     dimmed: float
 
 
-FIRST = Part(shares=(55, 4), levels=255, rate=1.0, presence=0.15, dimmed=0.0)
-FINISH = Part(shares=(70, 12), levels=90, rate=0.2, presence=0.3, dimmed=0.1)
+FIRST = Part(shares=(55, 4), flat=20, twins=False, levels=255, rate=1.0, presence=0.15, dimmed=0.0)
+FINISH = Part(shares=(70, 12), flat=25, twins=True, levels=127, rate=0.3, presence=0.3, dimmed=0.1)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from training import flat
 from training.objects import Frame
 from training.questions import Posed, Questions, answered, pose
 from training.scenes import EMPTY, Scenes, render
@@ -26,6 +27,7 @@ class Pool:
         frame: Size of the scenes; 224 x 224 by default.
         bank: Photographs, on the device; None for scenes without.
         shares: As for `render`: of a hundred scenes, how many have a photograph, and how many of these have no object.
+        plain: Of a hundred scenes, how many are flat pictures, without any of that.
     """
 
     def __init__(
@@ -39,9 +41,11 @@ class Pool:
         frame: Frame | None = None,
         bank: Tensor | None = None,
         shares: tuple[int, int] = (100, EMPTY),
+        plain: int = 0,
     ) -> None:
         self._chunks, self._chunk, self._every, self._first = chunks, chunk, every, first
         self._device, self._bank, self._shares, self.frame = device, bank, shares, frame or Frame()
+        self._plain = chunk * plain // 100
         replaced = step // every if every else 0
         parts = []
         for place in range(chunks):
@@ -75,7 +79,14 @@ class Pool:
     def _render(self, serial: int) -> tuple[Tensor, ...]:
         start = self._first + serial * self._chunk
         seeds = torch.arange(start, start + self._chunk, device=self._device)
-        scenes = render(seeds, self.frame, self._bank, *self._shares)
-        posed = pose(scenes, seeds, POSED)
-        fields = scenes.images, scenes.attributes, scenes.visible, scenes.outline, scenes.area, scenes.grey
+        rest = self._chunk - self._plain
+        parts = [_fields(render(seeds[:rest], self.frame, self._bank, *self._shares))]
+        if self._plain:
+            parts.append(_fields(flat.render(seeds[rest:], self.frame)))
+        fields = [torch.cat(field) for field in zip(*parts, strict=True)]
+        posed = pose(Scenes(*fields), seeds, POSED)
         return *fields, posed.kind, posed.answer, posed.concepts, posed.fits
+
+
+def _fields(scenes: Scenes) -> tuple[Tensor, ...]:
+    return scenes.images, scenes.attributes, scenes.visible, scenes.outline, scenes.area, scenes.grey

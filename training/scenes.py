@@ -31,7 +31,19 @@ from training.objects import (
 )
 from training.photographs import cut
 
-__all__ = ["ATTRIBUTES", "CELL", "COLOURS", "EDGE", "FEWEST_OBJECTS", "MOST_OBJECTS", "Frame", "Scenes", "render"]
+__all__ = [
+    "ATTRIBUTES",
+    "CELL",
+    "COLOURS",
+    "EDGE",
+    "FEWEST_OBJECTS",
+    "MOST_OBJECTS",
+    "Frame",
+    "Scenes",
+    "count_pixels",
+    "find_outline",
+    "render",
+]
 
 CELL = 16
 """Edge of a patch in pixels."""
@@ -107,9 +119,9 @@ def render(
     if photograph is not None:
         images, grey = exposure.spoil(chance, images)
     owner = owners[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
-    visible = torch.stack([_count(owner == slot + 1) for slot in range(frame.most)], 1)
+    visible = torch.stack([count_pixels(owner == slot + 1) for slot in range(frame.most)], 1)
     least = (things.radius * things.radius // 32).to(torch.int16)
-    return Scenes(images, things.attributes, visible, _count(_outline(owner)), least, grey)
+    return Scenes(images, things.attributes, visible, count_pixels(find_outline(owner)), least, grey)
 
 
 def _palette(chance: Chance) -> Tensor:
@@ -161,7 +173,7 @@ def _grained(chance: Chance, canvas: Tensor, owners: Tensor, bank: Tensor | None
         canvas[rows] = (canvas[rows] + fine).clamp(0, 255)
 
 
-def _outline(owner: Tensor) -> Tensor:
+def find_outline(owner: Tensor) -> Tensor:
     """Pixels whose owner differs from that of the right or the lower neighbour: [B, H, W] bool."""
     edge = torch.zeros_like(owner, dtype=torch.bool)
     edge[:, :, :-1] |= owner[:, :, :-1] != owner[:, :, 1:]
@@ -169,7 +181,7 @@ def _outline(owner: Tensor) -> Tensor:
     return edge
 
 
-def _count(pixels: Tensor) -> Tensor:
+def count_pixels(pixels: Tensor) -> Tensor:
     """Pixels of each patch that are set: [B, H, W] bool -> [B, N] int16."""
     rows, columns = pixels.shape[1] // CELL, pixels.shape[2] // CELL
     return pixels.reshape(-1, rows, CELL, columns, CELL).sum((2, 4), dtype=torch.int16).flatten(1)

@@ -1,10 +1,10 @@
 """The evaluation and calibration sets: `python -m training.sets` renders them again for `edgekit.arrcoc.datasets`.
 
 Seeds are 32-bit numbers. Training draws from the lower half; the sets have ranges of their own in the upper half. The
-evaluation set has 80 rendered scenes, 40 scenes on photographs that training never saw and 24 parts of such photographs
-as they are. A fifth of the queries about scenes has no answer. The order is that in which the images explain the model
-best: first queries of several words whose answer is one of several objects that share some of them, among them one
-without an answer and one about a photograph.
+evaluation set has 80 rendered scenes, 40 scenes on photographs that training never saw, 24 parts of such photographs
+as they are and 24 flat pictures. A fifth of the queries about scenes and flat pictures has no answer. The order is that
+in which the images explain the model best: first queries of several words whose answer is one of several objects that
+share some of them, among them a flat picture, one without an answer and one about a photograph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgekit.arrcoc.datasets import CALIBRATION_PICTURES, digest
 from edgekit.arrcoc.presets import HOME
 from edgekit.arrcoc.queries import ATTRIBUTES, CONCEPTS
 from edgekit.model.spec import Array
-from training import photographs, questions, scenes
+from training import flat, photographs, questions, scenes
 from training.objects import EDGE
 
 TRAINING = 0x80000000
@@ -40,16 +40,16 @@ CALIBRATION = 0xC0000000
 EVALUATION = 0xE0000000
 """First seed of the evaluation set."""
 
-SORTS = ("rendered", "composite", "photograph")
-"""Rendered scenes, scenes on photographs, and photographs as they are."""
+SORTS = ("rendered", "composite", "photograph", "flat")
+"""Rendered scenes, scenes on photographs, photographs as they are, and flat pictures."""
 
-_PATTERN = (0, 0, 1, 0, 0, 2)
+_PATTERN = (0, 0, 1, 0, 3, 2)
 """Indices into `SORTS` of calibration samples, over and over: a third have photographs, wherever one stops."""
 
 _BATCH = 16
 
 
-COUNTS = (80, 40, 24)
+COUNTS = (80, 40, 24, 24)
 """Images of each of `SORTS`."""
 
 UNANSWERED = 5
@@ -82,7 +82,7 @@ def write_evaluation(folder: Path) -> None:
     """Make the evaluation set and write it."""
     folder.mkdir(parents=True, exist_ok=True)
     bank = photographs.held_out("evaluation")
-    made = [*_scenes(0, None), *_scenes(1, bank), *_photographs(bank)]
+    made = [*_scenes(0, None), *_scenes(1, bank), *_photographs(bank), *_scenes(3, None)]
     ordered = _order(made)
     for image in made:
         pixels = image.pixels.transpose(1, 2, 0)
@@ -127,7 +127,8 @@ def _pictures(sort: str, seeds: Tensor, bank: Tensor) -> tuple[Array, list[str]]
     torch.set_num_threads(1)
     try:
         for part in torch.split(seeds, _BATCH):
-            rendered = scenes.render(part, bank=None if sort == SORTS[0] else bank)
+            plain = sort == SORTS[3]
+            rendered = flat.render(part) if plain else scenes.render(part, bank=None if sort == SORTS[0] else bank)
             asked = questions.ask(rendered, part, 1)
             images = rendered.images if sort != SORTS[2] else photograph(part, bank)
             found.append(images.numpy())
@@ -160,7 +161,7 @@ def seed(sort: int, number: int) -> int:
 def scene(sort: int, number: int, bank: Tensor | None) -> tuple[scenes.Scenes, questions.Questions, int]:
     """One scene, what is asked about it, and which of the queries is taken."""
     seeds = torch.tensor([seed(sort, number)])
-    rendered = scenes.render(seeds, bank=bank)
+    rendered = flat.render(seeds) if sort == SORTS.index("flat") else scenes.render(seeds, bank=bank)
     wanted = 0 if number % UNANSWERED != UNANSWERED - 1 else 1 + number // UNANSWERED % 2
     asked = questions.ask(rendered, seeds, TRIES, ((0, 0), (100, 0), (0, 100))[wanted])
     seen = asked.truth[0].sum(1)
@@ -226,6 +227,8 @@ def _order(images: list[Image]) -> list[Image]:
     hard = [i for i in images if i.record["answer"] == "hard" and i.record["sort"] == SORTS[0]]
     first[4:4] = [hard[0]]
     first[9:9] = [next(i for i in images if i.record["sort"] == SORTS[2] and i.record["query"] == "blue circle")]
+    flat_ones = [i for i in there if i.record["sort"] == SORTS[3] and len(str(i.record["query"]).split()) > 2]
+    first[2:2] = flat_ones[:1]
     return first + [i for i in images if all(i is not one for one in first)]
 
 

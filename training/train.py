@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
 from edgekit.arrcoc.queries import concept_table
 from training import evaluate, gather, presence
-from training.fake_quant import Coarse
+from training.fake_quant import LEVELS, Coarse, on_grid
 from training.objective import Batch, Trainee, crop
-from training.plan import FINISH, FIRST, Plan, schedule
+from training.plan import FINISH, FIRST, Part, Plan, schedule
 from training.pool import Pool
 from training.views import LARGE, window
 
@@ -51,7 +51,7 @@ class Training:
             parameter.requires_grad_(name.startswith(plan.only))
         self.optimizer = self._optimizer()
         self.table = concept_table().to(device)
-        self.coarse = Coarse(self.trainee.model)
+        self.coarse = self.trainee.coarse = Coarse(self.trainee.model)
         self.left_out = torch.zeros((), device=device)
         self.compiled: Callable[[Batch], tuple[Tensor, dict[str, Tensor]]] = self.trainee
         if device.type == "cuda":
@@ -66,16 +66,18 @@ class Training:
         torch.manual_seed(plan.seed * 10**7 + self.step)
         view, seen = window(plan.seed, self.step)
         pool = pools[view.large]
+        part = plan.part(self.step)
         count = max(2, plan.batch * min(196, view.rows * view.columns) // (view.rows * view.columns))
+        count = max(2, count // 2) if part.twins else count
         scenes, asked = pool.sample(count, plan.queries, generator)
         for group in self.optimizer.param_groups:
             group["lr"] = plan.rate * schedule(self.step, plan)
         batch = crop(scenes, asked, self.table, seen, pool.frame)
-        part = plan.part(self.step)
         self.coarse.steps.fill_(part.levels)
+        self.coarse.twins = part.twins
         self.trainee.presence.fill_(part.presence)
         self.trainee.dimmed.fill_(part.dimmed)
-        with self.coarse(63 if self.step % 2 else 127):
+        with self.coarse(63 if self.step % 2 and not part.twins else LEVELS):
             terms: dict[str, Tensor]
             loss, terms = (self.compiled if view.compiled else self.trainee)(batch)
             self.optimizer.zero_grad(set_to_none=True)
@@ -181,7 +183,14 @@ class Training:
 
 
 def run(
-    plan: Plan, out: Path, device: torch.device, minutes: float, save_every: int, photographs: Path, start: Path | None
+    plan: Plan,
+    out: Path,
+    device: torch.device,
+    minutes: float,
+    save_every: int,
+    photographs: Path,
+    start: Path | None,
+    scenes: int = SCENES,
 ) -> None:
     """Train until the plan is done or the time is up; then write the weights, the threshold and `metrics.json`."""
     begun = time.monotonic()
@@ -199,14 +208,12 @@ def run(
     for last, part in ((plan.steps, FIRST), (plan.steps + plan.finish, FINISH)):
         if training.step < last and time.monotonic() - begun < 60 * minutes:
             # Not kept in a name: two lots of pools are more than a device's memory.
-            _train(
-                training, last, pools(plan, training.step, device, bank, part.shares), out, begun, minutes, save_every
-            )
+            _train(training, last, pools(plan, training.step, device, bank, part), out, begun, minutes, save_every)
     training.save(out)
     if training.step < plan.steps + plan.finish:
         LOG.info("stopped at step %d of %d: the same command goes on", training.step, plan.steps + plan.finish)
         return
-    finish(training, out, bank, time.monotonic() - begun)
+    finish(training, out, bank, time.monotonic() - begun, scenes)
     LOG.info("done after %.0f s", time.monotonic() - begun)
 
 
@@ -215,33 +222,40 @@ def _train(
 ) -> None:
     while training.step < last and time.monotonic() - begun < 60 * minutes:
         terms = training.advance(drawn)
-        if training.step % 500 == 0:
+        if training.step % 250 == 0:
             said = " ".join(f"{name} {float(value):.4f}" for name, value in terms.items())
             LOG.info("step %d, %.0f s: %s", training.step, time.monotonic() - begun, said)
         if training.step % save_every == 0:
             training.save(out)
 
 
-def finish(training: Training, out: Path, bank: Tensor, seconds: float) -> None:
+def finish(training: Training, out: Path, bank: Tensor, seconds: float, scenes: int) -> None:
     """Write the weights, the presence threshold and `metrics.json`, which has every figure of the model card."""
-    model, gpu = training.kept.model, training.device.type == "cuda"
+    model = training.kept.model
+    settle(model)
     write(model, out / "model.safetensors")
-    threshold = presence.threshold(*evaluate.tuning(model, bank, SCENES // 2 if gpu else 16))
+    threshold = presence.threshold(*evaluate.tuning(model, bank, max(scenes // 2, 1)))
     presence.save(threshold, out)
     LOG.info("measuring at a threshold of %.3f", threshold)
-    report = evaluate.report(model, threshold, SCENES if gpu else 16)
+    report = evaluate.report(model, threshold, scenes)
     made = {"step": training.step, "plan": asdict(training.plan), "seconds": round(seconds), "bank": len(bank)}
     (out / "metrics.json").write_text(json.dumps(made | report, indent=1) + "\n")
 
 
-def pools(
-    plan: Plan, step: int, device: torch.device, bank: Tensor | None, shares: tuple[int, int] = FIRST.shares
-) -> tuple[Pool, Pool]:
+@torch.no_grad()
+def settle(model: nn.Module) -> None:
+    """Put the weights of linear layers and convolutions on the grid of INT8, where they stay."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            layer.weight.copy_(on_grid(layer.weight))
+
+
+def pools(plan: Plan, step: int, device: torch.device, bank: Tensor | None, part: Part = FIRST) -> tuple[Pool, Pool]:
     """The scenes of 224 x 224 and the large ones, as they are at a step; their seeds are apart."""
     large = max(plan.chunk // 8, 1)
     return (
-        Pool(plan.chunks, plan.chunk, plan.every, 0, step, device, bank=bank, shares=shares),
-        Pool(plan.chunks, large, plan.every, 0x40000000, step, device, LARGE, bank, shares),
+        Pool(plan.chunks, plan.chunk, plan.every, 0, step, device, None, bank, part.shares, part.flat),
+        Pool(plan.chunks, large, plan.every, 0x40000000, step, device, LARGE, bank, part.shares, part.flat),
     )
 
 
@@ -258,6 +272,7 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="weights to start from; those of the first edition too")
     parser.add_argument("--photographs", type=Path, required=True, help="folder of the bank; made where it is missing")
     parser.add_argument("--save-every", type=int, default=3000, help="steps between saved states")
+    parser.add_argument("--scenes", type=int, default=SCENES, help="scenes of each kind to measure on at the end")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for name, value in asdict(Plan()).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
@@ -272,6 +287,7 @@ def main() -> None:
         given["save_every"],
         given["photographs"],
         given["start"],
+        given["scenes"],
     )
 
 

@@ -42,7 +42,7 @@ VIEWS = (
     View(1, False, 8, 8),
     View(1, False, 6, 9),
     View(3, False, 6, 6),
-    View(12, True, 32, 32, True),
+    View(12, True, 32, 32),
     View(3, True, 24, 24),
     View(3, True, 20, 32),
     View(1, True, 32, 20),

@@ -14,11 +14,11 @@ FOLDER, CALIBRATION = presets.HOME / "evaluation", presets.HOME / "calibration"
 def test_the_evaluation_set_is_whole_and_small() -> None:
     made = datasets.evaluation_set(FOLDER)
     record = json.loads((FOLDER / "evaluation.json").read_text())["images"]
-    sorts = ("rendered", "composite", "photograph")
-    assert [sum(one["sort"] == sort for one in record) for sort in sorts] == [80, 40, 24]
-    assert sum(one["answer"] in ("absent", "hard") for one in record) == 24
-    assert len(set(made.names)) == 144 == len(made.captions)
-    assert made.inputs["images"].shape == (144, 3, 224, 224)
+    sorts = ("rendered", "composite", "photograph", "flat")
+    assert [sum(one["sort"] == sort for one in record) for sort in sorts] == [80, 40, 24, 24]
+    assert sum(one["answer"] in ("absent", "hard") for one in record) == 28
+    assert len(set(made.names)) == 168 == len(made.captions)
+    assert made.inputs["images"].shape == (168, 3, 224, 224)
     assert made.inputs["images"].dtype == made.inputs["queries"].dtype == np.float32
     assert float(made.inputs["images"].max()) <= 1.0
     assert made.truth is not None
@@ -30,7 +30,7 @@ def test_the_evaluation_set_is_whole_and_small() -> None:
 
 def test_the_first_images_explain_the_model() -> None:
     record = json.loads((FOLDER / "evaluation.json").read_text())["images"][:12]
-    assert {one["sort"] for one in record} == {"rendered", "composite", "photograph"}
+    assert {one["sort"] for one in record} == {"rendered", "composite", "photograph", "flat"}
     assert "hard" in {one["answer"] for one in record}
     assert all(len(one["query"].split()) >= 2 for one in record)
     assert all(one["answer"] == "there" for one in record[:4])

@@ -55,7 +55,7 @@ def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
     for sample in samples:
         record = next(one for one in records if Path(one["file"]).stem == sample.case.name)
         sort = sets.SORTS.index(record["sort"])
-        scene, _, _ = sets.scene(sort, record["seed"] - sets.seed(sort, 0), bank if sort else None)
+        scene, _, _ = sets.scene(sort, record["seed"] - sets.seed(sort, 0), bank if sort == 1 else None)
         names = [
             {values[value] for values, value in zip(queries.ATTRIBUTES, row, strict=True)} | {queries.OBJECT}
             for row in scene.attributes[0].tolist()

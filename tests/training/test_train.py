@@ -6,8 +6,9 @@ import torch
 from safetensors.torch import save_file
 
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
+from edgekit.arrcoc.presets import arr_coc_tiny
 from training import evaluate, photographs, questions, scenes, train, views
-from training.fake_quant import Coarse, rounded
+from training.fake_quant import Coarse, on_grid, rounded, spread
 from training.objective import Window, _haloed, _nearness
 from training.plan import FINISH, FIRST, Plan
 from training.pool import POSED, Pool
@@ -173,7 +174,7 @@ def test_targets_fall_off_with_the_distance() -> None:
 
 def test_rounding_lets_the_gradient_through() -> None:
     values = torch.randn(1000, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    coarse = rounded(values, torch.tensor(255.0))
+    coarse = rounded(values, values.detach(), torch.tensor(255.0))
     (gradient,) = torch.autograd.grad(coarse.sum(), values)
     assert torch.equal(gradient, torch.ones(1000))
     step = float(values.detach().max() - values.detach().min()) / 255
@@ -190,11 +191,48 @@ def test_weights_are_coarse_inside_and_exact_after() -> None:
     assert torch.equal(layer.weight, before)
 
 
+def test_weights_on_the_grid_are_exactly_integers_times_the_step_that_a_quantizer_finds() -> None:
+    weight = torch.randn(64, 3, 5, generator=torch.Generator().manual_seed(4)) * torch.logspace(-6, 3, 64).view(
+        -1, 1, 1
+    )
+    placed = on_grid(weight).flatten(1)
+    step = placed.abs().amax(1, keepdim=True) / 127
+    whole = torch.round(placed / step)
+    assert torch.equal(whole * step, placed)
+    assert bool((whole.abs().amax(1) == 127).all())
+    assert float((placed - weight.flatten(1)).abs().div(step).max()) <= 0.502
+    assert torch.equal(on_grid(placed), placed)
+
+
+def test_a_spread_tells_outliers() -> None:
+    usual = torch.randn(4000, generator=torch.Generator().manual_seed(2))
+    assert float(spread(usual)) == pytest.approx(0.9, abs=0.1)
+    assert float(spread(torch.cat([usual, torch.tensor([40.0])]))) > 1.5
+
+
+def test_twins_are_exact_in_the_first_half_and_rounded_in_the_second() -> None:
+    layer = torch.nn.Linear(8, 8, bias=False)
+    coarse = Coarse(torch.nn.Sequential(layer))
+    coarse.twins = True
+    coarse.steps.fill_(15)
+    values = torch.randn(6, 8, generator=torch.Generator().manual_seed(3))
+    answers = layer(torch.cat([values, values]))
+    assert torch.equal(answers[:6], values @ layer.weight.t())
+    assert not torch.equal(answers[:6], answers[6:])
+    assert len(coarse.spreads) == 1
+
+
+def test_the_shipped_weights_are_on_the_grid() -> None:
+    for name, layer in arr_coc_tiny().module.named_modules():
+        if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d):
+            assert torch.equal(on_grid(layer.weight), layer.weight), name
+
+
 def test_measuring_asks_every_scene_and_ablates_every_scorer() -> None:
     model = ArrCoc(TINY)
     initialize(model, 1)
     report = evaluate.report(model.eval(), 0.5, 3)
-    assert set(report) >= {"rendered", "photographs", "sizes", "weights", "ablations", "threshold"}
+    assert set(report) >= {"rendered", "photographs", "flat", "obvious", "sizes", "weights", "ablations", "threshold"}
     assert isinstance(report["ablations"], dict)
     assert len(report["ablations"]) == 6
     assert isinstance(report["sizes"], dict)
