@@ -98,11 +98,16 @@ def test_a_callable_object_counts_by_its_class() -> None:
 
 
 def test_versions_are_those_of_edgekit_and_of_what_a_target_declares() -> None:
-    from importlib.metadata import version
+    from importlib.metadata import packages_distributions, version
 
     found = registry.versions(registry.find("coreml"))
     for name in ("edgekit", "torch", "numpy", "onnx", "coremltools"):
         assert found[name] == version(name).partition("+")[0], name
+    brought = packages_distributions()
+    for target in registry.loadable()[0].values():
+        assert {name for need in target.needs for name in brought.get(need.module, ())} <= registry.versions(
+            target
+        ).keys()
     others = registry.versions(registry.find("onnx"))
     assert {"onnxruntime", "onnxscript"} <= others.keys()
     assert not {"coremltools", "transformers", "pytest", "rich", "typer", "jinja2"} & others.keys()
