@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from edgekit import registry
 from edgekit.analysis import attribution
@@ -111,12 +111,21 @@ def export(
     if bom:
         bill.require_library()
     with shown(progress) as listener:
-        build = run.export(spec, wanted, folder, given, listener, fresh, told, there, allowed)
+        criteria = run.Criteria(there, budget=allowed)
+        build = run.export(spec, wanted, folder, given, listener, fresh, told, criteria)
     if bom:
         bill.write_bill(build)
     if signer is not None:
         signature.sign(build, bom, signer)
     return build
+
+
+class Passed(TypedDict, total=False):
+    """What `quantize` passes on to `export` as it is."""
+
+    example: Any
+    output: str | Path
+    progress: Style
 
 
 def quantize(
@@ -127,10 +136,8 @@ def quantize(
     calibration: str | Path | None = None,
     reduce_range: bool = False,
     places: Iterable[str] = (),
-    example: Any = None,
-    output: str | Path = BUILDS,
     fresh: bool = False,
-    progress: Style = "auto",
+    **passed: Unpack[Passed],
 ) -> Build:
     """Search for a static INT8 recipe and prove the result: `export` with the target "onnx-int8-static".
 
@@ -143,16 +150,14 @@ def quantize(
         calibration: Folder of images to calibrate with; None for the model's own calibration set.
         reduce_range: Whether weights have 7 bits, for x86 without VNNI.
         places: Further places in which the artifact must hold, as for `export`.
-        example: As for `export`.
-        output: As for `export`.
         fresh: As for `export`.
-        progress: As for `export`.
+        passed: `example`, `output` and `progress`, as for `export`.
     """
     if calibration:
         check_folder(Path(calibration))
     chosen = {"search": search, "method": method, "calibration": calibration or "", "reduce_range": reduce_range}
     there = _texts(places)
-    ranked = partial(export, model, example=example, targets=(INT8,), output=output, places=there, progress=progress)
+    ranked = partial(export, model, targets=(INT8,), places=there, **passed)
     return first_that_holds(ranked, INT8, chosen, there, fresh)
 
 
@@ -180,10 +185,10 @@ def verify(
         key: Public ECDSA key (PEM) of whoever must have signed the build; None asks for no signature.
         progress: As for `export`.
     """
-    there, only, allowed = _texts(places), _names(targets), _texts(budget)
+    criteria, only = run.Criteria(_texts(places), images, _texts(budget)), _names(targets)
     public = None if key is None else Path(key)
     with shown(progress) as listener:
-        return run.verify(Path(build), listener, there, images, only, allowed, trust_build, public)
+        return run.verify(Path(build), listener, criteria, only, trust_build, public)
 
 
 def soak(

@@ -8,6 +8,7 @@ demand (targets/edgekit_targets/_site.py).
 from __future__ import annotations
 
 import lzma
+import os
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGED = "edgekit_targets/_web"
+PRESET = int(os.environ.get("EDGEKIT_XZ_PRESET", 9 | lzma.PRESET_EXTREME))
+"""Of xz: the smallest takes most of a minute; tests build a larger wheel in seconds."""
 
 
 class WebBuildHook(BuildHookInterface[Any]):
@@ -28,7 +31,8 @@ class WebBuildHook(BuildHookInterface[Any]):
             return
         web = Path(self.root) / "web"
         if shutil.which("npm") and not (Path(self.root) / "PKG-INFO").is_file():  # a source distribution has its page
-            for command in (("npm", "ci", "--ignore-scripts"), ("npm", "run", "build")):
+            install = () if _installed(web) else (("npm", "ci", "--ignore-scripts"),)
+            for command in (*install, ("npm", "run", "build")):
                 subprocess.run(command, cwd=web, check=True, timeout=900)
         if not (web / "dist" / "index.html").is_file():
             raise RuntimeError(f"the page in '{web}' is not built, and npm is not installed: install Node 20")
@@ -37,13 +41,19 @@ class WebBuildHook(BuildHookInterface[Any]):
             _include(web / "dist", Path(self._compressed.name), build_data["force_include"])
 
 
+def _installed(web: Path) -> bool:
+    """Whether npm has installed what is locked, as the Makefile asks."""
+    there = web / "node_modules" / ".package-lock.json"
+    return there.is_file() and there.stat().st_mtime >= (web / "package-lock.json").stat().st_mtime
+
+
 def _include(dist: Path, scratch: Path, included: dict[str, str]) -> None:
     """Name the page's files and where the wheel has them; WebAssembly compressed, in a scratch folder."""
     for path in sorted(p for p in dist.rglob("*") if p.is_file() and p.name != ".sources"):
         inside = f"{PACKAGED}/{path.relative_to(dist).as_posix()}"
         if path.suffix == ".wasm":
             smaller = scratch / f"{path.name}.xz"
-            smaller.write_bytes(lzma.compress(path.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
+            smaller.write_bytes(lzma.compress(path.read_bytes(), preset=PRESET))
             included[str(smaller)] = f"{inside}.xz"
         else:
             included[str(path)] = inside

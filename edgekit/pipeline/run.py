@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit import registry, report
@@ -42,6 +42,21 @@ from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.limits import require_settings
 
 
+@dataclass(frozen=True)
+class Criteria:
+    """What artifacts must hold beside their targets' own places.
+
+    Attributes:
+        places: Further places to judge in, by name; `verify` judges in these alone where there are any.
+        images: How many evaluation inputs are asked in further places; None for all.
+        budget: What artifacts may cost (`edgekit.judge.budget`).
+    """
+
+    places: Sequence[str] = ()
+    images: int | None = None
+    budget: Sequence[str] = ()
+
+
 @as_sentences()
 def export(
     spec: ModelSpec,
@@ -51,8 +66,7 @@ def export(
     listener: Listener,
     fresh: bool = False,
     command: str = "",
-    places: Sequence[str] = (),
-    budget: Sequence[str] = (),
+    criteria: Criteria = Criteria(),
 ) -> Build:
     """Export a model to targets and judge each.
 
@@ -64,8 +78,7 @@ def export(
         listener: Told what happens.
         fresh: Whether to export and judge again although nothing changed.
         command: What the report names as the command of this run.
-        places: Further places to judge in, beside the targets' own.
-        budget: What artifacts may cost (`edgekit.judge.budget`).
+        criteria: Further places to judge in, and budgets.
 
     Raises:
         EdgekitError: For what concerns all targets: the model, the reference, an unknown target or option. What
@@ -73,7 +86,7 @@ def export(
     """
     require_settings()
     targets, _ = registry.loadable()
-    further, allowed = further_places.places_of(places), allowed_budgets(budget, targets)
+    further, allowed = further_places.places_of(criteria.places), allowed_budgets(criteria.budget, targets)
     from_onnx = onnx_file.file_of(spec.module) is not None
     possible = made_from_onnx(targets) if from_onnx and not wanted else targets
     order, chosen, brought = planned(possible, wanted, options)
@@ -111,7 +124,7 @@ def export(
             if target not in reserves or (first is not None and first.bad):
                 make(target)
         further_places.adopted(context, outcomes, spec.results)
-        outcomes = held_to_budgets(further_places.judged(context, outcomes, further, None), targets, allowed)
+        outcomes = held_to_budgets(further_places.judged(context, outcomes, further, criteria.images), targets, allowed)
         asked.ended(root, record, outcomes.values(), {} if wanted else asked.not_installed(possible))
         report.write_report(root)
         return Build(tuple(outcomes.values()), root, recorded.device)
@@ -121,10 +134,8 @@ def export(
 def verify(
     root: Path,
     listener: Listener,
-    places: Sequence[str] = (),
-    images: int | None = None,
+    criteria: Criteria = Criteria(),
     only: Sequence[str] = (),
-    budget: Sequence[str] = (),
     trust_build: bool = False,
     key: Path | None = None,
 ) -> Build:
@@ -133,10 +144,8 @@ def verify(
     Args:
         root: The model's build folder.
         listener: Told what happens.
-        places: Further places, by name: where given, artifacts are judged in these alone.
-        images: How many evaluation inputs are asked in further places; None for all.
+        criteria: Further places and budgets.
         only: Targets; empty means all that are there.
-        budget: What artifacts may cost.
         trust_build: Whether code that the build names or brings may run (`edgekit.model.folder.load_builds_model`).
         key: Public key of whoever must have signed the build; None asks for no signature.
 
@@ -144,7 +153,8 @@ def verify(
         EdgekitError: If there is no build, or its model or reference cannot be used.
     """
     require_settings()
-    further, allowed = further_places.places_of(places), allowed_budgets(budget, registry.loadable()[0])
+    places = criteria.places
+    further, allowed = further_places.places_of(places), allowed_budgets(criteria.budget, registry.loadable()[0])
     with _build(root, listener, only, trust_build, key) as (context, names):
         listener.started(names, {})
         outcomes: dict[str, TargetOutcome] = {}
@@ -153,7 +163,8 @@ def verify(
             outcomes[name] = replace(judged, part_of=asked.part_of(root, name, context.targets))
             if not places:
                 listener.finished(outcomes[name])
-        outcomes = held_to_budgets(further_places.judged(context, outcomes, further, images), context.targets, allowed)
+        outcomes = further_places.judged(context, outcomes, further, criteria.images)
+        outcomes = held_to_budgets(outcomes, context.targets, allowed)
         if not outcomes:
             raise UsageError(f"nothing here runs in '{further[0].name}': it opens none of {', '.join(names)}")
         for outcome in outcomes.values() if places else ():

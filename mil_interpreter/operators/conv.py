@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -98,7 +99,8 @@ def max_pool(
     ceil_mode: Array | bool = False,
 ) -> Array:
     """The largest value of each window; padding is never chosen."""
-    return _pooled(np.maximum, x, kernel_sizes, pad_type, strides, pad, ceil_mode, -np.inf, -np.inf)
+    frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
+    return _pooled(np.maximum, x, frame, -np.inf, -np.inf)
 
 
 def avg_pool(
@@ -111,9 +113,9 @@ def avg_pool(
     exclude_padding_from_average: Array | bool = False,
 ) -> Array:
     """The mean of each window; padding counts as zeros unless excluded (what `ceil_mode` adds never counts)."""
-    total = _pooled(np.add, x.astype(np.float64), kernel_sizes, pad_type, strides, pad, ceil_mode)
-    padding = 0.0 if exclude_padding_from_average else 1.0
-    counted = _pooled(np.add, np.ones((1, 1, *x.shape[2:])), kernel_sizes, pad_type, strides, pad, ceil_mode, padding)
+    frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
+    total = _pooled(np.add, x.astype(np.float64), frame)
+    counted = _pooled(np.add, np.ones((1, 1, *x.shape[2:])), frame, 0.0 if exclude_padding_from_average else 1.0)
     return np.asarray(total / counted)
 
 
@@ -126,31 +128,44 @@ def l2_pool(
     ceil_mode: Array | bool = False,
 ) -> Array:
     """The square root of the sum of squares of each window."""
-    squares = np.square(x, dtype=np.float64)
-    return np.sqrt(_pooled(np.add, squares, kernel_sizes, pad_type, strides, pad, ceil_mode))
+    frame = _frame_of(x, kernel_sizes, pad_type, strides, pad, ceil_mode)
+    return np.sqrt(_pooled(np.add, np.square(x, dtype=np.float64), frame))
 
 
-def _pooled(
-    combine: np.ufunc,
-    x: Array,
-    kernel_sizes: Value,
-    pad_type: Value,
-    strides: Value | None,
-    pad: Value | None,
-    ceil_mode: Array | bool,
-    padding: float = 0.0,
-    beyond: float = 0.0,
-) -> Array:
-    """The windows' values combined; `padding` fills the padding, `beyond` what `ceil_mode` adds after it."""
+@dataclass(frozen=True)
+class _Frame:
+    """Where a pooling's windows lie, by spatial axis.
+
+    Attributes:
+        kernel: Their sizes.
+        steps: From one to the next.
+        pads: Before and after the input.
+        rounds_up: Whether the last one may end beyond the padding.
+    """
+
+    kernel: tuple[int, ...]
+    steps: tuple[int, ...]
+    pads: Pads
+    rounds_up: bool
+
+
+def _frame_of(
+    x: Array, kernel_sizes: Value, pad_type: Value, strides: Value | None, pad: Value | None, ceil_mode: Array | bool
+) -> _Frame:
     kernel = integers(kernel_sizes)
     steps = _steps_of(strides, kernel)
-    pads = _pads_of(pad_type, pad, x.shape[2:], kernel, steps)
-    whole = _padded(x, pads, padding)
-    if ceil_mode:
+    return _Frame(kernel, steps, _pads_of(pad_type, pad, x.shape[2:], kernel, steps), bool(ceil_mode))
+
+
+def _pooled(combine: np.ufunc, x: Array, frame: _Frame, padding: float = 0.0, beyond: float = 0.0) -> Array:
+    """The windows' values combined; `padding` fills the padding, `beyond` what rounding up adds after it."""
+    kernel, steps = frame.kernel, frame.steps
+    whole = _padded(x, frame.pads, padding)
+    if frame.rounds_up:
         out = tuple(
             # The last window must start inside, as in PyTorch; it may end outside.
             rounded_up - ((rounded_up - 1) * s >= size + before)
-            for size, (before, _), n, k, s in zip(x.shape[2:], pads, whole.shape[2:], kernel, steps, strict=True)
+            for size, (before, _), n, k, s in zip(x.shape[2:], frame.pads, whole.shape[2:], kernel, steps, strict=True)
             for rounded_up in [-(-(n - k) // s) + 1]
         )
         missing = tuple(

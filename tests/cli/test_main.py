@@ -186,8 +186,10 @@ def test_piped_output_has_no_colours() -> None:
     assert b"onnx\t" in done.stdout
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("when", ["model", "[1/2] onnx: exporting", "[2/2]"])
+@pytest.mark.parametrize(
+    ("sent", "code", "when"),
+    [(signal.SIGTERM, 143, "model"), (signal.SIGINT, 130, "[1/2] onnx: exporting"), (signal.SIGTERM, 143, "[2/2]")],
+)
 def test_an_interrupted_run_says_what_is_kept_and_goes_on(
     sent: signal.Signals, code: int, when: str, tmp_path: Path
 ) -> None:

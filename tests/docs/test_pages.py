@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.main import get_command
 
 from edgekit import registry
 from edgekit.cli.main import app
+from edgekit.testing import contract
 from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
 REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
@@ -26,7 +28,9 @@ def runs(page: Path) -> bool:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """In a folder with the small model, its program and its reference, which no page then makes again."""
+    shutil.copytree(contract.small_build(tmp_path_factory.getbasetemp(), ()), tmp_path / "build" / "small")
     found = {"PATH": Path(sys.executable).parent, "PYTHONPATH": ROOT}
     env = {name: f"{first}{os.pathsep}{os.environ.get(name, '')}" for name, first in found.items()}
     done = subprocess.run(

@@ -140,6 +140,12 @@ def test_pools(saved: Any, rank: int, ceil: bool, data: st.DataObject, seed: int
         )
 
 
+def test_what_rounding_up_adds_is_never_the_largest(saved: Any) -> None:
+    fixed = {"kernel_sizes": [2, 2], "strides": [2, 2], "pad_type": "custom", "pad": [0] * 4, "ceil_mode": True}
+    x = -1 - np.abs(normal(0, 1, 2, 5, 5))
+    saved.check("max_pool", {"x": x}, lambda t: F.max_pool2d(t, 2, ceil_mode=True), fixed)
+
+
 def test_l2_pool(saved: Any) -> None:
     fixed = {"kernel_sizes": [2, 3], "strides": [2, 1], "pad_type": "valid"}
     saved.check("l2_pool", {"x": normal(0, 1, 2, 6, 7)}, lambda t: F.lp_pool2d(t, 2, (2, 3), (2, 1)), fixed)

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from edgekit import api, registry
+from edgekit.artifact.fact import Code
 from edgekit.artifact.result import CANDIDATE, read_result
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
@@ -86,10 +87,15 @@ def test_fewer_inputs_are_said_to_be_fewer(build: Path) -> None:
     assert any("rows" in left for left in place.evidence.not_asked)
 
 
-def test_an_export_asks_further_places_too(build: Path) -> None:
-    spec = resolve_model(SMALL)
-    found = api.export(spec, targets=["onnx"], output=build.parent, places=["ort-basic"], progress="none")["onnx"]
+def test_an_export_asks_further_places_too_and_is_held_to_a_budget(build: Path) -> None:
+    made = api.export(
+        SMALL, targets=["onnx"], output=build.parent, places=["ort-basic"], budget=["size=1kB"], progress="none"
+    )
+    found = made["onnx"]
     assert [place.place for place in found.places] == ["cpu", "ort-basic"]
+    assert [(place.place, place.fact.code) for place in found.over] == [
+        (place, Code.OVER_BUDGET) for place in ("cpu", "ort-basic")
+    ]
 
 
 def test_a_budget_is_held_in_every_place(build: Path) -> None:

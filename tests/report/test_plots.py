@@ -75,7 +75,8 @@ def test_equal_maps_are_drawn_at_the_left_end(builder: Any) -> None:
     assert {dot.x for dot in one(builder, "scores", {"relevance": builder.relevance}).dots} == {0.0}
 
 
-def test_many_images_are_thinned_and_the_worst_stays(builder: Any) -> None:
+def test_many_images_are_thinned_and_the_worst_stays(builder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "MOST_DOTS", 32)
     builder.n = 3 * plots.MOST_DOTS
     builder.reference()
     maps = builder.relevance + np.float32(1e-6)

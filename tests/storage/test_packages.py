@@ -1,6 +1,7 @@
 import importlib
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,11 @@ def test_versions_are_those_of_edgekit_and_of_what_a_target_declares() -> None:
     others = registry.versions(registry.find("onnx"))
     assert {"onnxruntime", "onnxscript"} <= others.keys()
     assert not {"coremltools", "transformers", "pytest", "rich", "typer", "jinja2"} & others.keys()
+
+
+def test_what_brings_a_module_is_what_python_says() -> None:
+    brought = {module: names for module, names in metadata.packages_distributions().items() if module.isidentifier()}
+    onnx = registry.find("onnx")
+    needs = tuple(Need(module, "any") for module in brought)
+    target = Target(summary="", export=onnx.export, load=onnx.load, places=(), needs=needs)
+    assert registry.versions(target).keys() == {*registry.LIBRARIES, *(n for names in brought.values() for n in names)}

@@ -10,8 +10,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from edgekit.hosts import fork_server
 
 ROOT = Path(__file__).parents[2]
 DAYS = -400  # back: a clock that runs ahead would make other processes' temporary files look forgotten
@@ -63,17 +66,33 @@ def another_day(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
     return made
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the test's workers meet; the first artifact was made before."""
-    if request.node.name != "test_is_byte_identical":
-        yield
-        return
-    copy = request.getfixturevalue("checkout")
-    monkeypatch.syspath_prepend(str(copy))
-    monkeypatch.syspath_prepend(str(copy / "targets"))
-    if (clock := request.getfixturevalue("another_day")) is not None:
-        monkeypatch.setenv("LD_PRELOAD", str(clock))
+@pytest.fixture(scope="session")
+def servers() -> Iterator[list[Any]]:
+    """The fork server that was started under those conditions: PyTorch is imported there once for all targets."""
+    started: list[Any] = []
+    yield started
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def conditions(
+    checkout: Path, another_day: Path | None, servers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """What the workers of `test_is_byte_identical` meet; the first artifact was made before."""
+    monkeypatch.syspath_prepend(str(checkout))
+    monkeypatch.syspath_prepend(str(checkout / "targets"))
+    if another_day is not None:
+        monkeypatch.setenv("LD_PRELOAD", str(another_day))
+    monkeypatch.setenv("PYTHONHASHSEED", "7")  # as the test itself does: a server is of one environment
+    monkeypatch.setattr(fork_server, "_servers", servers)
     before = os.umask(0o077)
     yield
     os.umask(before)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(request: pytest.FixtureRequest) -> None:
+    """Those conditions where they belong."""
+    if request.node.name == "test_is_byte_identical":
+        request.getfixturevalue("conditions")

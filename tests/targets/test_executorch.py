@@ -14,6 +14,7 @@ from edgekit.hosts import process
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.graph import capture
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.pipeline.worker import RUN_MODULES
 from edgekit.target import Target
 from edgekit.testing import TargetContract
 from edgekit_targets import _executorch_graph, executorch, executorch_int8
@@ -116,7 +117,7 @@ def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, po
     (tmp_path / executorch.ENTRY).write_bytes(broken[damage])
     commit(tmp_path, read_artifact(pooled / "executorch"))
     with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
-        process.call(phone_models.answer_of, {"folder": str(tmp_path)})
+        process.call(phone_models.answer_of, {"folder": str(tmp_path)}, modules=RUN_MODULES)
 
 
 def test_attention_is_written_out_only_where_nothing_masks_it() -> None:

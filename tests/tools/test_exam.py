@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -51,7 +52,10 @@ def test_there_are_enough_faults_and_clean_variants_of_every_class(drawn: tuple[
 
 def test_the_same_graph_gives_the_same_files(drawn: tuple[Drawn, ...]) -> None:
     one = drawn[0]
-    first, second = ([one.paper.fault_case(fault).graph for fault in one.paper.drawn()] for _ in range(2))
+    first, second = (
+        [one.paper.fault_case(fault).graph for fault in itertools.islice(one.paper.drawn(), 0, None, 4)]
+        for _ in range(2)
+    )
     assert first == second
     assert len(set(first)) == len(first)
 
