@@ -6,7 +6,7 @@ from training import obvious, presence
 
 
 def test_the_obvious_picture_is_found_and_nothing_else_in_it() -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # a second one spins where other work needs the core
     model = arr_coc_tiny().module
     assert isinstance(model, ArrCoc)
     found = obvious.measure(model, presence.load(HOME))

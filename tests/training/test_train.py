@@ -179,14 +179,15 @@ def test_rounding_lets_the_gradient_through() -> None:
     assert torch.equal(gradient, torch.ones(1000))
     step = float(values.detach().max() - values.detach().min()) / 255
     assert float((coarse - values).detach().abs().max()) <= 0.51 * step
-    assert len(torch.unique(coarse)) <= 256
+    places = (coarse.detach() - values.detach().min()) / step
+    assert float((places - torch.round(places)).abs().max()) < 0.01
 
 
 def test_weights_are_coarse_inside_and_exact_after() -> None:
     layer = torch.nn.Linear(64, 64)
     before = layer.weight.detach().clone()
     with Coarse(layer)(63):
-        assert len(torch.unique(layer.weight)) <= 127
+        assert all(len(torch.unique(row)) <= 127 for row in layer.weight)
         assert 0 < float((layer.weight - before).detach().abs().max()) <= float(before.abs().max()) / 126 + 1e-6
     assert torch.equal(layer.weight, before)
 
