@@ -210,20 +210,20 @@ TABLE = (
         worst=0.8, reason="independent errors of the size of the limit on errors leave 1 / sqrt(1 + error^2)",
     ),
     Row(
-        metric="channel error", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.3,
-        reason="as of a row",
+        metric="channel error", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.3, worst=0.7,
+        reason="as of a row; of a hundred channels one may be beyond it",
     ),
     Row(
-        metric="channel gain", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15,
-        reason="as of a row",
+        metric="channel gain", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15, worst=0.4,
+        reason="as of a row; of a hundred channels one may be beyond it",
     ),
     Row(
-        metric="channel offset", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15,
-        reason="as of a row",
+        metric="channel offset", roles=SCALED, kinds=REAL, fp32=1e-3, delegated=1e-2, fp16=0.05, int8=0.15, worst=0.4,
+        reason="as of a row; of a hundred channels one may be beyond it",
     ),
     Row(
         metric="channel correlation", roles=SCALED, kinds=REAL, fp32=0.99999, delegated=0.9999, fp16=0.997, int8=0.95,
-        reason="as of a row",
+        worst=0.8, reason="as of a row; of a hundred channels one may be beyond it",
     ),
     Row(
         metric="nrmse across rows", roles=SCALED, kinds=REAL, fp16=0.5, int8=0.75,

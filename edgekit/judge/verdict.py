@@ -21,6 +21,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -245,10 +246,10 @@ def _pooled(
             continue
         if metric_info(row.metric).mean and kind == "real":
             yield _check(POOLS[kind], found, row.value, noise, 0.0)
+        elif _together(t, row):
+            yield from _channels(POOLS[kind], found, rules, noise) if row.metric == f"{CHANNEL}error" else ()
         elif row.worst is not None:
             yield _share_check(POOLS[kind], found, row.value, noise, {id(each): batch for batch, each in every})
-        elif _together(t, row) and row.metric == f"{CHANNEL}error":
-            yield from _channels(POOLS[kind], found, rules, noise)
 
 
 def _share_check(
@@ -298,16 +299,21 @@ def _unsure(check: Measure) -> bool:
 def _channels(
     pool: str, found: Sequence[Found], rules: Mapping[tuple[str, str], Limit], noise: Mapping[str, float]
 ) -> Iterator[Measure]:
-    """The figures of an output's channels over all rows of a kind."""
+    """The figures of an output's channels over all rows of a kind: 99 of 100 channels keep a limit, none its worst."""
     role, output = found[0][1].role, found[0][1].output
     every = [each.sums[output] for each, _ in found if output in each.sums]
     alike = [one for one in every if len(one.count) == len(every[0].count)]
     for metric, values, places in channel_deviations(functools.reduce(operator.add, alike)):
         row = rules.get((role, metric))
-        names = tuple(f"{CHANNEL}{number}" for number in range(len(values)))
-        own = RowValues(output, role, "", metric, values, places, 1.0, names)
-        if row is not None:
-            yield _check(pool, [(found[0][0], own)], row.value, noise)
+        if row is None:
+            continue
+        order = np.argsort(-metric_info(metric).sign * values, kind="stable")
+        names = tuple(f"{CHANNEL}{number}" for number in order)
+        own = RowValues(output, role, "", metric, values[order], places[order], 1.0, names)
+        first = int(BEYOND * len(order))
+        others = replace(own, values=own.values[first:], places=own.places[first:], names=names[first:])
+        worst = _check(pool, [(found[0][0], own)], row.of_each, noise)
+        yield _check(pool, [(found[0][0], others)], row.value, noise) if worst.passed else worst
 
 
 def _finite(value: float) -> float | None:

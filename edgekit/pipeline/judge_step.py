@@ -218,7 +218,9 @@ def compared(
     if large:
         first = min((len(batch.outputs[name]) for name in large if name in batch.outputs), default=0)
     if large and first:
-        found.append(_one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None))
+        kept = _one(many, batch.first(first), {n: a[:first] for n, a in answers.items()}, units, None)
+        # The other outputs of these rows were compared above, and a row counts once.
+        found.append(replace(kept, measures=tuple(m for m in kept.measures if m.output in large)))
     if places := tuple(o for o in many if o.name + PLACES in batch.outputs and o.name in answers):
         recorded = {o.name: batch.outputs[o.name + PLACES] for o in places}
         some = {o.name: placed(o, answers[o.name]) for o in places}

@@ -64,6 +64,13 @@ def test_the_same_answers_differ_in_nothing() -> None:
     assert max(found[0].get("tokens", "relative")) == 0  # type: ignore[arg-type]
 
 
+def test_a_row_counts_once_beside_rows_of_large_outputs_that_were_kept_whole() -> None:
+    asked, made = batch()
+    found = compared(OUTPUTS, asked, made, UNITS, None)
+    assert {measure.output for measure in found[1].measures} == {"tokens"}
+    assert sum(len(one.names) for one in found if one.get("relevance", "max abs") is not None) == ROWS
+
+
 @pytest.mark.parametrize("row", [4, 8])
 def test_an_error_and_a_nan_in_a_late_row_are_found(row: int) -> None:
     asked, made = batch()

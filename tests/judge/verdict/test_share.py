@@ -8,8 +8,9 @@ import pytest
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import Verdict
 from edgekit.judge.limits import FP16, INT8, Tolerance
-from edgekit.judge.metrics import Comparison, RowValues
+from edgekit.judge.metrics import Comparison, RowValues, compare
 from edgekit.judge.verdict import REAL_INPUTS, judge
+from edgekit.model.spec import Output
 
 KEPT, BEYOND, WORST = 0.1, 0.4, 0.8
 """Root mean square errors: within INT8's limit of 0.3, beyond it, and beyond what any row may have."""
@@ -73,3 +74,23 @@ def test_the_sentence_counts_the_rows() -> None:
     unsure, sure = verdict_of(400, 5), verdict_of(400, 9)
     assert "in all but 4 of 400 rows, and is not in 5: too few inputs to say" in str(unsure.reasons[0])
     assert "in all but 4 of 400 rows, and is not in 9: 0.4" in str(sure.reasons[0])
+
+
+@pytest.mark.parametrize(
+    ("channels", "gains", "status"),
+    [
+        (200, [1.3, 1.3], "verified"),
+        (200, [1.3, 1.3, 1.3], "rejected"),
+        (200, [1.5], "rejected"),
+        (24, [1.3], "rejected"),
+    ],
+)
+def test_one_channel_of_a_hundred_may_be_beyond_its_limit(channels: int, gains: list[float], status: str) -> None:
+    draw = np.random.default_rng(2)
+    right = draw.normal(size=(60, channels))
+    by = np.ones(channels)
+    by[: len(gains)] = gains
+    one, other = ({"y": side.astype(np.float32)} for side in (right, right * by))
+    found = judge(INT8, {}, evaluation=[compare((Output("y"),), one, other, [f"row {n}" for n in range(60)])])
+    assert found.status == status
+    assert {reason.metric for reason in found.reasons} <= {"channel gain", "channel error"}
