@@ -37,13 +37,12 @@ def test_a_quick_search_is_kept_and_goes_on(build: Path) -> None:
     chosen = next(row for row in table if row["chosen"])
     assert chosen["p50_ms"] > 0
     lines = (cache / "tried.jsonl").read_text().splitlines()
-    (cache / "tried.jsonl").write_text("\n".join(lines[:4]) + "\n" + lines[4][:40])  # as a kill leaves it
+    (cache / "tried.jsonl").write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:40])  # as a kill leaves it
     again = Silent()
     second = run.export(resolve_model(SMALL), (NAME,), build, {}, again, fresh=True)
     assert json.loads((cache / "trials.json").read_text())[0]["name"] == table[0]["name"]
     assert (second[NAME].path / "model.onnx").read_bytes() == (first[NAME].path / "model.onnx").read_bytes()
-    assert not any(text.startswith(("recipe 1:", "recipe 4:")) for text in again.texts)
-    assert any(text.startswith("recipe 5:") for text in again.texts)
+    assert len({text for text in again.texts if text.startswith("recipe ")}) == 1  # what was cut off
     third = Silent()
     shutil.rmtree(build / NAME)
     run.export(resolve_model(SMALL), (NAME,), build, {}, third)

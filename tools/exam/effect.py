@@ -48,8 +48,16 @@ LIMITS: dict[str, dict[str, float]] = {
         "int8": 1 - _limit(INT8, "cosine", "scores"),
     },
     # Flips; fp32 has no share of its own: it may not flip more often than fp16.
-    "labels": {"fp32": _limit(FP16, "flips"), "fp16": _limit(FP16, "flips"), "int8": _limit(INT8, "flips")},
-    "confidence": {"fp32": _limit(FP16, "flips"), "fp16": _limit(FP16, "flips"), "int8": _limit(INT8, "flips")},
+    "labels": {
+        "fp32": _limit(FP16, "flips"),
+        "fp16": _limit(FP16, "flips"),
+        "int8": _limit(INT8, "lost accuracy", "logits"),
+    },
+    "confidence": {
+        "fp32": _limit(FP16, "flips"),
+        "fp16": _limit(FP16, "flips"),
+        "int8": _limit(INT8, "flips", "boxes"),
+    },
     "boxes": {"fp32": 1 - _limit(FP32, "iou"), "fp16": 1 - _limit(FP16, "iou"), "int8": 1 - _limit(INT8, "iou")},
     "masks": {
         "fp32": 1 - _limit(FP32, "mask iou"),

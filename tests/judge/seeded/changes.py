@@ -55,6 +55,12 @@ def backwards(tensor: str, axis: int = 1) -> Change:
     return lambda g: g.wrap(tensor, lambda x: g.add("Slice", x, *order))
 
 
+def borders_of_zeros(g: Graph) -> None:
+    """What salience puts around its map is zero, not the map's own border."""
+    for number in ("", "_2", "_3", "_4"):
+        times(g.out(f"salience/Slice{number}"), 0.0)(g)
+
+
 def replaced(tensor: str, by: Callable[[Graph], str]) -> Change:
     return lambda g: g.wrap(g.out(tensor) if "/" in tensor else tensor, lambda x: by(g))
 

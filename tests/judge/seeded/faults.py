@@ -11,6 +11,7 @@ from tests.judge.seeded.changes import (
     PRE,
     B,
     backwards,
+    borders_of_zeros,
     columns,
     first_row,
     flipped,
@@ -37,14 +38,14 @@ FAULTS: dict[str, Change] = {
     "epsilon of the features 0.1": operator(FEATURES, epsilon=0.1),
     "tanh form for gelu": tanh_gelu,
     "query's scale off by 5 %": weight("query_content/Div", lambda w: w * 1.05),
-    "borders padded with zeros": operator("salience/Pad", mode="constant"),
+    "borders of zeros": borders_of_zeros,
     "scores rounded to fp16": squeezed("relevance", FLOAT16),
     "features rounded to bfloat16": lambda g: squeezed(g.out(FEATURES), BFLOAT16)(g),
     "another mean of the input": weight("texture/Sub", lambda w: w * 0.97),  # 0.485 for 0.5
     "input up to 256 / 255": times("images", 256 / 255),
 }
 GROSS: dict[str, Change] = {  # too large for any precision
-    "exponent bit flipped": weight(f"{B}.mlp.2/MatMul", flipped(30, 1000)),
+    "exponent bit flipped": weight(f"{B}.mlp.2/MatMul", flipped(30, 100_000)),  # smaller ones are 0
     "block skipped": replaced(f"{B}/Add_2", lambda g: g.out("texture.blocks.1/Add_2")),
     "channels reversed": backwards("images"),
     "query ignored": times("queries", 0),
