@@ -126,5 +126,5 @@ def test_the_readme_tells_the_figures_of_the_benchmarks() -> None:
     full, static = (int(rows[name].replace(",", "")) for name in ("onnx", "onnx-int8-static"))
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"Static INT8 is {static / 1e6:.2f} MB of {full / 1e6:.1f} MB in fp32 ({static / full:.3f} of it)" in readme
-    (rejected,) = re.findall(r"^\| ([\w-]+) \|.*rejected: (cosine [\d.]+)", table, re.MULTILINE)
-    assert f"rejects one, `{rejected[0]}` ({rejected[1]}" in readme
+    rejected = re.findall(r"^\| ([\w-]+) \|.*\| rejected", table, re.MULTILINE)
+    assert ("each is verified wherever this host could run it" in readme) is not bool(rejected)
