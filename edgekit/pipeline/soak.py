@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,9 @@ class Soak:
 
 
 class SoakRequest(worker.RunRequest):
-    """What a worker needs beside the request of a run; `out` stays empty."""
+    """What a worker needs beside the request of a run, with the model; `out` stays empty."""
 
+    model: Path
     seconds: float
     seed: int
 
@@ -119,7 +121,7 @@ def soak_artifact(request: Mapping[str, Any], progress: Progress) -> dict[str, o
     recorded, made = read_reference(asked.reference), read_artifact(asked.folder)
     target = registry.find(asked.target)
     place = target.place(asked.place)
-    spec = load_model(asked.model or asked.folder)
+    spec = load_model(asked.model)
     tolerance = place.tolerance_of(made.precision)
     units = units_of(spec, recorded, tolerance)
     noise, axes = recorded.noise, recorded.info.row_axes
@@ -127,13 +129,13 @@ def soak_artifact(request: Mapping[str, Any], progress: Progress) -> dict[str, o
     real = any(batch.name.startswith(f"{RESIZED}-") for batch in recorded.batches)
     rows, look, began = 0, FIRST_LOOK, time.monotonic()
     with closing(target.load(asked.folder, place)) as runtime, closing(EagerRuntime(spec)) as module:
-        for batch in _fresh_batches(spec, made, asked.seed):
+        for number, batch in enumerate(_fresh_batches(spec, made, asked.seed), 1):
             batches, _ = answerable(answered(module, spec.outputs, (batch,), axes)[0])
             for whole in batches:  # none where the model itself answers with NaN
                 found[whole.name] = _compared(spec, runtime, whole, axes, units, real)
                 rows += len(whole.names)
             spent = time.monotonic() - began
-            done = spent / asked.seconds if asked.seconds else len(found) / RUNS
+            done = spent / asked.seconds if asked.seconds else number / RUNS
             progress(min(done, 1.0), f"{rows} fresh inputs so far, seed {asked.seed}")
             if done >= 1 or (len(found) >= look and judge(tolerance, noise, more=found).status == "rejected"):
                 break
