@@ -260,13 +260,10 @@ class Bundle:
         sources: Further targets whose artifacts are used when they are there (a bundle takes what was proved).
         parts: What is made with it although nobody named it, in view of its options: groups of targets among its
             sources, of which any can stand in for the others.
-        unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
-            can. Such a target is left out where the user names none.
     """
 
     sources: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, OptionValue]], tuple[tuple[str, ...], ...]] = no_parts
-    unavailable_reason: Callable[[], str] = str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +278,10 @@ class Target:
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
         by_name: Whether it is left out where the user names no target.
+        machine_code: Whether opening an artifact runs code that lies in it: one of a build that somebody else may have
+            made is opened with the user's word only.
+        unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
+            can. Such a target is left out where the user names none.
         reads: What its export can be made of, and what it reads beside its source.
         bundle: Of a target that holds several models.
         needs: Libraries that must be importable.
@@ -295,6 +296,8 @@ class Target:
     places: tuple[Place, ...]
     source: str = "model"
     by_name: bool = False
+    machine_code: bool = False
+    unavailable_reason: Callable[[], str] = str
     reads: Reads = Reads()
     bundle: Bundle = Bundle()
     needs: tuple[Need, ...] = ()

@@ -8,6 +8,7 @@ from importlib import metadata, util
 from edgekit import registry
 from edgekit.hosts.catalogue import RUNTIMES
 from edgekit.onnxgraph import saturation
+from edgekit.pipeline.asked import not_installed
 from edgekit.reference.record import host
 from edgekit.storage import environment
 
@@ -21,10 +22,7 @@ def examine() -> dict[str, dict[str, str]]:
     versions = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
     cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "none visible to PyTorch"
     targets, broken = registry.loadable()
-    states = dict(broken)
-    for name, target in targets.items():
-        needs = registry.missing(target)
-        states[name] = f"needs {needs[0].module}: {needs[0].install}" if needs else "installed"
+    states = broken | dict.fromkeys(targets, "installed") | not_installed(targets)
     return {
         "versions": versions,
         "host": host() | {"cuda device": cuda, "int8 arithmetic": saturation.processor()},

@@ -118,14 +118,14 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     errors = list(_chain(error))
     texts = [plain(str(one)) for one in errors]
     if lacks := next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), ""):
-        used = _used(exported, lacks)
+        used = line_using(exported, lacks)
         return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}; {WAY_OUT}"
     node = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
     if used := next((_line(n) for n in exported.graph.nodes if n.name == node), ""):
         return f"{_first(errors[-1], texts[-1])}, at {used}"
     if met := _met(errors[-1]):
         name = _EDGE.sub(r"\1", str(met.target)).removesuffix(".default")
-        used = _line(met) or _used(exported, name)
+        used = _line(met) or line_using(exported, name)
         said = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
         return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
     return _first(errors[-1], texts[-1])
@@ -158,7 +158,7 @@ def _first(error: BaseException, text: str) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
-def _used(exported: torch.export.ExportedProgram, named_so: str) -> str:
+def line_using(exported: torch.export.ExportedProgram, named_so: str) -> str:
     """The user's line of the first node with an operator, or with the one that was taken apart into it."""
     bare = re.split(r"[.:]+", named_so)[-1].strip("_")
     named = [(str(n.target).removesuffix(".default").split(".")[-1].strip("_"), n) for n in exported.graph.nodes]

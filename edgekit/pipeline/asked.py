@@ -91,7 +91,7 @@ def not_installed(targets: Mapping[str, Target]) -> dict[str, str]:
     found = {}
     for name, target in targets.items():
         needs = registry.missing(target)
-        why = "; ".join(f"needs {need.module}: {need.install}" for need in needs) or target.bundle.unavailable_reason()
+        why = "; ".join(f"needs {need.module}: {need.install}" for need in needs) or target.unavailable_reason()
         if why:
             found[name] = why
     return found

@@ -26,6 +26,7 @@ class RunContext:
         recorded: The reference.
         listener: Told what happens.
         fresh: Whether to do again what is done and unchanged.
+        trusted: Whether code that the build brings may run.
         signed: What the build's signature vouches for; None where none was asked for.
     """
 
@@ -35,6 +36,7 @@ class RunContext:
     recorded: Reference
     listener: StepListener
     fresh: bool
+    trusted: bool = True
     signed: Signed | None = None
 
     @property

@@ -1,0 +1,193 @@
+"""AOTInductor (`.pt2`): the captured program as machine code, for C++ servers with LibTorch and for Python.
+
+Inductor writes C++ for the graph and the host's compiler makes a library of it
+(https://docs.pytorch.org/docs/2.13/torch.compiler_aot_inductor.html). Matrix products stay ATen's. The package holds
+no source and no path: where it was compiled shows in no byte.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import ArtifactError, DependencyError, ExportError
+from edgekit.model import capture_errors as causes
+from edgekit.model.folder import load_model
+from edgekit.model.program import load_program
+from edgekit.runtime.aoti import NAME, AotiRuntime
+from edgekit.target import FP32, About, Exported, Job, Option, Place, Reads, Runtime, Target
+
+if TYPE_CHECKING:
+    import torch
+
+ENTRY = "model.pt2"
+MARCH = Option(
+    name="march",
+    default="portable",
+    choices=("portable", "native"),
+    help="processors it runs on; portable: x86-64-v3 (AVX2) or armv8-a (NEON); native: this host's and such as have "
+    "all that it has",
+)
+PORTABLE = {"x86_64": ("x86-64-v3", 256), "aarch64": ("armv8-a", 128), "arm64": ("armv8-a", 128)}
+"""Machine -> what the compiler may use, and bits of a vector: with 256 there is no 512-bit code."""
+NO_PATHS = """ -s -Wno-builtin-macro-redefined -D__FILE__='"model"'"""
+"""Flags behind `-march=`: no symbols, and no path of a source in the library's messages."""
+FOREIGN = "vr must not be None"  # what Inductor of PyTorch 2.13 says of a replicate pad of a reshaped permutation
+DROPPED = (".cpp", "serialization_id")  # sources with their paths; a hash of all records in the order of their names
+
+
+def export(source: Path, out: Path, job: Job) -> Exported:
+    """Captured program -> model.pt2.
+
+    Raises:
+        DependencyError: If there is no C++ compiler.
+        ExportError: If Inductor cannot compile the program.
+    """
+    if why := unavailable_reason():
+        raise DependencyError(f"target 'aoti' {why}")
+    spec = load_model(job.model)
+    exported = load_program(source).exported
+    if own := sorted(_own_operators(exported)):
+        raise ExportError(
+            f"'{spec.name}' uses the operator '{own[0]}', which LibTorch does not have: name what stands for it in "
+            "`ModelSpec.decompositions`, and nothing in `translations`"
+        )
+    march = job.get(MARCH)
+    job.progress(0.2, f"compiling with Inductor and {_compiler()}, which takes minutes for a large model")
+    (out / ENTRY).write_bytes(_rewritten(_compiled(spec.name, exported, march)))
+    job.progress(0.9, "saved")
+    return Exported(precision="fp32", entry=ENTRY, dynamic=job.dynamic, notes=_notes(march))
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in PyTorch's loader of AOTInductor packages, in this process: it is machine code."""
+    _require_whole(artifact / ENTRY)
+    return AotiRuntime(artifact, ENTRY)
+
+
+def unavailable_reason() -> str:
+    """Why nothing can be compiled here, in a sentence; empty where it can."""
+    if shutil.which(_compiler()):
+        return ""
+    return f"needs a C++ compiler, and there is no '{_compiler()}': apt-get install g++, or name one in $CXX"
+
+
+def _compiler() -> str:
+    """The compiler that Inductor calls."""
+    return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+
+
+def compiler_version() -> str:
+    """The first line that the compiler says of itself; empty where there is none."""
+    if unavailable_reason():
+        return ""
+    said = subprocess.run([_compiler(), "--version"], capture_output=True, text=True, check=False).stdout
+    return next(iter(said.splitlines()), "")
+
+
+def _own_operators(exported: torch.export.ExportedProgram) -> set[str]:
+    """Operators of the graph that are not PyTorch's, as "library::name"."""
+    import torch
+
+    used = {node.target for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+    return {one._schema.name for one in used if one.namespace not in ("aten", "prims")}
+
+
+def _compiled(name: str, exported: torch.export.ExportedProgram, march: str) -> bytes:
+    """The package as AOTInductor writes it."""
+    from torch._inductor import aoti_compile_and_package
+    from torch._inductor.utils import fresh_cache
+
+    flags, bits = PORTABLE.get(platform.machine(), ("native", None)) if march == "portable" else ("native", None)
+    configs = {
+        "cpp.march": flags + NO_PATHS,
+        "cpp.simdlen": bits,
+        "cpp.dynamic_threads": True,  # as many as whoever runs it sets
+        "compile_threads": 1,
+        "aot_inductor.model_name_for_generated_files": NAME,  # else a hash of the flags, which hold paths
+        "aot_inductor.enable_line_tables": False,
+        "aot_inductor.precompile_headers": False,  # they would stay in a folder that other users may write
+    }
+    with tempfile.TemporaryDirectory() as folder, fresh_cache(dir=folder), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own deprecations
+        path = Path(folder) / ENTRY
+        try:
+            aoti_compile_and_package(exported, package_path=str(path), inductor_configs=configs)
+        except Exception as error:
+            raise ExportError(f"Inductor cannot compile '{name}': {_why(error, exported)}") from error
+        return path.read_bytes()
+
+
+def _why(error: Exception, exported: torch.export.ExportedProgram) -> str:
+    if FOREIGN not in str(error):
+        return causes.why(error, exported)
+    used = causes.line_using(exported, "pad") or causes.line_using(exported, "replication_pad")
+    where = f" at {used}" if used else ""
+    return (
+        f"PyTorch 2.13 fails at a replicate pad of a tensor that was permuted and reshaped{where}: write "
+        "the pad as torch.cat of the edge slices and the tensor, or export to torchscript"
+    )
+
+
+def _rewritten(package: bytes) -> bytes:
+    """The package without sources, times and what else says where and when it was made."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(package)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in sorted(old.namelist()):
+            if not name.endswith(DROPPED):
+                new.writestr(zipfile.ZipInfo(name), old.read(name))  # of 1980
+    return out.getvalue()
+
+
+def _notes(march: str) -> tuple[str, ...]:
+    import torch
+
+    machine = platform.machine()
+    needs = PORTABLE[machine][0] if march == "portable" and machine in PORTABLE else "this host's processor"
+    return (
+        f"machine code for {sys.platform} on {machine}, for processors with all of {needs}",
+        f"compiled by {compiler_version()} for PyTorch or LibTorch {torch.__version__.partition('+')[0]}",
+    )
+
+
+def _require_whole(path: Path) -> None:
+    """See that every record has its checksum: a library is loaded as it is.
+
+    Raises:
+        ArtifactError: If the file is no archive or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+        raise ArtifactError(f"'{path}' is not an AOTInductor package or damaged ({error}): export again") from error
+    if bad is not None:
+        raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
+
+
+TARGET = Target(
+    summary="AOTInductor package, machine code, fp32, dynamic batch and size",
+    about=About(
+        choose_for="C++ servers with LibTorch that take no TorchScript, and Python",
+        proved_by="PyTorch's AOTInductor loader on the CPU",
+        not_proved="GPUs, other processors, versions of LibTorch other than the installed PyTorch's",
+    ),
+    source="program",
+    export=export,
+    load=load,
+    places=(Place(name="cpu", tolerance=FP32),),
+    by_name=True,
+    machine_code=True,
+    unavailable_reason=unavailable_reason,
+    reads=Reads(content=compiler_version),
+    options=(MARCH,),
+)
