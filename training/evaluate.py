@@ -8,19 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgekit.arrcoc.model import ArrCoc
-from edgekit.arrcoc.queries import concept_table
+from edgekit.arrcoc.nouns import NAMES
+from edgekit.arrcoc.queries import DRAWN, concept_table
 from edgekit.model.spec import Array
-from training import flat, obvious, photographs, presence, questions, scores, sets
+from training import flat, naming, obvious, photographs, presence, questions, scores, sets, sprites
 from training.objects import Frame
 from training.scenes import render
 from training.scores import SCORERS, Scores
+from training.sprites import Sprites
 
 SIZES = ((96, 96), (224, 224), (384, 384), (512, 512), (320, 512))
 """Heights and widths in pixels at which the card gives metrics."""
@@ -33,8 +35,9 @@ QUERIES = 2
 UNANSWERABLE = (25, 25)
 """Of a hundred attribute queries, how many are absent and hard ones: half of them have no answer."""
 
-GOALS = (0.02, 0.04, 0.02)
-"""Rates of misses and of false alarms that are aimed at: on rendered scenes, on photographs, and of flat pictures."""
+GOALS = (0.02, 0.04, 0.02, 0.06)
+"""Rates of misses and of false alarms that are aimed at: on rendered scenes, on photographs, of flat pictures, and of
+things with names on photographs."""
 
 _PIXELS = 128 * 224 * 224
 
@@ -51,6 +54,7 @@ class Sample:
         bank: Photographs behind, among and before the objects of all scenes; None for scenes without.
         shares: As for `questions.ask`.
         plain: Whether they are flat pictures.
+        things: Sprites, which most of the objects are; None for drawn shapes only.
     """
 
     first: int
@@ -60,13 +64,15 @@ class Sample:
     bank: Tensor | None = None
     shares: tuple[int, int] = UNANSWERABLE
     plain: bool = False
+    things: Sprites | None = None
 
 
 @dataclass(frozen=True)
 class Answers:
     """What a model said about n queries.
 
-    Truth is [n, N], maps [n, 3, N], weights [n, 3], relevance [n, N]; kind and answer, [n], are as in `Questions`.
+    Truth is [n, N], maps [n, 3, N], weights [n, 3], relevance [n, N]; kind and answer, [n], are as in
+    `Questions`; words is [n], the noun or group that is asked for, an index into `NAMES`, -1 where it is none.
     """
 
     truth: Array
@@ -75,6 +81,7 @@ class Answers:
     relevance: Array
     kind: Array
     answer: Array
+    words: Array
 
 
 @torch.no_grad()
@@ -83,18 +90,25 @@ def answer(model: ArrCoc, sample: Sample) -> Answers:
     device = next(model.parameters()).device
     table = concept_table().to(device)
     bank = None if sample.bank is None else sample.bank.to(device)
+    things = None if sample.things is None else sample.things.to(device)
     parts = []
     allowed = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     last, batch = sample.first + sample.scenes, max(1, _PIXELS // (sample.frame.height * sample.frame.width))
     for start in range(sample.first, last, min(batch, 512)):
         seeds = torch.arange(start, min(start + min(batch, 512), last), device=device)
-        rendered = flat.render(seeds, sample.frame) if sample.plain else render(seeds, sample.frame, bank)
-        asked = questions.ask(rendered, seeds, sample.queries, sample.shares)
+        if sample.plain:
+            rendered = flat.render(seeds, sample.frame, things)
+        else:
+            rendered = render(seeds, sample.frame, bank, sprites=things)
+        pose = questions.pose if things is None else naming.pose
+        asked = questions.answered(rendered, pose(rendered, seeds, sample.queries, sample.shares))
         features, rows, columns = model.texture(rendered.images.to(torch.float32) / 255.0)
         relevance, maps, weights = model.weigh(features, rows, columns, asked.encode(table))
-        fields = (asked.truth, maps, weights, relevance, asked.kind, asked.answer)
-        parts.append([field.flatten(0, 1).cpu().numpy() for field in fields])
+        names = asked.concepts[..., len(DRAWN) :]
+        words = torch.where(names.any(2), names.to(torch.int64).argmax(2), -1)
+        found = (asked.truth, maps, weights, relevance, asked.kind, asked.answer, words)
+        parts.append([field.flatten(0, 1).cpu().numpy() for field in found])
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
     return Answers(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
@@ -108,15 +122,38 @@ def by_kind(answers: Answers, relevance: Array) -> dict[str, Scores]:
     for number, name in enumerate(questions.KINDS):
         if (rows := there & (answers.kind == number)).any():
             figures[name] = scores.measure(relevance[rows], answers.truth[rows])
+    if (rows := there & (answers.words >= 0)).any():
+        figures["names"] = scores.measure(relevance[rows], answers.truth[rows])
     return figures
 
 
-def tuning(model: ArrCoc, bank: Tensor, scenes: int) -> list[tuple[Array, Array, float]]:
-    """Relevance, truth and goal on rendered scenes, photographs and flat pictures: for `presence.threshold`."""
+def by_word(answers: Answers, threshold: float) -> dict[str, dict[str, float]]:
+    """Of each noun and group: answerable queries, pointing, misses, unanswerable ones, false alarms."""
+    there = answers.truth.sum(1) > presence.SEEN
+    nothing = answers.truth.sum(1) == 0
+    best = np.take_along_axis(answers.truth, answers.relevance.argmax(1)[:, None], 1)[:, 0] > 0
+    found = answers.relevance.max(1) >= threshold
+    figures = {}
+    for number, word in enumerate(NAMES):
+        own = answers.words == number
+        seen, absent = own & there, own & nothing
+        figures[word] = {
+            "answerable": int(seen.sum()),
+            "pointing": float(best[seen].mean()) if seen.any() else float("nan"),
+            "misses": float(1 - found[seen].mean()) if seen.any() else float("nan"),
+            "unanswerable": int(absent.sum()),
+            "false alarms": float(found[absent].mean()) if absent.any() else float("nan"),
+        }
+    return figures
+
+
+def tuning(model: ArrCoc, bank: Tensor, scenes: int, things: Sprites) -> list[tuple[Array, Array, float]]:
+    """Relevance, truth and goal on scenes of each kind, the last with sprites: for `presence.threshold`."""
     samples = (
         Sample(sets.TUNING, scenes),
         Sample(sets.TUNING + scenes, scenes, bank=bank),
         Sample(sets.TUNING + 2 * scenes, scenes, plain=True),
+        Sample(sets.TUNING + 3 * scenes, scenes, bank=bank, things=things),
     )
     answers = [answer(model, sample) for sample in samples]
     return [(one.relevance, one.truth, goal) for one, goal in zip(answers, GOALS, strict=True)]
@@ -128,12 +165,16 @@ def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:
     Args:
         model: On its device.
         threshold: Of presence.
-        scenes: How many rendered scenes, on held-out photographs and flat pictures each; a quarter of it at other
+        scenes: How many rendered scenes, on held-out photographs and flat pictures each, and twice as many of things
+            with names on photographs and on flat pictures; a quarter of it at other
             sizes.
     """
     bank = photographs.held_out("evaluation")
     rendered = answer(model, Sample(sets.HELD_OUT, scenes))
     composed = answer(model, Sample(sets.HELD_OUT + 2**24, scenes, bank=bank))
+    things = sprites.load(sprites.HERE, (sprites.HELD_OUT,))
+    named = answer(model, Sample(sets.HELD_OUT + 2**27, 2 * scenes, bank=bank, things=things))
+    named_flat = answer(model, Sample(sets.HELD_OUT + 2**27 + 2**24, 2 * scenes, plain=True, things=things))
     ablations = {
         f"{name} without its {how}": _plain(by_kind(rendered, scores.ablate(rendered.maps, rendered.weights, at, how)))
         for at, name in enumerate(SCORERS)
@@ -146,11 +187,18 @@ def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:
         "rendered": _figures(rendered, threshold),
         "photographs": _figures(composed, threshold),
         "flat": _figures(answer(model, Sample(sets.HELD_OUT + 2**26, scenes, plain=True)), threshold),
+        "named": _figures(named, threshold),
+        "named, flat": _figures(named_flat, threshold),
+        "words": by_word(_joined(named, named_flat), threshold),
         "obvious": asdict(obvious.measure(model, threshold)),
         "sizes": _sizes(model, threshold, max(scenes // 4, 1), bank),
         "weights": _weights(rendered),
         "ablations": ablations,
     }
+
+
+def _joined(first: Answers, second: Answers) -> Answers:
+    return Answers(*(np.concatenate([getattr(first, one.name), getattr(second, one.name)]) for one in fields(Answers)))
 
 
 def _sizes(model: ArrCoc, threshold: float, scenes: int, bank: Tensor) -> dict[str, object]:

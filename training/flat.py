@@ -19,6 +19,7 @@ from training.background import gradient
 from training.drawing import SHAPES, TURN, Strokes, rotate, weave
 from training.objects import SIZES, Frame, draw_attributes, tones
 from training.scenes import CELL, Scenes, count_pixels, find_outline
+from training.sprites import EDGES, Sprites, Turned, choose, facts, lay, turn
 
 MOST = 4
 """Objects of a picture at most; half of the pictures have one."""
@@ -72,21 +73,25 @@ class _Style:
     hollow: Tensor
 
 
-def render(seeds: Tensor, frame: Frame | None = None) -> Scenes:
+def render(seeds: Tensor, frame: Frame | None = None, sprites: Sprites | None = None) -> Scenes:
     """Render one flat picture for each seed, on the device of the seeds; fields as those of `scenes.render`.
 
     Args:
         seeds: [B] int64 in [0, 2^32).
         frame: Height and width; 224 x 224 by default.
+        sprites: Pictures of things with names, which most of the objects are then; None for drawn shapes only.
     """
     frame = frame or Frame()
-    parts = [_render(part, frame) for part in torch.split(seeds, max(1, _BATCH // (frame.height * frame.width)))]
-    names = ("images", "attributes", "visible", "outline", "area", "grey")
+    parts = [
+        _render(part, frame, sprites) for part in torch.split(seeds, max(1, _BATCH // (frame.height * frame.width)))
+    ]
+    names = ("images", "attributes", "visible", "outline", "area", "grey", "nouns", "unclear")
     return Scenes(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
-def _render(seeds: Tensor, frame: Frame) -> Scenes:
+def _render(seeds: Tensor, frame: Frame, sprites: Sprites | None) -> Scenes:
     chance = Chance(seeds)
+    cast = None if sprites is None else chance.branch(torch.arange(len(seeds), device=seeds.device))
     ground, canvas = _ground(chance, frame)
     attributes = _attributes(chance)
     style, attributes = _style(chance, frame, attributes)
@@ -102,8 +107,14 @@ def _render(seeds: Tensor, frame: Frame) -> Scenes:
     draws["angle"] = torch.where(upright, 0, draws["angle"])
     sharp, shaded, light = chance.often(35), chance.often(15), chance.between(-40, 40, 2)
     owners = torch.zeros_like(canvas[:, 0])
+    chosen = torch.full_like(style.radius, -1)
+    if cast is not None and sprites is not None:
+        chosen, turned = choose(cast, sprites, attributes[:, :, 0] >= 0), turn(cast, MOST)
     for slot in range(MOST):
-        rows = torch.nonzero(attributes[:, slot, 0] >= 0)[:, 0]
+        if sprites is not None:
+            _lay(sprites, chosen[:, slot], slot, turned.slot(slot),
+                 style, canvas, owners)  # fmt: skip
+        rows = torch.nonzero((attributes[:, slot, 0] >= 0) & (chosen[:, slot] < 0))[:, 0]
         own, radius = attributes[rows, slot], style.radius[rows, slot]
         coarse = 20 + radius // 14 + 2 * own[:, 0]
         fields = (
@@ -138,7 +149,30 @@ def _render(seeds: Tensor, frame: Frame) -> Scenes:
     area = torch.zeros(len(seeds), frame.most, dtype=torch.int16, device=seeds.device)
     area[:, :shown] = (style.radius * style.radius // 32).clamp(max=4096)[:, :shown].to(torch.int16)
     grey = torch.zeros(len(seeds), dtype=torch.bool, device=seeds.device)
-    return Scenes(image.to(torch.uint8), full, visible, count_pixels(find_outline(owners)), area, grey)
+    shown_as = torch.full((len(seeds), frame.most), -1, dtype=torch.int64, device=seeds.device)
+    shown_as[:, :shown] = chosen[:, :shown]
+    full, nouns, unclear = facts(sprites, shown_as, full)
+    outline = count_pixels(find_outline(owners))
+    return Scenes(image.to(torch.uint8), full, visible, outline, area, grey, nouns, unclear)
+
+
+def _lay(
+    sprites: Sprites, chosen: Tensor, slot: int, turned: Turned, style: _Style, canvas: Tensor, owners: Tensor
+) -> None:
+    """Put the sprites of one slot ([B], -1 for none) onto the canvas and among the owners, both changed in place."""
+    radius = style.radius[:, slot]
+    down = 2 * torch.arange(canvas.shape[2], dtype=torch.int32, device=canvas.device).view(1, -1, 1) + 1
+    across = 2 * torch.arange(canvas.shape[3], dtype=torch.int32, device=canvas.device).view(1, 1, -1) + 1
+    # The finest level that is not much finer than what is shown.
+    level = torch.where(radius > 112, 0, torch.where(radius > 56, 1, 2))
+    for number in range(len(EDGES)):
+        rows = torch.nonzero((chosen >= 0) & (level == number))[:, 0]
+        if len(rows) == 0:
+            continue
+        x, y = (place[rows, slot].to(torch.int32).view(-1, 1, 1) >> 1 for place in (style.x, style.y))
+        laid = lay(sprites, chosen[rows], number, radius[rows], turned.of(rows), across - x, down - y)
+        canvas[rows] = (canvas[rows] * (4 - laid.alpha) + laid.colour * laid.alpha + 2) >> 2
+        owners[rows] = torch.where(laid.alpha[:, 0] >= 2, slot + 1, owners[rows])
 
 
 def _ground(chance: Chance, frame: Frame) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgekit.arrcoc.model import ArrCoc
+from edgekit.arrcoc.nouns import NOUNS
 from training.fake_quant import Coarse
 from training.objects import Frame
 from training.questions import OUTLINE_FULL, Questions
@@ -22,8 +23,8 @@ AUXILIARY = {
     "attributes": 0.2,
     "far": 0.02,
     "range": 1e-3,
-    "spread": 0.1,
-    "agreement": 0.05,
+    "spread": 0.15,
+    "agreement": 0.08,
 }
 """Weights of the auxiliary terms, against 1 for relevance itself; that of presence is `Trainee.presence`.
 
@@ -77,6 +78,7 @@ class Batch:
         visible: [B, P, N] float32 in [0, 1], the share of each patch that shows each object.
         outline: [B, N] float32 in [0, 1].
         attributes: [B, P, 4] int64, of the objects; -1 where there is none.
+        nouns: [B, P] int64, likewise.
     """
 
     pixels: Tensor
@@ -86,6 +88,7 @@ class Batch:
     visible: Tensor
     outline: Tensor
     attributes: Tensor
+    nouns: Tensor
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def crop(scenes: Scenes, questions: Questions, table: Tensor, window: Window, fr
         visible=window.patches(scenes.visible, frame).float() / CELL**2,
         outline=outline.clamp(max=1.0),
         attributes=scenes.attributes,
+        nouns=scenes.nouns,
     )
 
 
@@ -146,7 +150,7 @@ class Trainee(nn.Module):
         super().__init__()
         self.model = model
         self.coarse: Coarse | None = None
-        self.head = nn.Linear(width, sum(map(len, ATTRIBUTES)))
+        self.head = nn.Linear(width, sum(map(len, ATTRIBUTES)) + len(NOUNS))
         # Tensors, since compiled code is made anew for every number.
         self.register_buffer("presence", torch.tensor(0.0), persistent=False)
         self.register_buffer("dimmed", torch.tensor(0.0), persistent=False)
@@ -184,7 +188,7 @@ class Trainee(nn.Module):
             "far": _far(relevance, wanted, truth) + far,
             "query": _pointing(torch.log_softmax(asked, 2), wanted, share * (batch.kind == 0)),
             "order": _pointing(torch.log(relevance.clamp(min=_EPSILON)), truth, share),
-            "attributes": _attributes(self, features, batch.visible, anything, batch.attributes),
+            "attributes": _attributes(self, features, anything, batch),
             "presence": (_entropy(relevance.amax(2), there.float()) * (there | nothing)).mean(),
             "range": ((logits.abs() - RANGE).clamp(min=0.0) ** 2).mean(),
         }
@@ -245,13 +249,17 @@ def _pointing(logs: Tensor, truth: Tensor, share: Tensor) -> Tensor:
     return (share * -(truth * logs).sum(2) / truth.sum(2).clamp(min=0.25)).mean()
 
 
-def _attributes(trainee: Trainee, features: Tensor, visible: Tensor, anything: Tensor, attributes: Tensor) -> Tensor:
-    """Cross-entropy of the attributes of each patch's main object, read off its token."""
+def _attributes(trainee: Trainee, features: Tensor, anything: Tensor, batch: Batch) -> Tensor:
+    """Cross-entropy of the attributes and the noun of each patch's main object, read off its token."""
     logits = trainee.head(trainee.model.realizing.realize(features, anything))
-    cover, owner = visible.max(1)
+    cover, owner = batch.visible.max(1)
     clear = (cover >= CLEAR).float()
-    wanted = attributes.gather(1, owner.unsqueeze(2).expand(-1, -1, 4)).clamp(min=0)
-    parts = logits.split([len(values) for values in ATTRIBUTES], 2)
-    losses = [F.cross_entropy(part.transpose(1, 2), wanted[..., at], reduction="none") for at, part in enumerate(parts)]
-    total: Tensor = (torch.stack(losses).sum(0) * clear).sum() / clear.sum().clamp(min=1.0)
+    facts = torch.cat([batch.attributes, batch.nouns.unsqueeze(2)], 2)
+    wanted = facts.gather(1, owner.unsqueeze(2).expand(-1, -1, len(ATTRIBUTES) + 1))
+    parts = logits.split([*(len(values) for values in ATTRIBUTES), len(NOUNS)], 2)
+    total: Tensor = logits.new_zeros(())
+    for at, part in enumerate(parts):
+        known = clear * (wanted[..., at] >= 0)
+        loss = F.cross_entropy(part.transpose(1, 2), wanted[..., at].clamp(min=0), reduction="none")
+        total = total + (loss * known).sum() / clear.sum().clamp(min=1.0)
     return total

@@ -75,19 +75,23 @@ def tones(device: torch.device) -> Tensor:
     return torch.tensor(list(COLOURS.values()), device=device)
 
 
-def arrange(chance: Chance, frame: Frame, empty: Tensor | None) -> Things:
+def arrange(chance: Chance, frame: Frame, empty: Tensor | None, cast: Chance | None = None) -> Things:
     """Objects, mostly larger ones behind smaller ones, each where it overlaps least among eight places.
 
     Args:
         chance: Draws for B scenes.
         frame: How large the scenes are.
         empty: [B] bool, scenes without any object; None where all have some.
+        cast: Draws of scenes with sprites, whose objects are larger; None for other scenes.
     """
     most = frame.most
     count = chance.between(FEWEST_OBJECTS, most, 1)
     if empty is not None:
         count = count * ~empty.unsqueeze(1)
     attributes = draw_attributes(chance, most)
+    if cast is not None:
+        count = torch.minimum(count, cast.between(FEWEST_OBJECTS, most, 1))
+        attributes[:, :, 0] = torch.maximum(attributes[:, :, 0], cast.below(3, most))
     exists = torch.arange(most, device=count.device) < count
     key = torch.where(exists, attributes[:, :, 0] * 2 + chance.below(3, most), -1)
     order = torch.sort(key * most + torch.arange(most, device=key.device), descending=True)[1]
@@ -158,22 +162,29 @@ class Layer:
 _DRAWS = {"angle": TURN, "grain": TURN, "period": 1024, "shift": 400, "second": 2}
 
 
-def draw(chance: Chance, things: Things) -> list[Layer]:
-    """Draw all objects, each in a window that fits its size, ordered from the back to the front."""
+def draw(chance: Chance, things: Things, chosen: Tensor | None = None) -> list[Layer]:
+    """Draw all objects, each in a window that fits its size, ordered from the back to the front.
+
+    Args:
+        chance: Draws for B scenes.
+        things: Where they are.
+        chosen: [B, P] int64, -1 for those that are drawn; the others are sprites. None where all are drawn.
+    """
     slots = things.radius.shape[1]
     draws = {name: chance.below(limit, slots) for name, limit in _DRAWS.items()}
     jitter, light = chance.between(-14, 14, slots, 3), chance.between(-30, 30, 2)
     layers = []
     for number, (_, _, window) in enumerate(SIZES.values()):
-        chosen = things.attributes[:, :, 0] == number
-        slot, scene = torch.nonzero(chosen.t(), as_tuple=True)  # ordered by slot
+        own = things.attributes[:, :, 0] == number
+        own = own if chosen is None else own & (chosen < 0)
+        slot, scene = torch.nonzero(own.t(), as_tuple=True)  # ordered by slot
         attributes, radius = things.attributes[scene, slot], things.radius[scene, slot]
         strokes = _strokes(attributes, radius, {name: values[scene, slot] for name, values in draws.items()})
         drawn = stamp(strokes, window)
         colour = _colour(attributes[:, 1], draws["second"][scene, slot], jitter[scene, slot], drawn.tone.unsqueeze(1))
         colour = (colour * _shade(light[scene].to(torch.int32), strokes.radius, window) >> 8).clamp(0, 255)
         corner = torch.stack([things.y[scene, slot], things.x[scene, slot]], 1) + MARGIN - window // 2
-        counts = chosen.sum(0).tolist()
+        counts = own.sum(0).tolist()
         parts = (torch.split(part, counts) for part in (scene, corner, colour, drawn.alpha.unsqueeze(1)))
         layers += [Layer(index, *fields) for index, fields in enumerate(zip(*parts, strict=True))]
     return sorted(layers, key=lambda layer: layer.slot)

@@ -12,7 +12,8 @@ class Part:
 
     Attributes:
         shares: Of a hundred scenes that are not flat, how many have a photograph, and how many of these no object.
-        flat: Of a hundred scenes, how many are flat pictures.
+        flat: Of a hundred scenes, how many are flat pictures, half of them with sprites.
+        named: Of a hundred scenes, how many others have sprites.
         twins: Whether each scene is seen twice a step, exactly and with coarse arithmetic, half as many scenes a step.
         levels: Steps of an activation's grid: 255 for 8 bits. What answers the same on a grid twice as coarse has room
             on the real one.
@@ -23,6 +24,7 @@ class Part:
 
     shares: tuple[int, int]
     flat: int
+    named: int
     twins: bool
     levels: int
     rate: float
@@ -30,8 +32,8 @@ class Part:
     dimmed: float
 
 
-FIRST = Part(shares=(55, 4), flat=20, twins=False, levels=255, rate=1.0, presence=0.15, dimmed=0.0)
-FINISH = Part(shares=(70, 12), flat=25, twins=True, levels=127, rate=0.3, presence=0.3, dimmed=0.1)
+FIRST = Part(shares=(55, 4), flat=26, named=38, twins=False, levels=255, rate=1.0, presence=0.15, dimmed=0.0)
+FINISH = Part(shares=(70, 12), flat=28, named=32, twins=True, levels=127, rate=0.3, presence=0.3, dimmed=0.1)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.queries import ATTRIBUTES, CONCEPTS, OBJECT, OUTLINE
+from edgekit.arrcoc.queries import ATTRIBUTES, MEANINGS, OBJECT, OUTLINE
 from training.scenes import CELL, Scenes
 
 KINDS = ("attributes", "anything", "outlines")
@@ -129,8 +129,8 @@ def pose(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (A
 
 
 def describe(concepts: Tensor) -> str:
-    """Words for one query's concepts ([concepts] bool), in the order of `CONCEPTS`."""
-    return " ".join(CONCEPTS[index] for index in torch.nonzero(concepts)[:, 0].tolist())
+    """Words for one query's concepts ([concepts] bool), in the order of `MEANINGS`."""
+    return " ".join(MEANINGS[index] for index in torch.nonzero(concepts)[:, 0].tolist())
 
 
 def _fits(scenes: Scenes, wanted: Tensor, mask: Tensor) -> Tensor:
@@ -239,13 +239,13 @@ def _subset(chance: Chance, count: int) -> Tensor:
 
 def _concepts(kind: Tensor, wanted: Tensor, mask: Tensor, named: Tensor) -> Tensor:
     """Which concepts each query names: [B, Q, concepts] bool."""
-    concepts = torch.zeros(*kind.shape, len(CONCEPTS), dtype=torch.bool, device=kind.device)
+    concepts = torch.zeros(*kind.shape, len(MEANINGS), dtype=torch.bool, device=kind.device)
     start = 0
     for number, values in enumerate(ATTRIBUTES):
         said = (mask[..., number] & (kind == 0)).unsqueeze(2)
         names = torch.arange(len(values), device=kind.device)
         concepts[..., start : start + len(values)] = said & (wanted[..., number : number + 1] == names)
         start += len(values)
-    concepts[..., CONCEPTS.index(OBJECT)] = torch.where(kind == 0, named, kind == 1)
-    concepts[..., CONCEPTS.index(OUTLINE)] = kind == 2
+    concepts[..., MEANINGS.index(OBJECT)] = torch.where(kind == 0, named, kind == 1)
+    concepts[..., MEANINGS.index(OUTLINE)] = kind == 2
     return concepts

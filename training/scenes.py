@@ -30,6 +30,7 @@ from training.objects import (
     tones,
 )
 from training.photographs import cut
+from training.sprites import Sprites, choose, facts, show
 
 __all__ = [
     "ATTRIBUTES",
@@ -70,6 +71,8 @@ class Scenes:
         outline: [B, N] int16, pixels of each patch on the visible outline of an object.
         area: [B, P] int16, least visible pixels for an object to be asked about.
         grey: [B] bool, scenes without colours.
+        nouns: [B, P] int64, index into `NOUNS` of an object that is a sprite; -1 of what has none.
+        unclear: [B, concepts] bool, what nobody can say of a scene, because of its sprites.
     """
 
     images: Tensor
@@ -78,10 +81,17 @@ class Scenes:
     outline: Tensor
     area: Tensor
     grey: Tensor
+    nouns: Tensor
+    unclear: Tensor
 
 
 def render(
-    seeds: Tensor, frame: Frame | None = None, bank: Tensor | None = None, share: int = 100, bare: int = EMPTY
+    seeds: Tensor,
+    frame: Frame | None = None,
+    bank: Tensor | None = None,
+    share: int = 100,
+    bare: int = EMPTY,
+    sprites: Sprites | None = None,
 ) -> Scenes:
     """Render one scene for each seed, on the device of the seeds.
 
@@ -91,6 +101,7 @@ def render(
         bank: Photographs [n, 3, s, s] uint8; None for scenes without any.
         share: Of a hundred scenes, how many have a photograph, where there is a bank.
         bare: Of a hundred scenes with a photograph, how many have no object at all.
+        sprites: Pictures of things with names, which most of the objects are then; None for drawn shapes only.
     """
     frame = frame or Frame()
     chance = Chance(seeds)
@@ -108,8 +119,15 @@ def render(
         _pieces(chance, canvas, bank, photograph & chance.often(BEHIND))
         rows = torch.nonzero(chance.often(12))[:, 0]
     canvas[rows] = _behind(chance.branch(rows), frame, canvas[rows])
-    things = arrange(chance, frame, empty)
-    owners = paste(canvas, draw(chance, things), chance.between(0, 18))
+    cast = None if sprites is None else chance.branch(torch.arange(len(seeds), device=seeds.device))
+    things = arrange(chance, frame, empty, cast)
+    chosen = torch.full_like(things.radius, -1)
+    if cast is not None and sprites is not None:
+        chosen = choose(cast, sprites, things.attributes[:, :, 0] >= 0)
+    layers = draw(chance, things, chosen)
+    if cast is not None and sprites is not None:
+        layers = sorted(layers + show(cast, sprites, chosen, things), key=lambda layer: layer.slot)
+    owners = paste(canvas, layers, chance.between(0, 18))
     if photograph is not None:
         _grained(chance, canvas, owners, bank, photograph & chance.often(GRAIN))
         covered = _pieces(chance, canvas, bank, photograph & chance.often(FRONT))
@@ -121,7 +139,8 @@ def render(
     owner = owners[:, MARGIN:-MARGIN, MARGIN:-MARGIN]
     visible = torch.stack([count_pixels(owner == slot + 1) for slot in range(frame.most)], 1)
     least = (things.radius * things.radius // 32).to(torch.int16)
-    return Scenes(images, things.attributes, visible, count_pixels(find_outline(owner)), least, grey)
+    attributes, nouns, unclear = facts(sprites, chosen, things.attributes)
+    return Scenes(images, attributes, visible, count_pixels(find_outline(owner)), least, grey, nouns, unclear)
 
 
 def _palette(chance: Chance) -> Tensor:

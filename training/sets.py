@@ -20,7 +20,7 @@ from torch import Tensor
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.datasets import CALIBRATION_PICTURES, digest
 from edgekit.arrcoc.presets import HOME
-from edgekit.arrcoc.queries import ATTRIBUTES, CONCEPTS
+from edgekit.arrcoc.queries import ATTRIBUTES, MEANINGS
 from edgekit.model.spec import Array
 from training import flat, photographs, questions, scenes
 from training.objects import EDGE
@@ -189,7 +189,7 @@ def _scenes(sort: int, bank: Tensor | None) -> list[Image]:
 
 def _telling(rendered: scenes.Scenes, concepts: Tensor, truth: Array) -> float:
     """How many objects share a part of what is asked for, where two words or three are and the answer is no giant."""
-    words = {CONCEPTS[index] for index in torch.nonzero(concepts)[:, 0].tolist()}
+    words = {MEANINGS[index] for index in torch.nonzero(concepts)[:, 0].tolist()}
     shared = 0
     for attributes in rendered.attributes[0].tolist():
         if attributes[0] >= 0:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from edgekit.arrcoc.model import TINY, ArrCoc, initialize
 from edgekit.arrcoc.queries import concept_table
-from training import evaluate, gather, presence
+from training import evaluate, gather, presence, sprites
 from training.fake_quant import LEVELS, Coarse, on_grid
 from training.objective import Batch, Trainee, crop
 from training.plan import FINISH, FIRST, Part, Plan, schedule
@@ -36,6 +36,9 @@ FIRST_NOTHING, FIRST_CENTRE = 3.6, 0.3
 """Where "nothing here" and the centre of the query's map start on weights of the first edition. There the highest logit
 was 4.6 to 7.6 of queries that objects fit and 0.0 to 4.3 of others (5th to 95th percentile, 32 scenes)."""
 
+TAUGHT = tuple(name for name in sprites.SETS if name != sprites.HELD_OUT)
+"""The sets of sprites that are trained on."""
+
 SCENES = 4096
 """Scenes of each kind that the card's figures are measured on, with two queries each."""
 
@@ -43,7 +46,7 @@ SCENES = 4096
 class Training:
     """A run: the trainee, the average of its weights and the optimizer, at a step."""
 
-    def __init__(self, plan: Plan, device: torch.device) -> None:
+    def __init__(self, plan: Plan, device: torch.device, compiled: bool = False) -> None:
         self.plan, self.device, self.step = plan, device, 0
         self.trainee = _trainee(plan.seed).to(device)
         self.kept = _trainee(plan.seed).to(device)
@@ -54,7 +57,7 @@ class Training:
         self.coarse = self.trainee.coarse = Coarse(self.trainee.model)
         self.left_out = torch.zeros((), device=device)
         self.compiled: Callable[[Batch], tuple[Tensor, dict[str, Tensor]]] = self.trainee
-        if device.type == "cuda":
+        if compiled and device.type == "cuda":
             self.compiled = torch.compile(self.trainee, dynamic=False)
 
     def advance(self, pools: tuple[Pool, Pool]) -> dict[str, Tensor]:
@@ -189,31 +192,37 @@ def run(
     minutes: float,
     save_every: int,
     photographs: Path,
+    pictures: Path,
     start: Path | None,
     scenes: int = SCENES,
+    compiled: bool = False,
 ) -> None:
     """Train until the plan is done or the time is up; then write the weights, the threshold and `metrics.json`."""
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     if not (photographs / "bank.json").is_file():
         gather.gather(None, photographs)
-    bank = gather.load(photographs).to(device)
+    if not (pictures / "sprites.json").is_file():
+        sprites.gather(None, pictures, TAUGHT)
+    bank, things = gather.load(photographs).to(device), sprites.load(pictures, TAUGHT).to(device)
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
-    training = Training(plan, device)
+    training = Training(plan, device, compiled)
     if start is not None:
         training.begin(start)
     training.resume(out)
     LOG.info("step %d, %.0f s: %d photographs", training.step, time.monotonic() - begun, len(bank))
     for last, part in ((plan.steps, FIRST), (plan.steps + plan.finish, FINISH)):
         if training.step < last and time.monotonic() - begun < 60 * minutes:
-            # Not kept in a name: two lots of pools are more than a device's memory.
-            _train(training, last, pools(plan, training.step, device, bank, part), out, begun, minutes, save_every)
+            # Not kept: two lots of pools are more than a device's memory.
+            drawn = pools(plan, training.step, device, bank, part, things)
+            _train(training, last, drawn, out, begun, minutes, save_every)
+            del drawn
     training.save(out)
     if training.step < plan.steps + plan.finish:
         LOG.info("stopped at step %d of %d: the same command goes on", training.step, plan.steps + plan.finish)
         return
-    finish(training, out, bank, time.monotonic() - begun, scenes)
+    finish(training, out, bank, things, time.monotonic() - begun, scenes)
     LOG.info("done after %.0f s", time.monotonic() - begun)
 
 
@@ -229,12 +238,12 @@ def _train(
             training.save(out)
 
 
-def finish(training: Training, out: Path, bank: Tensor, seconds: float, scenes: int) -> None:
+def finish(training: Training, out: Path, bank: Tensor, things: sprites.Sprites, seconds: float, scenes: int) -> None:
     """Write the weights, the presence threshold and `metrics.json`, which has every figure of the model card."""
     model = training.kept.model
     settle(model)
     write(model, out / "model.safetensors")
-    threshold = presence.threshold(*evaluate.tuning(model, bank, max(scenes // 2, 1)))
+    threshold = presence.threshold(*evaluate.tuning(model, bank, max(scenes // 2, 1), things))
     presence.save(threshold, out)
     LOG.info("measuring at a threshold of %.3f", threshold)
     report = evaluate.report(model, threshold, scenes)
@@ -250,12 +259,19 @@ def settle(model: nn.Module) -> None:
             layer.weight.copy_(on_grid(layer.weight))
 
 
-def pools(plan: Plan, step: int, device: torch.device, bank: Tensor | None, part: Part = FIRST) -> tuple[Pool, Pool]:
+def pools(
+    plan: Plan,
+    step: int,
+    device: torch.device,
+    bank: Tensor | None,
+    part: Part = FIRST,
+    things: sprites.Sprites | None = None,
+) -> tuple[Pool, Pool]:
     """The scenes of 224 x 224 and the large ones, as they are at a step; their seeds are apart."""
-    large = max(plan.chunk // 8, 1)
+    large, named = max(plan.chunk // 8, 1), (things, part.named)
     return (
-        Pool(plan.chunks, plan.chunk, plan.every, 0, step, device, None, bank, part.shares, part.flat),
-        Pool(plan.chunks, large, plan.every, 0x40000000, step, device, LARGE, bank, part.shares, part.flat),
+        Pool(plan.chunks, plan.chunk, plan.every, 0, step, device, None, bank, part.shares, part.flat, *named),
+        Pool(plan.chunks, large, plan.every, 0x40000000, step, device, LARGE, bank, part.shares, part.flat, *named),
     )
 
 
@@ -271,8 +287,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop and save after so many minutes")
     parser.add_argument("--start", type=Path, help="weights to start from; those of the first edition too")
     parser.add_argument("--photographs", type=Path, required=True, help="folder of the bank; made where it is missing")
+    parser.add_argument("--sprites", type=Path, required=True, help="folder of the sprites; made where it is missing")
     parser.add_argument("--save-every", type=int, default=3000, help="steps between saved states")
     parser.add_argument("--scenes", type=int, default=SCENES, help="scenes of each kind to measure on at the end")
+    parser.add_argument("--compiled", action="store_true", help="compile the steps of 224 x 224, which may give NaN")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for name, value in asdict(Plan()).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
@@ -286,8 +304,10 @@ def main() -> None:
         given["minutes"],
         given["save_every"],
         given["photographs"],
+        given["sprites"],
         given["start"],
         given["scenes"],
+        given["compiled"],
     )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ import torch
 
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
+from edgekit.arrcoc.nouns import NAMES
 from edgekit.errors import CheckpointError, UsageError
 from edgekit.storage.door import visible
 from edgekit.storage.files import load_json
@@ -46,8 +48,14 @@ OBJECT = "object"
 OUTLINE = "outline"
 """The concept of the borders of objects."""
 
-CONCEPTS = (*(value for values in ATTRIBUTES for value in values), OBJECT, OUTLINE)
-"""What a word can mean: the values of the attributes in order, then any object, then outlines."""
+DRAWN = (*(value for values in ATTRIBUTES for value in values), OBJECT, OUTLINE)
+"""What a word can mean of drawn shapes: the values of the attributes in order, then any object, then outlines."""
+
+CONCEPTS = DRAWN
+"""What a word can mean to the shipped model."""
+
+MEANINGS = (*DRAWN, *NAMES)
+"""What a word can mean in training: the same, then the nouns and their groups."""
 
 SYNONYMS = {
     "small": ("tiny", "little"),
@@ -132,13 +140,17 @@ class Vocabulary:
 def vocabulary() -> Vocabulary:
     """The vocabulary of the family, made from its definition."""
     words = tuple(word for concept in CONCEPTS for word in (concept, *SYNONYMS.get(concept, ())))
-    means = [number for number, concept in enumerate(CONCEPTS) for _ in (concept, *SYNONYMS.get(concept, ()))]
+    means = [MEANINGS.index(concept) for concept in CONCEPTS for _ in (concept, *SYNONYMS.get(concept, ()))]
     return Vocabulary(words, concept_table().numpy()[means])
 
 
 def concept_table() -> torch.Tensor:
-    """The row of each concept: [concepts, 768] float32, odd multiples of 1/256 in (-1, 1)."""
-    seeds = torch.arange(len(CONCEPTS)) + SEED * len(CONCEPTS)
+    """The row of each of `MEANINGS`: [concepts, 768] float32, odd multiples of 1/256 in (-1, 1).
+
+    The row of a noun follows from the word alone.
+    """
+    drawn = torch.arange(len(DRAWN)) + SEED * len(DRAWN)
+    seeds = torch.cat([drawn, torch.tensor([zlib.crc32(word.encode()) for word in NAMES])])
     return (2 * Chance(seeds).below(256, QUERY_WIDTH) - 255).to(torch.float32) / 256.0
 
 

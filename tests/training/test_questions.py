@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import torch
 
@@ -15,7 +17,7 @@ def test_shares_say_how_many_have_no_answer() -> None:
 
 
 def test_nothing_grey_is_asked_for_its_colour_and_empty_scenes_can_be_asked() -> None:
-    fields = {name: getattr(SCENES, name) for name in ("images", "visible", "outline", "area")}
+    fields = {name: getattr(SCENES, name) for name in ("images", "visible", "outline", "area", "nouns", "unclear")}
     empty = torch.full_like(SCENES.attributes, -1)
     grey = scenes.Scenes(**fields, attributes=SCENES.attributes, grey=torch.ones_like(SCENES.grey))
     colours = slice(3, 3 + len(scenes.COLOURS))
@@ -35,9 +37,7 @@ def test_the_words_of_a_query_encode_to_the_same_vector() -> None:
 
 
 def test_a_scene_asked_alone_gets_the_same_queries() -> None:
-    alone = scenes.Scenes(
-        *(getattr(SCENES, name)[4:5] for name in ("images", "attributes", "visible", "outline", "area", "grey"))
-    )
+    alone = scenes.Scenes(*(getattr(SCENES, field.name)[4:5] for field in dataclasses.fields(scenes.Scenes)))
     asked = questions.ask(alone, torch.tensor([4]), 40)
     assert torch.equal(asked.concepts[0], ASKED.concepts[4])
     assert torch.equal(asked.truth[0], ASKED.truth[4])

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from training.pool import POSED, Pool
 
 CPU = torch.device("cpu")
 PLAN = Plan(steps=3, finish=1, batch=2, queries=2, chunks=2, chunk=2, every=1, warmup=2)
-SCENE_FIELDS = ("images", "attributes", "visible", "outline", "area", "grey")
+SCENE_FIELDS = tuple(field.name for field in dataclasses.fields(scenes.Scenes))
 BANK = photographs.held_out("calibration")
 
 
