@@ -7,11 +7,9 @@ onnx_ir, and declared with `on_ir`: it also takes the model that PyTorch's expor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
-
-import numpy as np
 
 from edgekit.errors import ExportError, reason
 
@@ -70,17 +68,6 @@ def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
     listed = list(nodes)
     del graph.node[:]
     graph.node.extend(listed)
-
-
-def sizes(graph: ir.Graph, values: Sequence[int]) -> ir.Value:
-    """A constant of sizes or places, the same for all that need it."""
-    import onnx_ir as ir
-
-    name = f"sizes_{'_'.join(map(str, values)).replace('-', 'm')}"
-    if name not in graph.initializers:
-        tensor = ir.tensor(np.array(values, np.int64), name=name)
-        graph.register_initializer(ir.Value(name=name, const_value=tensor))
-    return graph.initializers[name]
 
 
 def take_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:

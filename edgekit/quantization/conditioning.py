@@ -40,7 +40,7 @@ WIDEST = 4096
 """Inputs of a layer whose weights GPTQ rounds: its memory grows with their square and its time with their cube."""
 LARGE = 1e15
 """Magnitude of activations. The squares of larger ones, summed, may leave fp32's range."""
-FREE = 0.04
+FREE = 0.01
 """Share of the multiplications of the linear layers. The smallest groups stay in float arithmetic up to this: INT8
 saves nothing there, and in arr-coc-tiny the three that read the query carry a third of the activations' noise."""
 

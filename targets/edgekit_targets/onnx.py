@@ -1,8 +1,8 @@
 """ONNX: one portable file with dynamic axes, fp32.
 
 The graph comes from torch.export through PyTorch's ONNX exporter, which folds constants and keeps LayerNormalization
-and Gelu whole. Linear layers become Gemm and attention loses its needless reshapes, which is faster in every runtime;
-nothing that is only one runtime's is put in. What the exporter says of the machine that ran it (absolute paths, source
+and Gelu whole. A patch embedding becomes Gemm and attention loses its needless reshapes; nothing that is only one
+runtime's is put in. What the exporter says of the machine that ran it (absolute paths, source
 lines) is taken out, and nodes are named after the PyTorch modules that they come from.
 """
 
@@ -25,7 +25,7 @@ from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import named_sizes
 from edgekit.model.sources import onnx as onnx_file
-from edgekit.onnxgraph import attention, foreign, gemm, patch_embed, split_qkv
+from edgekit.onnxgraph import attention, foreign, patch_embed
 from edgekit.onnxgraph.constant_names import module_path, name_constants
 from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.optimizer import exact
@@ -138,7 +138,6 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
         raise ExportError(f"PyTorch's ONNX exporter returned nothing for '{spec.name}'")
     _clear_names(translated.model)
     graph = patch_embed.embed(translated.model, _multiples(spec))
-    graph = gemm.flatten(split_qkv.split(graph))
     if not captured.dynamic:
         onnxscript.optimizer.optimize(graph)  # what the passes compute of shapes is constant now
     return ir.to_proto(name_constants(graph))

@@ -36,7 +36,7 @@ Break = Callable[[Array], Array]
 BREAKS: dict[Callable[[], ModelSpec], tuple[tuple[str, str, Break], ...]] = {
     nets.transformer: (
         ("position", "position.table", turned),
-        ("attention.out", "attention.out/Gemm", noisy),
+        ("attention.out", "attention.out/MatMul", noisy),
         ("mlp.up", "mlp.up.bias", negated),
     ),
     nets.convolutional: (
@@ -47,11 +47,11 @@ BREAKS: dict[Callable[[], ModelSpec], tuple[tuple[str, str, Break], ...]] = {
     nets.words: (
         ("words", "words.weight", noisy),
         ("positions", "positions.embedding_1", turned),
-        ("mlp.down", "mlp.down/Gemm", noisy),
+        ("mlp.down", "mlp.down/MatMul", noisy),
     ),
     nets.ranker: (
-        ("scorer", "scorer/Gemm", noisy),
-        ("refine.down", "refine.down/Gemm", noisy),
+        ("scorer", "scorer/MatMul", noisy),
+        ("refine.down", "refine.down/MatMul", noisy),
         ("box", "box.bias", negated),
     ),
 }
