@@ -184,6 +184,43 @@ def explain(
     print(f"{data}\n{plot}")
 
 
+@app.command(epilog="Example: `edgekit inspect build/arr-coc-tiny/onnx-int8-static`")
+def inspect(
+    artifact: Annotated[Path, typer.Argument(help="An ONNX artifact in its build.")],
+    rows: Annotated[int, typer.Option(min=1, help="Layers to list, those with most multiplications first.")] = 12,
+    as_json: Json = False,
+) -> None:
+    """Show what an ONNX artifact computes, and how much of it in INT8 and in float: by operator and by layer."""
+    from edgekit.analysis import inspection
+
+    found = inspection.inspect(artifact)
+    if as_json:
+        print(json.dumps(found.as_record(), indent=2))
+        return
+    from edgekit.cli.console import print_table
+
+    def cells(work: int, size: int) -> tuple[str, str, str]:
+        return f"{work:,}", f"{work / max(found.multiplications, 1):.1%}", f"{size:,}"
+
+    at = ", ".join(f"{axis} {size}" for axis, size in found.sizes.items())
+    nodes = ", ".join(f"{count} {name}" for name, count in found.operators.items())
+    print(f"{found.target}: {found.precision}, {found.size:,} bytes, {sum(found.operators.values())} nodes")
+    print(f"{found.multiplications:,} multiplications{f' at {at}' if at else ''}\n")
+    kinds = found.by_arithmetic().items()
+    print_table(
+        ("operator", "arithmetic", "nodes", "multiplications", "share", "weight bytes"),
+        [(name, kind, str(count), *cells(work, size)) for (name, kind), (count, work, size) in kinds],
+    )
+    print()
+    print_table(
+        ("layer", "arithmetic", "multiplications", "share", "weight bytes"),
+        [(one.name, one.arithmetic, *cells(one.multiplications, one.weight_bytes)) for one in found.largest(rows)],
+    )
+    if len(found.layers) > rows:
+        print(f"{len(found.layers) - rows} more layers: --rows {len(found.layers)}")
+    print(f"\nnodes: {nodes}")
+
+
 @app.command(epilog="Example: `edgekit doctor --json`")
 def doctor(as_json: Json = False) -> None:
     """Show versions, devices, and what can be exported and verified on this host."""

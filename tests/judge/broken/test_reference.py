@@ -52,7 +52,7 @@ def verified(shell: Shell, build: Path) -> dict[str, Any]:
         (True, lambda info: info.update(outputs_sha256="0" * 64), "was changed after it was recorded"),
     ],
 )
-@pytest.mark.parametrize("command", ["verify", "explain"])
+@pytest.mark.parametrize("command", ["verify", "explain", "inspect"])
 def test_a_changed_reference_is_refused_by_every_command(
     shell: Shell,
     capsys: pytest.CaptureFixture[str],
@@ -70,7 +70,8 @@ def test_a_changed_reference_is_refused_by_every_command(
         resealed(build / "onnx-fp16", target="onnx-fp16", export=export)
     said: list[str] = []
     shell.printed = lambda: _kept(capsys, said)
-    code, _ = shell.run(command, str(build / "onnx-fp16" if command == "explain" else build))
+    asked = {"explain": build / "onnx-fp16", "inspect": build / "onnx"}.get(command, build)
+    code, _ = shell.run(command, str(asked))
     assert code == 2
     assert sentence in said[0]
 

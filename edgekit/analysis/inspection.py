@@ -1,0 +1,197 @@
+"""What an ONNX artifact computes, and in which arithmetic: by operator and by layer.
+
+The graph is run once at the default sizes, so that multiplications are counted on the shapes that really come; those of
+linear layers, convolutions and products of two activations are counted. An operator between DequantizeLinear nodes
+computes in INT8, as every runtime fuses them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import UsageError
+from edgekit.hosts import process
+from edgekit.model.records import recorded_weights
+from edgekit.reference.batches import applicable_batches
+from edgekit.reference.store import reference_of
+from edgekit.runtime import ort
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgekit.model.spec import Array
+
+ENTRY = "model.onnx"
+PRODUCTS = frozenset(("Conv", "ConvInteger", "Gemm", "MatMul", "MatMulInteger", "MatMulNBits"))
+INTEGER = frozenset(("ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger"))
+QUANTIZED = "DequantizeLinear"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node that multiplies, in the graph's order.
+
+    Attributes:
+        name: Its module and operator, as `texture.blocks.0.mlp.0/MatMul`.
+        operator: Its type.
+        arithmetic: "int8", or the type it computes in; "float32, int8 weights" where only what is stored is small.
+        multiplications: Of one input at the default sizes.
+        weight_bytes: Of its constants as they are stored.
+    """
+
+    name: str
+    operator: str
+    arithmetic: str
+    multiplications: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a graph.
+
+    Attributes:
+        target: The artifact's target.
+        precision: As its manifest says.
+        size: Of its files, in bytes.
+        sizes: The sizes of the axes that multiplications were counted at.
+        operators: Nodes by operator, the most frequent first.
+        layers: Those that multiply.
+    """
+
+    target: str
+    precision: str
+    size: int
+    sizes: Mapping[str, int]
+    operators: Mapping[str, int]
+    layers: tuple[Layer, ...]
+
+    @property
+    def multiplications(self) -> int:
+        """Of all layers."""
+        return sum(layer.multiplications for layer in self.layers)
+
+    def by_arithmetic(self) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """By operator and arithmetic: nodes, multiplications, bytes of weights; the most work first."""
+        found: dict[tuple[str, str], tuple[int, int, int]] = {}
+        for layer in self.layers:
+            nodes, work, size = found.get((layer.operator, layer.arithmetic), (0, 0, 0))
+            found[layer.operator, layer.arithmetic] = (
+                nodes + 1,
+                work + layer.multiplications,
+                size + layer.weight_bytes,
+            )
+        return dict(sorted(found.items(), key=lambda item: -item[1][1]))
+
+    def largest(self, count: int) -> tuple[Layer, ...]:
+        """The layers with the most multiplications."""
+        return tuple(sorted(self.layers, key=lambda layer: -layer.multiplications)[:count])
+
+    def as_record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"schema_version": 1, **asdict(self), "multiplications": self.multiplications}
+
+
+def inspect(folder: Path) -> Inspection:
+    """Look into an ONNX artifact in its build.
+
+    Raises:
+        UsageError: If it is no ONNX artifact.
+        ArtifactError: If it is damaged.
+    """
+    manifest = read_artifact(folder)
+    if manifest.entry != ENTRY:
+        raise UsageError(
+            f"'{folder}' is of the target '{manifest.target}': the graph of ONNX artifacts can be inspected"
+        )
+    place = folder.resolve()
+    answer = process.call(inspected, {"build": str(place.parent), "target": place.name})
+    layers = tuple(Layer(**layer) for layer in cast("list[dict[str, Any]]", answer["layers"]))
+    sizes, operators = (cast("dict[str, int]", answer[name]) for name in ("sizes", "operators"))
+    return Inspection(manifest.target, manifest.precision, manifest.size, sizes, operators, layers)
+
+
+def inspected(build: str, target: str, progress: process.Progress) -> dict[str, object]:
+    """Read and run the graph, in a worker: sizes, nodes by operator, and the layers as dictionaries."""
+    import onnx
+
+    root = Path(build)
+    graph, manifest = onnx.load(root / target / ENTRY), read_artifact(root / target)
+    recorded = reference_of(root / "reference", recorded_weights(root / "model"))
+    batch = applicable_batches(recorded.batches, manifest)[0]
+    row = next(iter(batch.rows()))
+    layers = layers_of(graph, row)
+    sizes = {
+        str(axis): int(size)
+        for given in manifest.inputs
+        for axis, size in zip(given.shape, row[given.name].shape, strict=True)
+        if isinstance(axis, str)
+    }
+    operators = dict(Counter(node.op_type for node in graph.graph.node).most_common())
+    return {"sizes": sizes, "operators": operators, "layers": [asdict(layer) for layer in layers]}
+
+
+def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, ...]:
+    """The layers of a graph; `row` are inputs by name, at the sizes that multiplications are counted at."""
+    makers = {name: node for node in graph.graph.node for name in node.output}
+    stored = {one.name: one for one in graph.graph.initializer}
+    nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
+    wanted = dict.fromkeys(name for node in nodes for name in (node.input[0], node.input[1], node.output[0]))
+    given = {name for name in wanted if name in row}
+    values = {name: row[name] for name in given}
+    values |= ort.tapped(graph, [name for name in wanted if name not in stored and name not in given]).run(row)
+    return tuple(_layer(node, values, stored, makers) for node in nodes)
+
+
+def _layer(
+    node: onnx.NodeProto,
+    values: Mapping[str, Array],
+    stored: Mapping[str, onnx.TensorProto],
+    makers: Mapping[str, onnx.NodeProto],
+) -> Layer:
+    constants = [stored[name] for name in _constants(node, stored, makers)]
+    left = values.get(node.input[0])
+    shape = left.shape if left is not None else tuple(stored[node.input[0]].dims)
+    right = values[node.input[1]].shape if node.input[1] in values else tuple(stored[node.input[1]].dims)
+    attributes = {one.name: one.i for one in node.attribute}
+    if node.op_type in ("Conv", "ConvInteger"):
+        each = prod(right[1:])
+    elif node.op_type == "Gemm" and attributes.get("transA"):
+        each = shape[0]
+    else:
+        each = shape[-1]
+    out = values[node.output[0]]
+    name = node.name or node.output[0]
+    size = sum(len(one.raw_data) or prod(one.dims) * 4 for one in constants)
+    return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), out.size * each, size)
+
+
+def _constants(
+    node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto], makers: Mapping[str, onnx.NodeProto]
+) -> Iterable[str]:
+    """The constants of a node, and those that DequantizeLinear gives it."""
+    for name in dict.fromkeys(node.input):
+        maker = makers.get(name)
+        if name in stored:
+            yield name
+        elif maker is not None and maker.op_type == QUANTIZED and maker.input[0] in stored:
+            yield maker.input[0]
+
+
+def _arithmetic(
+    node: onnx.NodeProto, dtype: str, makers: Mapping[str, onnx.NodeProto], attributes: Mapping[str, int]
+) -> str:
+    if node.op_type in INTEGER:
+        return "int8"
+    if node.op_type == "MatMulNBits":
+        return f"{dtype}, int{attributes.get('bits', 4)} weights"
+    quantized = [name in makers and makers[name].op_type == QUANTIZED for name in node.input[:2]]
+    if all(quantized):
+        return "int8"
+    return f"{dtype}, int8 weights" if quantized[1] else dtype

@@ -1,0 +1,60 @@
+"""What a graph computes and in which arithmetic, against what the modules' sizes say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from edgekit.analysis.inspection import layers_of
+from tests.analysis import nets
+from tests.command import exit_code
+
+LINEAR = {  # multiplications of one input of LENGTH rows
+    "embed": 24 * nets.WIDTH * nets.LENGTH,
+    "attention.out": nets.WIDTH**2 * nets.LENGTH,
+    "mlp.up": 4 * nets.WIDTH**2 * nets.LENGTH,
+    "mlp.down": 4 * nets.WIDTH**2 * nets.LENGTH,
+    "head": 10 * nets.WIDTH,
+}
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory: pytest.TempPathFactory) -> onnx.ModelProto:
+    return nets.exported(nets.transformer(), tmp_path_factory.mktemp("transformer"))
+
+
+def test_multiplications_are_those_of_the_modules(transformer: onnx.ModelProto) -> None:
+    layers = {layer.name: layer for layer in layers_of(transformer, nets.transformer().random(0, {"batch": 1}))}
+    for path, work in LINEAR.items():
+        (layer,) = (one for name, one in layers.items() if name.startswith(f"{path}/"))
+        assert (layer.multiplications, layer.arithmetic) == (work, "float32")
+    attention = [one for name, one in layers.items() if name.startswith("attention/")]
+    assert [one.multiplications for one in attention] == [nets.LENGTH**2 * nets.WIDTH] * 2
+    assert [one.weight_bytes for one in attention] == [0, 0]
+
+
+def test_convolutions_count_their_kernels(tmp_path: Path) -> None:
+    spec = nets.convolutional()
+    layers = {one.name: one for one in layers_of(nets.exported(spec, tmp_path), spec.random(0, {"batch": 1}))}
+    (first,) = (one for name, one in layers.items() if name.startswith("block.first/"))
+    rows = next(one for name, one in layers.items() if name.startswith("stem/")).multiplications // (3 * 9 * 16)
+    assert first.multiplications == rows * 16 * 16 * 9
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+def test_the_arithmetic_is_told_apart(static: bool, transformer: onnx.ModelProto) -> None:
+    spec = nets.transformer()
+    layers = layers_of(nets.quantized(spec, transformer, static), spec.random(0, {"batch": 1}))
+    kinds = {one.name.partition("/")[0]: one for one in layers}
+    assert kinds["mlp.up"].arithmetic == "int8"
+    assert kinds["attention"].arithmetic == "float32"
+    fp32 = {one.name.partition("/")[0]: one for one in layers_of(transformer, spec.random(0, {"batch": 1}))}
+    assert kinds["mlp.up"].multiplications == fp32["mlp.up"].multiplications
+    assert kinds["mlp.up"].weight_bytes < 0.3 * fp32["mlp.up"].weight_bytes
+
+
+def test_what_is_no_artifact_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("inspect", tmp_path, "--json") == 2
+    assert "manifest.json" in capsys.readouterr().err
