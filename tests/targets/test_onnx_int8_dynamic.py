@@ -30,12 +30,11 @@ class TestOnnxInt8Dynamic(TargetContract):
         floats = [i.name for i in initializers if i.data_type == FLOAT and math.prod(i.dims) >= weight_only.LEAST]
         assert not floats
 
-    def test_int8_that_is_slower_is_not_recommended(self, outcome: Build) -> None:
-        """A model of 5,000 weights takes longer to round its activations than it saves: three times as many nodes."""
+    def test_int8_that_is_slower_and_no_other_has_a_warning(self, outcome: Build) -> None:
+        """A model of 5,000 weights may take longer to round its activations than it saves, by the host and its load."""
         found = outcome[NAME]
-        assert found.slower
         warning = re.compile(r"cpu: Warning: 0\.\d\dx the speed of onnx$")
-        assert any(warning.match(text) for text in found.sentences), found.sentences
+        assert found.slower == any(warning.match(text) for text in found.sentences), found.sentences
 
     def test_what_processors_without_vnni_answer_is_told(self, outcome: Build) -> None:
         made = outcome[NAME].manifest
