@@ -21,7 +21,7 @@ import numpy as np
 
 WARM_UPS, LEAST_RUNS, THREADS = 10, 40, 2
 Contender = tuple[str, Path]
-"""A runtime ("ort" or "openvino") and the file that it opens."""
+"""A runtime, one of `RUNTIMES`, and the file that it opens."""
 
 
 def in_turn(contenders: Mapping[str, Contender], inputs: Path, rounds: int, seconds: float) -> dict[str, list[float]]:
@@ -55,13 +55,13 @@ def ratio(one: list[float], other: list[float]) -> tuple[float, float, float]:
 def main() -> None:
     """Time one model in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("ort", "openvino"))
+    parser.add_argument("kind", choices=RUNTIMES)
     parser.add_argument("model", type=Path)
     parser.add_argument("inputs", type=Path)
     parser.add_argument("seconds", type=float)
     chosen = parser.parse_args()
     feed = dict(np.load(chosen.inputs))
-    run = _ort(chosen.model, feed) if chosen.kind == "ort" else _openvino(chosen.model, feed)
+    run = RUNTIMES[chosen.kind](chosen.model, feed)
     for _ in range(WARM_UPS):
         run()
     times: list[float] = []
@@ -88,6 +88,31 @@ def _openvino(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": THREADS, "NUM_STREAMS": 1}
     compiled = openvino.Core().compile_model(model, "CPU", settings)
     return partial(compiled, dict(feed))
+
+
+def _torchscript(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
+    import torch
+
+    module = torch.jit.load(str(model))  # type: ignore[no-untyped-call]  # untyped
+    return _in_torch(lambda inputs: module(*inputs), feed)
+
+
+def _aoti(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
+    import torch
+    import torch._inductor  # its loader is made by it
+
+    return _in_torch(torch._C._aoti.AOTIModelPackageLoader(str(model), "model", False, 1, -1).run, feed)
+
+
+def _in_torch(answer: Callable[[list[Any]], object], feed: Mapping[str, Any]) -> Callable[[], object]:
+    import torch
+
+    torch.set_num_threads(THREADS)
+    inputs = [torch.from_numpy(array) for array in feed.values()]
+    return torch.inference_mode()(lambda: answer(inputs))
+
+
+RUNTIMES = {"ort": _ort, "openvino": _openvino, "torchscript": _torchscript, "aoti": _aoti}
 
 
 if __name__ == "__main__":
