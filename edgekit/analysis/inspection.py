@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ENTRY = "model.onnx"
 PRODUCTS = frozenset(("Conv", "ConvInteger", "Gemm", "MatMul", "MatMulInteger", "MatMulNBits"))
-INTEGER = frozenset(("ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger"))
+INTEGER = frozenset(("ConvInteger", "MatMulInteger"))
 QUANTIZED = "DequantizeLinear"
 
 
@@ -143,30 +143,27 @@ def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, 
     stored = {one.name: one for one in graph.graph.initializer}
     nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
     wanted = dict.fromkeys(name for node in nodes for name in (node.input[0], node.input[1], node.output[0]))
-    given = {name for name in wanted if name in row}
-    values = {name: row[name] for name in given}
-    values |= ort.tapped(graph, [name for name in wanted if name not in stored and name not in given]).run(row)
-    return tuple(_layer(node, values, stored, makers) for node in nodes)
+    values = {**row, **ort.tapped(graph, [name for name in wanted if name not in stored and name not in row]).run(row)}
+    shapes = {name: tuple(one.dims) for name, one in stored.items()} | {name: v.shape for name, v in values.items()}
+    return tuple(_layer(node, values[node.output[0]], shapes, stored, makers) for node in nodes)
 
 
 def _layer(
     node: onnx.NodeProto,
-    values: Mapping[str, Array],
+    out: Array,
+    shapes: Mapping[str, tuple[int, ...]],
     stored: Mapping[str, onnx.TensorProto],
     makers: Mapping[str, onnx.NodeProto],
 ) -> Layer:
     constants = [stored[name] for name in _constants(node, stored, makers)]
-    left = values.get(node.input[0])
-    shape = left.shape if left is not None else tuple(stored[node.input[0]].dims)
-    right = values[node.input[1]].shape if node.input[1] in values else tuple(stored[node.input[1]].dims)
+    left, right = (shapes[name] for name in node.input[:2])
     attributes = {one.name: one.i for one in node.attribute}
     if node.op_type in ("Conv", "ConvInteger"):
         each = prod(right[1:])
     elif node.op_type == "Gemm" and attributes.get("transA"):
-        each = shape[0]
+        each = left[0]
     else:
-        each = shape[-1]
-    out = values[node.output[0]]
+        each = left[-1]
     name = node.name or node.output[0]
     size = sum(len(one.raw_data) or prod(one.dims) * 4 for one in constants)
     return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), out.size * each, size)

@@ -19,12 +19,13 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ArtifactError, DependencyError, ExportError
+from edgekit.errors import DependencyError, ExportError
 from edgekit.model import capture_errors as causes
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.aoti import NAME, AotiRuntime
 from edgekit.target import FP32, About, Exported, Job, Option, Place, Reads, Runtime, Target
+from edgekit_targets._torchscript import archive
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 def load(artifact: Path, place: Place) -> Runtime:
     """Run it in PyTorch's loader of AOTInductor packages, in this process: it is machine code."""
-    _require_whole(artifact / ENTRY)
+    archive.require_whole(artifact / ENTRY, "an AOTInductor package")
     return AotiRuntime(artifact, ENTRY)
 
 
@@ -157,21 +158,6 @@ def _notes(march: str) -> tuple[str, ...]:
         f"machine code for {sys.platform} on {machine}, for processors with all of {needs}",
         f"compiled by {compiler_version()} for PyTorch or LibTorch {torch.__version__.partition('+')[0]}",
     )
-
-
-def _require_whole(path: Path) -> None:
-    """See that every record has its checksum: a library is loaded as it is.
-
-    Raises:
-        ArtifactError: If the file is no archive or damaged.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
-    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
-        raise ArtifactError(f"'{path}' is not an AOTInductor package or damaged ({error}): export again") from error
-    if bad is not None:
-        raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
 
 
 TARGET = Target(

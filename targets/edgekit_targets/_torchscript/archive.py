@@ -49,8 +49,8 @@ def rewrite(archive: bytes, code: bool) -> bytes:
     return out.getvalue()
 
 
-def require_whole(path: Path) -> None:
-    """See that every record has its checksum; PyTorch's own reader does not look.
+def require_whole(path: Path, kind: str = "a TorchScript archive") -> None:
+    """See that every record of a zip that PyTorch wrote has its checksum; PyTorch's own reader does not look.
 
     Raises:
         ArtifactError: If the file is no archive or damaged.
@@ -59,7 +59,7 @@ def require_whole(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
     except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-        raise ArtifactError(f"'{path}' is not a TorchScript archive or damaged ({error}): export again") from error
+        raise ArtifactError(f"'{path}' is not {kind} or damaged ({error}): export again") from error
     if bad is not None:
         raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
 
