@@ -11,6 +11,7 @@ import argparse
 import json
 import logging
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+import torch.distributed as distributed
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -38,6 +40,9 @@ was 4.6 to 7.6 of queries that objects fit and 0.0 to 4.3 of others (5th to 95th
 
 TAUGHT = tuple(name for name in sprites.SETS if name != sprites.HELD_OUT)
 """The sets of sprites that are trained on."""
+
+RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+"""Which of how many processes this one is, as torchrun says; each has a GPU, scenes of its own and the same weights."""
 
 SCENES = 4096
 """Scenes of each kind that the card's figures are measured on, with two queries each."""
@@ -65,8 +70,9 @@ class Training:
         plan = self.plan
         if self.step == plan.steps:
             self._begin_finish()
-        generator = torch.Generator(self.device).manual_seed(plan.seed * 10**7 + self.step)
-        torch.manual_seed(plan.seed * 10**7 + self.step)
+        own_seed = (plan.seed + 1000 * RANK) * 10**7 + self.step
+        generator = torch.Generator(self.device).manual_seed(own_seed)
+        torch.manual_seed(own_seed)
         view, seen = window(plan.seed, self.step)
         pool = pools[view.large]
         part = plan.part(self.step)
@@ -85,6 +91,7 @@ class Training:
             loss, terms = (self.compiled if view.compiled else self.trainee)(batch)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            self._share()
         norm = nn.utils.clip_grad_norm_(self.trainee.parameters(), 1.0)
         self._leave_out(norm, terms)
         self.optimizer.step()
@@ -96,6 +103,15 @@ class Training:
         for one in pools:
             one.refresh(self.step)
         return terms
+
+    def _share(self) -> None:
+        """Let each process have the mean of all processes' gradients."""
+        if WORLD > 1:
+            own = [parameter.grad for parameter in self.trainee.parameters() if parameter.grad is not None]
+            flat = torch.cat([gradient.flatten() for gradient in own])
+            distributed.all_reduce(flat)
+            parts = (flat / WORLD).split([gradient.numel() for gradient in own])
+            torch._foreach_copy_(own, [part.view_as(gradient) for part, gradient in zip(parts, own, strict=True)])
 
     def _begin_finish(self) -> None:
         with torch.no_grad():
@@ -200,6 +216,8 @@ def run(
     """Train until the plan is done or the time is up; then write the weights, the threshold and `metrics.json`."""
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
+    if WORLD > 1:
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     if not (photographs / "bank.json").is_file():
         gather.gather(None, photographs)
     if not (pictures / "sprites.json").is_file():
@@ -213,11 +231,13 @@ def run(
     training.resume(out)
     LOG.info("step %d, %.0f s: %d photographs", training.step, time.monotonic() - begun, len(bank))
     for last, part in ((plan.steps, FIRST), (plan.steps + plan.finish, FINISH)):
-        if training.step < last and time.monotonic() - begun < 60 * minutes:
+        if training.step < last and _goes_on(begun, minutes, device):
             # Not kept: two lots of pools are more than a device's memory.
             drawn = pools(plan, training.step, device, bank, part, things)
             _train(training, last, drawn, out, begun, minutes, save_every)
             del drawn
+    if RANK:
+        return
     training.save(out)
     if training.step < plan.steps + plan.finish:
         LOG.info("stopped at step %d of %d: the same command goes on", training.step, plan.steps + plan.finish)
@@ -229,13 +249,21 @@ def run(
 def _train(
     training: Training, last: int, drawn: tuple[Pool, Pool], out: Path, begun: float, minutes: float, save_every: int
 ) -> None:
-    while training.step < last and time.monotonic() - begun < 60 * minutes:
+    while training.step < last and (training.step % 50 or _goes_on(begun, minutes, training.device)):
         terms = training.advance(drawn)
         if training.step % 250 == 0:
             said = " ".join(f"{name} {float(value):.4f}" for name, value in terms.items())
             LOG.info("step %d, %.0f s: %s", training.step, time.monotonic() - begun, said)
-        if training.step % save_every == 0:
+        if training.step % save_every == 0 and not RANK:
             training.save(out)
+
+
+def _goes_on(begun: float, minutes: float, device: torch.device) -> bool:
+    """Whether the first process still has time: all stop at the same step."""
+    left = torch.tensor(60 * minutes - (time.monotonic() - begun), device=device)
+    if WORLD > 1:
+        distributed.broadcast(left, 0)
+    return bool(left > 0)
 
 
 def finish(training: Training, out: Path, bank: Tensor, things: sprites.Sprites, seconds: float, scenes: int) -> None:
@@ -268,10 +296,10 @@ def pools(
     things: sprites.Sprites | None = None,
 ) -> tuple[Pool, Pool]:
     """The scenes of 224 x 224 and the large ones, as they are at a step; their seeds are apart."""
-    large, named = max(plan.chunk // 8, 1), (things, part.named)
+    large, named, own = max(plan.chunk // 8, 1), (things, part.named), RANK << 26
     return (
-        Pool(plan.chunks, plan.chunk, plan.every, 0, step, device, None, bank, part.shares, part.flat, *named),
-        Pool(plan.chunks, large, plan.every, 0x40000000, step, device, LARGE, bank, part.shares, part.flat, *named),
+        Pool(plan.chunks, plan.chunk, plan.every, own, step, device, None, bank, part.shares, part.flat, *named),
+        Pool(plan.chunks, large, plan.every, 0x40000000 + own, step, device, LARGE, bank, part.shares, part.flat, *named),
     )
 
 
@@ -295,12 +323,16 @@ def main() -> None:
     for name, value in asdict(Plan()).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     given = vars(parser.parse_args())
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING if RANK else logging.INFO, format="%(message)s")
     plan = Plan(**{name: given[name] for name in asdict(Plan())})
+    device = torch.device(given["device"])
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
     run(
         plan,
         given["out"],
-        torch.device(given["device"]),
+        device,
         given["minutes"],
         given["save_every"],
         given["photographs"],
