@@ -313,7 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, required=True, help="folder for the state and the result")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop and save after so many minutes")
-    parser.add_argument("--start", type=Path, help="weights to start from; those of the first edition too")
+    parser.add_argument("--weights", type=Path, help="weights to start from; those of the first edition too")
     parser.add_argument("--photographs", type=Path, required=True, help="folder of the bank; made where it is missing")
     parser.add_argument("--sprites", type=Path, required=True, help="folder of the sprites; made where it is missing")
     parser.add_argument("--save-every", type=int, default=3000, help="steps between saved states")
@@ -337,7 +337,7 @@ def main() -> None:
         given["save_every"],
         given["photographs"],
         given["sprites"],
-        given["start"],
+        given["weights"],
         given["scenes"],
         given["compiled"],
     )
