@@ -23,7 +23,7 @@ WARM_UP = 10
 """Runs of each runtime before the first timed one."""
 RUNS = 100
 """Timed runs of each runtime, at least."""
-SECONDS = 2.0
+SECONDS = 1.0
 """Timed seconds of each runtime, at least: shorter runs see one mood of the host."""
 PLENTY = 10.0
 """Times SECONDS (and at least RUNS): then a slow runtime need not wait any longer for a fast one to have its share."""

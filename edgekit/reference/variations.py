@@ -17,7 +17,7 @@ CONDITIONED = 2
 """Real inputs of each sort that are changed."""
 STRENGTHS = (0.05, 0.25)
 """Of what a darkened, brightened or flattened input keeps of its own contrast."""
-LEVELS = tuple(round(0.02 + 0.04 * step, 2) for step in range(25))
+LEVELS = tuple(round((step + 0.5) / 26, 4) for step in range(26))
 """Mean brightnesses that are asked, as shares of an input's range: every band as wide as the step has one in it."""
 Row = Mapping[str, Array]
 Change = Callable[[Input, Array], Array]

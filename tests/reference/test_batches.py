@@ -77,7 +77,7 @@ def test_every_band_of_brightness_as_wide_as_a_step_is_asked() -> None:
     shares = (batch.inputs["images"].astype(np.float64).mean((1, 2, 3)) + 1) / 4
     assert np.allclose(shares, LEVELS, atol=1e-6)
     assert (batch.inputs["images"].min() >= -1, batch.inputs["images"].max() <= 3) == (True, True)
-    assert np.diff([0.0, *LEVELS, 1.0]).max() <= 0.04 + 1e-9
+    assert np.diff([0.0, *LEVELS, 1.0]).max() < 0.04  # a range so wide holds one, wherever its ends are
     assert len({name.partition(",")[0] for name in batch.names}) == 13  # five of the set, eight photographs
 
 
