@@ -142,6 +142,19 @@ def require(name: str, target: Target) -> None:
         raise DependencyError(f"target '{name}' needs {need.module}: {need.install}")
 
 
+def require_trust(name: str, target: Target, trusted: bool) -> None:
+    """Refuse to open an artifact that is machine code, unless the user says that it may run.
+
+    Raises:
+        UsageError: If it is and nobody said so.
+    """
+    if target.machine_code and not trusted:
+        raise UsageError(
+            f"an artifact of '{name}' is machine code of whoever made the build: only if you made it or trust them, "
+            "say so with --trust-build (in Python with trust_build=True)"
+        )
+
+
 def code_digest(target: Target) -> str:
     """Hash of all the code that makes, runs and judges a target's artifacts: edgekit's and its package's."""
     modules = [getattr(one, "__module__", type(one).__module__) for one in (target.export, target.load)]

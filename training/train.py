@@ -110,7 +110,7 @@ class Training:
             own = [parameter.grad for parameter in self.trainee.parameters() if parameter.grad is not None]
             flat = torch.cat([gradient.flatten() for gradient in own])
             distributed.all_reduce(flat)
-            parts = (flat / WORLD).split([gradient.numel() for gradient in own])
+            parts = torch.split(flat / WORLD, [gradient.numel() for gradient in own])
             torch._foreach_copy_(own, [part.view_as(gradient) for part, gradient in zip(parts, own, strict=True)])
 
     def _begin_finish(self) -> None:
@@ -296,10 +296,11 @@ def pools(
     things: sprites.Sprites | None = None,
 ) -> tuple[Pool, Pool]:
     """The scenes of 224 x 224 and the large ones, as they are at a step; their seeds are apart."""
-    large, named, own = max(plan.chunk // 8, 1), (things, part.named), RANK << 26
+    large, own = max(plan.chunk // 8, 1), RANK << 26
+    how = (part.shares, part.flat, things, part.named)
     return (
-        Pool(plan.chunks, plan.chunk, plan.every, own, step, device, None, bank, part.shares, part.flat, *named),
-        Pool(plan.chunks, large, plan.every, 0x40000000 + own, step, device, LARGE, bank, part.shares, part.flat, *named),
+        Pool(plan.chunks, plan.chunk, plan.every, own, step, device, None, bank, *how),
+        Pool(plan.chunks, large, plan.every, 0x40000000 + own, step, device, LARGE, bank, *how),
     )
 
 

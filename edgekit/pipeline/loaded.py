@@ -24,15 +24,17 @@ COLOURS = 3
 
 
 @as_sentences()
-def load(artifact: str | Path, *, place: str = "") -> LoadedArtifact:
+def load(artifact: str | Path, *, place: str = "", trust_build: bool = False) -> LoadedArtifact:
     """Open an artifact in this process, after its files were checked.
 
     Args:
         artifact: The artifact's folder, for example `build/arr-coc-tiny/onnx`.
         place: One of its target's places; the first where none is named.
+        trust_build: Whether machine code that the artifact holds may run (`aoti`).
 
     Raises:
         ArtifactError: If it is missing or damaged.
+        UsageError: If it is machine code and `trust_build` is not set.
         NotVerifiedHere: If this host cannot run it.
     """
     folder = Path(artifact)
@@ -41,6 +43,7 @@ def load(artifact: str | Path, *, place: str = "") -> LoadedArtifact:
     manifest = read_artifact(folder)
     target = registry.find(manifest.target)
     registry.require(manifest.target, target)
+    registry.require_trust(manifest.target, target, trust_build)
     places = {one.name: one for one in target.places}
     if place and place not in places:
         raise UsageError(f"'{manifest.target}' has no place '{place}': possible are {', '.join(places)}")

@@ -283,20 +283,12 @@ def _verified(
                 context.signed.require_artifact(context.folder(source), read_artifact(context.folder(source)))
         if further_alone:
             return further_places.unasked(context, made)
-        _require_trust(context, name)
+        registry.require_trust(name, context.targets[name], context.trusted)
         if source in outcomes and outcomes[source].status in ("failed", "skipped"):  # it is timed beside it
             return TargetOutcome(name, folder, "skipped", f"its source '{source}' {ENDED[outcomes[source].status]}")
         return _outcome(context, made, evaluate(context, name, made))
     except EdgekitError as error:
         return TargetOutcome(name, folder, "failed", str(error))
-
-
-def _require_trust(context: RunContext, name: str) -> None:
-    if context.targets[name].machine_code and not context.trusted:
-        raise UsageError(
-            f"an artifact of '{name}' is machine code of whoever made the build: run with --trust-build if you made it "
-            "or trust them, or name other targets with -t"
-        )
 
 
 def _soaked(context: RunContext, outcome: TargetOutcome, asked_for: Soak) -> TargetOutcome:
@@ -305,7 +297,7 @@ def _soaked(context: RunContext, outcome: TargetOutcome, asked_for: Soak) -> Tar
         context.signed.require_artifact(outcome.path, made)
     place = next(place.place for place in outcome.places if place.status == "verified")
     try:
-        _require_trust(context, made.target)
+        registry.require_trust(made.target, context.targets[made.target], context.trusted)
         found = soaked(context, made, context.targets[made.target].place(place), asked_for)
     except EdgekitError as error:
         return TargetOutcome(made.target, outcome.path, "failed", str(error), report=error.report)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from edgekit import registry
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, Recommendation
 from edgekit.report.study import Study
 
@@ -21,10 +22,13 @@ def next_commands(folder: Path, study: Study, advice: Sequence[Recommendation]) 
     A signed build is not to be judged again in its place: its results would be others than were signed.
     """
     commands = (*_shipped(folder, advice), *_explained(folder, study))
-    proved = any(row.status == "verified" for row in study.rows)
+    proved = {row.target for row in study.rows if row.status == "verified"}
     if commands or not proved or (folder / SIGNATURE).is_dir():
         return commands
-    return (f"edgekit verify {shlex.quote(str(folder))}  # on the host that will run it",)
+    targets, _ = registry.loadable()
+    code = any(targets[name].machine_code for name in proved & targets.keys())
+    trust = " --trust-build" if code else ""
+    return (f"edgekit verify {shlex.quote(str(folder))}{trust}  # on the host that will run it",)
 
 
 def _shipped(folder: Path, advice: Sequence[Recommendation]) -> Iterator[str]:

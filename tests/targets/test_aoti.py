@@ -8,17 +8,21 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import edgekit
 from edgekit.artifact.store import commit, read_artifact
 from edgekit.cli import doctor
-from edgekit.errors import DependencyError, ExportError, NotVerifiedHere
+from edgekit.errors import DependencyError, ExportError, NotVerifiedHere, UsageError
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.report.next_step import next_commands
+from edgekit.report.rows import read_study
 from edgekit.target import FP32, Place
 from edgekit.testing import TargetContract
 from edgekit_targets import aoti
@@ -50,8 +54,19 @@ class TestAoti(TargetContract):
         assert row == ("rejected", "not an AOTInductor")
 
     def test_is_not_opened_without_the_users_word(self, builds: Path, tmp_path: Path) -> None:
-        said = "machine code of whoever made the build: run with --trust-build"
+        said = "machine code of whoever made the build: only if you made it or trust them"
         assert self._judged(builds, tmp_path, lambda _: None, said, trust=False) == ("failed", said)
+        artifact = builds / "small" / self.name
+        with pytest.raises(UsageError, match="trust_build=True"):
+            edgekit.load(artifact)
+        assert edgekit.load(artifact, trust_build=True).manifest.target == self.name
+
+    def test_the_next_command_says_that_its_code_is_trusted(self, builds: Path) -> None:
+        study = read_study(builds / "small")
+        rows = replace(study, artifacts=tuple(each for each in study.artifacts if each.target == self.name))
+        assert next_commands(builds, rows, ()) == (
+            f"edgekit verify {builds} --trust-build  # on the host that will run it",
+        )
 
     def test_holds_no_path_and_no_512_bit_code(self, builds: Path, tmp_path: Path) -> None:
         package = builds / "small" / self.name / aoti.ENTRY
