@@ -164,6 +164,10 @@ TABLE = (
         metric="cosine", roles=_OTHERS, kinds=REAL, int8=0.955, worst=0.82,
         reason="what the error leaves to a row that is centred on zero: 1 / sqrt(1 + 0.3^2) = 0.958",
     ),
+    Row(
+        metric="cosine", roles=SCORES, kinds=("changed",), int8=0.9, worst=0.7,
+        reason="sound INT8 of arr-coc-tiny has at least 0.965; a map in reverse 0.56",
+    ),
     Row(metric="snr", roles=SCORES, kinds=REAL, fp16=20.0, reason="NVIDIA Polygraphy's quality defaults"),
     Row(
         metric="spearman", roles=SCORES, kinds=REAL, int8=0.99, worst=0.96,
