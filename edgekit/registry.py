@@ -150,8 +150,8 @@ def require_trust(name: str, target: Target, trusted: bool) -> None:
     """
     if target.machine_code and not trusted:
         raise UsageError(
-            f"an artifact of '{name}' is machine code of whoever made the build: only if you made it or trust them, "
-            "say so with --trust-build (in Python with trust_build=True)"
+            f"an artifact of '{name}' is machine code of whoever made the build: run with --trust-build (in Python: "
+            "trust_build=True) if you made it or trust them, or name other targets with -t"
         )
 
 

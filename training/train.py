@@ -231,7 +231,7 @@ def run(
     training.resume(out)
     LOG.info("step %d, %.0f s: %d photographs", training.step, time.monotonic() - begun, len(bank))
     for last, part in ((plan.steps, FIRST), (plan.steps + plan.finish, FINISH)):
-        if training.step < last and _goes_on(begun, minutes, device):
+        if training.step < last and _goes_on(training.step, begun, minutes, device):
             # Not kept: two lots of pools are more than a device's memory.
             drawn = pools(plan, training.step, device, bank, part, things)
             _train(training, last, drawn, out, begun, minutes, save_every)
@@ -249,7 +249,7 @@ def run(
 def _train(
     training: Training, last: int, drawn: tuple[Pool, Pool], out: Path, begun: float, minutes: float, save_every: int
 ) -> None:
-    while training.step < last and (training.step % 50 or _goes_on(begun, minutes, training.device)):
+    while training.step < last and _goes_on(training.step, begun, minutes, training.device):
         terms = training.advance(drawn)
         if training.step % 250 == 0:
             said = " ".join(f"{name} {float(value):.4f}" for name, value in terms.items())
@@ -258,12 +258,16 @@ def _train(
             training.save(out)
 
 
-def _goes_on(begun: float, minutes: float, device: torch.device) -> bool:
-    """Whether the first process still has time: all stop at the same step."""
-    left = torch.tensor(60 * minutes - (time.monotonic() - begun), device=device)
+def _goes_on(step: int, begun: float, minutes: float, device: torch.device) -> bool:
+    """Whether there is time for a step. Several processes ask the first one's clock at each 50th and stop together."""
+    left = 60 * minutes - (time.monotonic() - begun)
     if WORLD > 1:
-        distributed.broadcast(left, 0)
-    return bool(left > 0)
+        if step % 50:
+            return True
+        of_first = torch.tensor(left, device=device)
+        distributed.broadcast(of_first, 0)
+        left = float(of_first)
+    return left > 0
 
 
 def finish(training: Training, out: Path, bank: Tensor, things: sprites.Sprites, seconds: float, scenes: int) -> None:

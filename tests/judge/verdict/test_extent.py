@@ -72,6 +72,17 @@ def test_stress_where_ranks_are_not_exact_is_only_kept_from_gross_errors(share: 
     assert metrics(judge(INT8, {}, evaluation=[at()], grid=[({"batch": 1}, found)])) == failing
 
 
+@pytest.mark.parametrize(("batch", "failing"), [("changed", {"cosine"}), ("levelled", {"cosine"}), ("stress", set())])
+def test_a_low_map_in_reverse_on_changed_inputs_is_rejected_in_int8(batch: str, failing: set[str]) -> None:
+    """It moves no score by as much as a real map spreads, so that the size of the error alone does not show it."""
+    low = np.linspace(0, 0.8 * SPREAD_FLOOR, N, dtype=np.float32)[None]
+    sound, reverse = (
+        compare(OUTPUTS[:1], answer(low), answer(other), ["grey"]) for other in (low + 2e-3, low[:, ::-1])
+    )
+    assert not metrics(judge(INT8, {}, evaluation=[at()], more={batch: [sound]}))
+    assert metrics(judge(INT8, {}, evaluation=[at()], more={batch: [reverse]})) == failing
+
+
 @pytest.mark.parametrize(
     ("batch", "share", "failing"),
     [("changed", 0.98, set()), ("changed", 1.02, {"error"}), ("levelled", 1.02, {"error"}), ("stress", 1.02, set())],
