@@ -4,13 +4,14 @@ Lower-case words are rows of a table that is 768 wide; a query is the mean of it
 is not in the table is refused: "not red" without its first word would ask for the opposite. The whole encoder, for a
 platform that copies it::
 
-    words = json.loads(pathlib.Path("vocabulary.json").read_text())["words"]
-    table = numpy.fromfile("embeddings.bin", "<f4").reshape(len(words), 768)
-    row = {word: table[index] for index, word in enumerate(words)}
+    known = json.loads(pathlib.Path("vocabulary.json").read_text())
+    table = numpy.fromfile("embeddings.bin", "i1").reshape(-1, known["dim"])
+    table = known["scale"] * table.astype("f4") + numpy.float32(known["offset"])
+    row = {word: table[index] for word, index in zip(known["words"], known["rows"])}
     query = numpy.mean([row[word] for word in re.findall(r"[^\W_]+", text.lower())], 0)  # KeyError: an unknown word
 
 Rows are fixed, not learned: odd multiples of 1/256 in (-1, 1), drawn from `chance`. So sums are exact in float32 and
-every platform computes the same mean. Synonyms share a row.
+every platform computes the same mean. Synonyms share a row. A byte holds a value: 2 / 256 of it, and 1 / 256.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ import torch
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.arrcoc.nouns import NAMES
-from edgekit.errors import CheckpointError, UsageError
+from edgekit.errors import UsageError
 from edgekit.storage.door import visible
-from edgekit.storage.files import load_json
 
 ATTRIBUTES = (
     ("small", "medium", "large"),
@@ -85,6 +85,9 @@ SYNONYMS = {
 """Further words for a concept."""
 
 SEED = 768
+
+SCALE, OFFSET = 2 / 256, 1 / 256
+"""A value of a row is `SCALE` times its byte, from -128 to 127, and `OFFSET`."""
 
 
 @dataclass(frozen=True)
@@ -155,22 +158,10 @@ def concept_table() -> torch.Tensor:
 
 
 def save(vocabulary: Vocabulary, folder: Path) -> None:
-    """Write `vocabulary.json` and `embeddings.bin` (float32, little endian, row-major)."""
-    text = json.dumps({"dim": QUERY_WIDTH, "words": list(vocabulary.words)}, indent=1)
-    (folder / "vocabulary.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "embeddings.bin").write_bytes(vocabulary.table.astype("<f4").tobytes())
-
-
-def load(folder: Path) -> Vocabulary:
-    """Read `vocabulary.json` and `embeddings.bin`.
-
-    Raises:
-        CheckpointError: They are missing, damaged or do not fit each other.
-    """
-    try:
-        record = load_json((folder / "vocabulary.json").read_text(encoding="utf-8"))
-        flat = np.frombuffer((folder / "embeddings.bin").read_bytes(), "<f4")
-        words, width = tuple(str(word) for word in record["words"]), int(record["dim"])
-        return Vocabulary(words, flat.reshape(len(words), width).astype(np.float32))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"the vocabulary in '{folder}' cannot be read ({error}); reinstall edgekit.") from error
+    """Write `vocabulary.json` and `embeddings.bin` (int8, row-major, each row once)."""
+    numbers: dict[bytes, int] = {}
+    rows = [numbers.setdefault(row.tobytes(), len(numbers)) for row in vocabulary.table]
+    known = {"dim": QUERY_WIDTH, "scale": SCALE, "offset": OFFSET, "words": list(vocabulary.words), "rows": rows}
+    (folder / "vocabulary.json").write_text(json.dumps(known) + "\n", encoding="utf-8")
+    table = np.stack([np.frombuffer(row, np.float32) for row in numbers])
+    (folder / "embeddings.bin").write_bytes(((table - OFFSET) / SCALE).astype(np.int8).tobytes())

@@ -1,4 +1,9 @@
-"""The vocabulary of a query encoder, and the words that make a query."""
+"""The vocabulary of a query encoder, and the words that make a query.
+
+`vocabulary.json` is {"dim": 768, "scale": 0.0078125, "offset": 0.00390625, "words": [...], "rows": [...]}: the row of
+each word in `embeddings.bin`, which holds int8 [rows, dim]; a value is scale * byte + offset. Words that mean the same
+share a row.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +58,11 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
         return None
     try:
         record = load_json(listed.read_text(encoding="utf-8"))
-        words = tuple(str(word) for word in record["words"])
-        return Vocabulary(words, np.fromfile(table, "<f4").reshape(len(words), int(record["dim"])))
+        words, rows = tuple(str(word) for word in record["words"]), [int(row) for row in record["rows"]]
+        stored = np.fromfile(table, np.int8).reshape(max(rows, default=-1) + 1, int(record["dim"]))
+        values = np.float32(record["scale"]) * stored.astype(np.float32) + np.float32(record["offset"])
+        if len(rows) != len(words) or min(rows, default=0) < 0:
+            raise ValueError(f"{len(words)} words with {len(rows)} rows")
+        return Vocabulary(words, values[rows])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error

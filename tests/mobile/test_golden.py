@@ -15,6 +15,7 @@ import pytest
 from edgekit.arrcoc import queries
 from edgekit.errors import UsageError
 from edgekit.reference.pictures import in_size
+from edgekit.reference.vocabulary import read_vocabulary
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -26,7 +27,9 @@ def test_the_files_are_what_their_definitions_make() -> None:
 
 
 def test_pythons_query_encoder_agrees() -> None:
-    vocabulary = queries.load(GOLDEN)
+    read = read_vocabulary(GOLDEN)
+    assert read is not None
+    vocabulary = queries.Vocabulary(read.words, read.table)
     golden = json.loads((GOLDEN / "query_encoding.json").read_text())
     refused = 0
     for case in golden["cases"]:

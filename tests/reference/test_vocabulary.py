@@ -30,13 +30,16 @@ def test_a_query_that_no_words_make_has_none() -> None:
 
 def test_a_vocabulary_is_read_whole_or_refused(tmp_path: Path) -> None:
     assert read_vocabulary(tmp_path) is None
-    table = np.arange(6, dtype="<f4")
-    (tmp_path / "vocabulary.json").write_text(json.dumps({"words": ["red", "ring"], "dim": 3}))
+    table = np.array([-128, 0, 127, 1, 2, 3], np.int8)
+    listed = {"words": ["red", "ring", "hoop"], "rows": [1, 0, 0], "dim": 3, "scale": 0.5, "offset": 1.0}
+    (tmp_path / "vocabulary.json").write_text(json.dumps(listed))
     assert read_vocabulary(tmp_path) is None
     table.tofile(tmp_path / "embeddings.bin")
     found = read_vocabulary(tmp_path)
     assert found is not None
-    assert (found.words, found.table.tolist()) == (("red", "ring"), [[0, 1, 2], [3, 4, 5]])
-    (tmp_path / "vocabulary.json").write_text(json.dumps({"words": ["red"], "dim": 4}))
-    with pytest.raises(ExportError, match="do not fit each other"):
-        read_vocabulary(tmp_path)
+    first, second = [-63.0, 1.0, 64.5], [1.5, 2.0, 2.5]
+    assert (found.words, found.table.tolist()) == (("red", "ring", "hoop"), [second, first, first])
+    for wrong in ({"dim": 4}, {"rows": [1, 0]}, {"rows": [1, 0, -1]}, {"rows": [2, 0, 0]}):
+        (tmp_path / "vocabulary.json").write_text(json.dumps(listed | wrong))
+        with pytest.raises(ExportError, match="do not fit each other"):
+            read_vocabulary(tmp_path)

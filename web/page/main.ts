@@ -53,7 +53,7 @@ const queryField = new QueryField((query, change) => {
   submitQuery();
 }, (text) => {
   view.map.stale = text !== view.shown?.request.query && queryField.query !== view.shown?.request.query;
-}, showError);
+});
 const slot = new RunnerSlot(bundle, {
   onload: onLoaded,
   onprogress: (share, text) => {

@@ -32,16 +32,14 @@ export class QueryField {
   /**
    * @param onquery - Called with the text when it is complete, or when no key was pressed for a while ("typing").
    * @param onedit - Called with the text at every change.
-   * @param onerror - Called if the words cannot be fetched.
    */
   constructor(
     private readonly onquery: (text: string, change: Change) => void,
     private readonly onedit: (text: string) => void,
-    private readonly onerror: (error: unknown) => void,
   ) {
     this.input.addEventListener("input", () => {
       this.part = 0;
-      void this.learnSynonyms();
+      void this.encoder?.ready().catch(() => undefined); // the query tries again, and says what is wrong
       this.onedit(this.text);
       this.updateCompletions();
       this.submitLater();
@@ -83,7 +81,8 @@ export class QueryField {
 
   setEncoder(encoder: QueryEncoder): void {
     if (!this.encoder) {
-      listWords(encoder, (word) => { this.toggleWord(word); }, this.onerror);
+      listWords(encoder, (word) => { this.toggleWord(word); });
+      this.kinds = kindsOf(encoder.concepts());
     }
     this.encoder = encoder;
     this.updateStatus();
@@ -150,12 +149,6 @@ export class QueryField {
     const details = element("#words", HTMLDetailsElement);
     if (help && !details.open) details.open = this.listed = true;
     else if (!help && this.listed) details.open = this.listed = false;
-  }
-
-  /** Synonyms have the vectors of their words, which are fetched when somebody types. */
-  private async learnSynonyms(): Promise<void> {
-    const concepts = await this.encoder?.concepts().catch(() => undefined); // without them usual words do
-    if (concepts) this.kinds = kindsOf(concepts);
   }
 
   private exampleButton(query: string): HTMLElement {

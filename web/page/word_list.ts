@@ -34,8 +34,8 @@ export function replaceOfKind(query: readonly string[], word: string): readonly 
   return later < 0 ? [...query, word] : query.toSpliced(later, 0, word); // sizes, colours, patterns, shapes
 }
 
-/** List the words. @param onword - Called with a word that the user chose. @param onerror - Called if they cannot be fetched. */
-export function listWords(encoder: QueryEncoder, onword: (word: string) => void, onerror: (error: unknown) => void): void {
+/** List the words. @param onword - Called with a word that the user chose. */
+export function listWords(encoder: QueryEncoder, onword: (word: string) => void): void {
   const details = element("#words", HTMLDetailsElement);
   details.hidden = false;
   element("#word-count", HTMLElement).textContent = String(encoder.words.length);
@@ -43,9 +43,7 @@ export function listWords(encoder: QueryEncoder, onword: (word: string) => void,
   details.addEventListener("toggle", () => {
     const list = element("#word-kinds", HTMLElement);
     if (list.childElementCount > 0) return;
-    encoder.concepts().then((concepts) => {
-      list.replaceChildren(...byKind(concepts).map(([name, held]) => kindGroup(name, held, onword)));
-    }, onerror);
+    list.replaceChildren(...byKind(encoder.concepts()).map(([name, held]) => kindGroup(name, held, onword)));
   });
 }
 

@@ -1,7 +1,8 @@
 /**
  * QueryEncoder: a query's vector is the mean of its words' rows in the embedding table.
  *
- * `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` has one float32 row per word, little-endian.
+ * `vocabulary.json` is {"dim": 768, "scale": ..., "offset": ..., "words": [...], "rows": [...]}: the row of each word in
+ * `embeddings.bin`, which has int8 values; each is scale * byte + offset. Words that mean the same share a row.
  * Text is converted to lower case and split at every character that is neither a letter nor a digit, as in
  * edgekit/arrcoc/queries.py.
  */
@@ -16,16 +17,26 @@ export interface EncodedQuery {
   readonly known: readonly string[];
 }
 
+interface Vocabulary {
+  readonly dim: number;
+  readonly scale: number;
+  readonly offset: number;
+  readonly words: readonly string[];
+  readonly rows: readonly number[];
+}
+
 export class QueryEncoder {
+  readonly words: readonly string[];
+  readonly dim: number;
   private readonly rows: ReadonlyMap<string, number>;
   private table: Promise<Float32Array> | undefined;
 
   private constructor(
-    readonly words: readonly string[],
-    readonly dim: number,
+    { dim, words, rows }: Vocabulary,
     private readonly fetchTable: () => Promise<Float32Array>,
   ) {
-    this.rows = new Map(words.map((word, row) => [word, row]));
+    [this.words, this.dim] = [words, dim];
+    this.rows = new Map(words.map((word, at) => [word, rows[at] ?? 0]));
   }
 
   /**
@@ -42,13 +53,13 @@ export class QueryEncoder {
 
   /** @param embeddings - Fetches the table, which `url` names in errors. */
   static from(vocabulary: Uint8Array, embeddings: () => Promise<Uint8Array<ArrayBuffer>>, url: string): QueryEncoder {
-    const { dim, words } = JSON.parse(new TextDecoder().decode(vocabulary)) as { dim: number; words: string[] };
-    return new QueryEncoder(words, dim, async () => {
+    const known = JSON.parse(new TextDecoder().decode(vocabulary)) as Vocabulary;
+    const { dim, scale, offset, rows } = known;
+    return new QueryEncoder(known, async () => {
       const table = await embeddings();
-      if (table.byteLength === 4 * dim * words.length) return floats(table);
-      throw new ManifestError(
-        `the embedding table ${url} has ${String(table.byteLength)} bytes, but ${String(words.length)} words with ${String(dim)} float32 values each need ${String(4 * dim * words.length)}`,
-      );
+      const needed = dim * (rows.reduce((most, row) => Math.max(most, row), -1) + 1);
+      if (table.byteLength === needed) return Float32Array.from(new Int8Array(table.buffer, table.byteOffset, needed), (byte) => scale * byte + offset);
+      throw new ManifestError(`the embedding table ${url} has ${String(table.byteLength)} bytes, but the rows of its words need ${String(needed)}`);
     });
   }
 
@@ -100,14 +111,10 @@ export class QueryEncoder {
     return low === "" ? [] : this.words.filter((w) => w.startsWith(low)).slice(0, limit);
   }
 
-  /** The words that mean the same, which have one vector: the first one of each, then its synonyms. */
-  async concepts(): Promise<readonly (readonly string[])[]> {
-    const table = await this.fetched();
-    const found = new Map<string, string[]>();
-    this.words.forEach((word, row) => {
-      const key = table.subarray(row * this.dim, (row + 1) * this.dim).join();
-      found.set(key, [...(found.get(key) ?? []), word]);
-    });
+  /** The words that mean the same, which share a row: the first one of each, then its synonyms. */
+  concepts(): readonly (readonly string[])[] {
+    const found = new Map<number, string[]>();
+    this.rows.forEach((row, word) => found.set(row, [...(found.get(row) ?? []), word]));
     return [...found.values()];
   }
 

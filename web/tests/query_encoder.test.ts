@@ -3,14 +3,20 @@ import { AssetError, ManifestError, QueryError } from "../src/errors";
 import { QueryEncoder } from "../src/query_encoder";
 import { bytes } from "./bundle";
 
-const words = ["red", "circle", "striped", "square"];
-const table = new Float32Array([1, 0, 3, 2, -1, 1, 0, 0.5]); // two values a word
-const encoder = QueryEncoder.from(bytes(JSON.stringify({ dim: 2, words })), () => Promise.resolve(new Uint8Array(table.buffer)), "u");
+const words = ["red", "circle", "striped", "square", "disc"];
+const vocabulary = bytes(JSON.stringify({ dim: 2, scale: 0.5, offset: 1, words, rows: [0, 1, 2, 3, 1] }));
+const table = new Uint8Array(new Int8Array([0, -2, 4, 2, -4, 0, -2, -1]).buffer); // two values a row: 1, 0; 3, 2; -1, 1; 0, 0.5
+const encoder = QueryEncoder.from(vocabulary, () => Promise.resolve(table), "u");
 
 test("a query is the mean of its words' rows", async () => {
   const { vector, known } = await encoder.encode("  Red,CIRCLE!");
   expect([...vector]).toEqual([2, 1]);
   expect(known).toEqual(["red", "circle"]);
+});
+
+test("words that mean the same share a row", async () => {
+  expect((await encoder.encode("disc")).vector).toEqual((await encoder.encode("circle")).vector);
+  expect(encoder.concepts()).toEqual([["red"], ["circle", "disc"], ["striped"], ["square"]]);
 });
 
 test("a query with an unknown word is refused by its name", async () => {
@@ -44,21 +50,21 @@ test("completion keeps the vocabulary's order", () => {
 });
 
 test("a table of another size is refused", async () => {
-  const wrong = QueryEncoder.from(bytes('{"dim": 3, "words": ["a"]}'), () => Promise.resolve(new Uint8Array(8)), "u");
+  const wrong = QueryEncoder.from(bytes('{"dim": 3, "scale": 1, "offset": 0, "words": ["a"], "rows": [0]}'), () => Promise.resolve(new Uint8Array(8)), "u");
   await expect(wrong.ready()).rejects.toThrow(ManifestError);
 });
 
 test("the table is fetched when it is needed, once, and again after a failure", async () => {
   let [fetched, fails] = [0, true];
-  const late = QueryEncoder.from(bytes(JSON.stringify({ dim: 2, words })), () => {
+  const late = QueryEncoder.from(vocabulary, () => {
     fetched++;
-    return fails ? Promise.reject(new AssetError("offline")) : Promise.resolve(new Uint8Array(table.buffer));
+    return fails ? Promise.reject(new AssetError("offline")) : Promise.resolve(table);
   }, "u");
   expect(late.unknown("red frob")).toEqual(["frob"]);
   await expect(late.encode("frob")).rejects.toThrow(QueryError);
   expect(fetched).toBe(0);
   await expect(late.encode("red")).rejects.toThrow("offline");
   fails = false;
-  await Promise.all([late.encode("red"), late.concepts(), late.ready()]);
+  await Promise.all([late.encode("red"), late.ready()]);
   expect(fetched).toBe(2);
 });

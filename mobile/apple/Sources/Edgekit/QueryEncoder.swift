@@ -8,7 +8,8 @@ public struct Query: Sendable {
 
 /// A query's vector is the mean of its words' rows in the embedding table.
 ///
-/// `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` has one float32 row per word, little-endian. A text is
+/// `vocabulary.json` is {"dim": 768, "scale": ..., "offset": ..., "words": [...], "rows": [...]}: the row of each word in
+/// `embeddings.bin`, which has int8 values; each is scale * byte + offset. Words that mean the same share a row. A text is
 /// converted to lower case and split at every character that is neither a letter nor a digit.
 public struct QueryEncoder: Sendable {
     public let words: [String]
@@ -18,23 +19,29 @@ public struct QueryEncoder: Sendable {
 
     private struct Vocabulary: Decodable {
         let dim: Int
+        let scale: Float
+        let offset: Float
         let words: [String]
+        let rows: [Int]
     }
 
     /// Parse the two files; throws an EdgekitError if they do not match.
     public init(vocabulary: Data, embeddings: Data) throws {
         let listed: Vocabulary = try decode(vocabulary, name: "vocabulary.json")
-        // Swift ends an app whose product overflows.
-        guard (0...embeddings.count).contains(listed.dim), embeddings.count == 4 * listed.dim * listed.words.count else {
+        let last = listed.rows.max() ?? -1
+        // Swift ends an app whose product overflows, or that reads outside of an array.
+        guard (0...embeddings.count).contains(listed.dim), (-1..<embeddings.count + 1).contains(last),
+            embeddings.count == listed.dim * (last + 1), listed.rows.count == listed.words.count, listed.rows.allSatisfy({ $0 >= 0 })
+        else {
             throw EdgekitError(
-                "embeddings.bin has \(embeddings.count) bytes, which are not \(listed.words.count) words with \(listed.dim) "
-                    + "float32 values each: export the assets again"
+                "embeddings.bin has \(embeddings.count) bytes, which are not the rows of \(listed.words.count) words with "
+                    + "\(listed.dim) values each: export the assets again"
             )
         }
         words = listed.words
         dim = listed.dim
-        table = littleEndianFloats(embeddings)
-        rows = Dictionary(zip(listed.words, listed.words.indices), uniquingKeysWith: { first, _ in first })
+        table = embeddings.map { listed.scale * Float(Int8(bitPattern: $0)) + listed.offset }
+        rows = Dictionary(zip(listed.words, listed.rows), uniquingKeysWith: { first, _ in first })
     }
 
     /// Encode a text; throws an EdgekitError if it has no word, or an unknown one: "not red" is not "red".

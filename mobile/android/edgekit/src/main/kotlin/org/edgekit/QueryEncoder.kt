@@ -1,7 +1,5 @@
 package org.edgekit
 
-import java.nio.ByteBuffer
-import java.nio.ByteOrder
 import kotlinx.serialization.Serializable
 
 /** An encoded query: its vector and its words. */
@@ -10,11 +8,12 @@ class Query(val vector: FloatArray, val known: List<String>)
 /**
  * A query's vector is the mean of its words' rows in the embedding table.
  *
- * `vocabulary.json` is {"dim": 768, "words": [...]}; `embeddings.bin` has one float32 row per word, little-endian. A text is
+ * `vocabulary.json` is {"dim": 768, "scale": ..., "offset": ..., "words": [...], "rows": [...]}: the row of each word in
+ * `embeddings.bin`, which has int8 values; each is scale * byte + offset. Words that mean the same share a row. A text is
  * converted to lower case and split at every character that is neither a letter nor a digit.
  */
-class QueryEncoder private constructor(val words: List<String>, val dim: Int, private val table: FloatArray) {
-    private val rows = words.withIndex().associate { (row, word) -> word to row }
+class QueryEncoder private constructor(val words: List<String>, val dim: Int, rows: List<Int>, private val table: FloatArray) {
+    private val rows = words.zip(rows).toMap()
 
     /** Encode a text. Throws an EdgekitException if it has no word, or an unknown one: "not red" is not "red". */
     fun encode(text: String): Query {
@@ -38,20 +37,19 @@ class QueryEncoder private constructor(val words: List<String>, val dim: Int, pr
 
         /** Parse the two files. Throws an EdgekitException if they do not match. */
         fun parse(vocabulary: String, embeddings: ByteArray): QueryEncoder {
-            val (dim, words) = decodeJson<Vocabulary>(vocabulary, ModelBundle.VOCABULARY)
-            if (embeddings.size.toLong() != 4L * dim * words.size) {
+            val (dim, scale, offset, words, rows) = decodeJson<Vocabulary>(vocabulary, ModelBundle.VOCABULARY)
+            val needed = dim.toLong() * ((rows.maxOrNull() ?: -1) + 1L)
+            if (embeddings.size.toLong() != needed || rows.size != words.size || rows.any { it < 0 }) {
                 throw EdgekitException(
-                    "embeddings.bin has ${embeddings.size} bytes, but ${words.size} words with $dim float32 values each need " +
-                        "${4L * dim * words.size}: export the assets again",
+                    "embeddings.bin has ${embeddings.size} bytes, which are not the rows of ${words.size} words with $dim values " +
+                        "each: export the assets again",
                 )
             }
-            val table = FloatArray(dim * words.size)
-            ByteBuffer.wrap(embeddings).order(ByteOrder.LITTLE_ENDIAN).asFloatBuffer().get(table)
-            return QueryEncoder(words, dim, table)
+            return QueryEncoder(words, dim, rows, FloatArray(embeddings.size) { scale * embeddings[it] + offset })
         }
     }
 }
 
 /** The content of vocabulary.json. */
 @Serializable
-private data class Vocabulary(val dim: Int, val words: List<String>)
+private data class Vocabulary(val dim: Int, val scale: Float, val offset: Float, val words: List<String>, val rows: List<Int>)
