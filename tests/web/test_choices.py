@@ -73,7 +73,7 @@ def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: 
     slow.click()
     later = tiles.nth(3)
     later.click()
-    page.locator('[data-sample][aria-pressed="true"]').nth(0).wait_for()
+    page.wait_for_function("(tile) => tile.ariaPressed === 'true'", arg=later.element_handle())
     assert held
     decoded = page.evaluate("() => globalThis.decoded")
     for route in held:
