@@ -51,10 +51,16 @@ export class QueryEncoder {
     return QueryEncoder.from(words, () => bundle.fetch(embeddings), bundle.urlOf(embeddings));
   }
 
-  /** @param embeddings - Fetches the table, which `url` names in errors. */
+  /**
+   * @param embeddings - Fetches the table, which `url` names in errors.
+   * @throws ManifestError if the vocabulary does not say the row of each word, as those of earlier versions.
+   */
   static from(vocabulary: Uint8Array, embeddings: () => Promise<Uint8Array<ArrayBuffer>>, url: string): QueryEncoder {
     const known = JSON.parse(new TextDecoder().decode(vocabulary)) as Vocabulary;
     const { dim, scale, offset, rows } = known;
+    if (!Array.isArray(rows) || rows.length !== known.words.length) {
+      throw new ManifestError(`the vocabulary does not say which rows of ${url} its words have: export the bundle again`);
+    }
     return new QueryEncoder(known, async () => {
       const table = await embeddings();
       const needed = dim * (rows.reduce((most, row) => Math.max(most, row), -1) + 1);

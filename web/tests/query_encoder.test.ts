@@ -54,6 +54,13 @@ test("a table of another size is refused", async () => {
   await expect(wrong.ready()).rejects.toThrow(ManifestError);
 });
 
+test("a vocabulary without the rows of its words is refused", () => {
+  for (const rows of ["", ', "rows": [0, 1]']) {
+    const old = bytes(`{"dim": 2, "scale": 1, "offset": 0, "words": ["a"]${rows}}`);
+    expect(() => QueryEncoder.from(old, () => Promise.resolve(table), "u")).toThrow("export the bundle again");
+  }
+});
+
 test("the table is fetched when it is needed, once, and again after a failure", async () => {
   let [fetched, fails] = [0, true];
   const late = QueryEncoder.from(vocabulary, () => {
