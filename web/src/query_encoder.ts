@@ -58,7 +58,7 @@ export class QueryEncoder {
   static from(vocabulary: Uint8Array, embeddings: () => Promise<Uint8Array<ArrayBuffer>>, url: string): QueryEncoder {
     const known = JSON.parse(new TextDecoder().decode(vocabulary)) as Vocabulary;
     const { dim, scale, offset, rows } = known;
-    if (!Array.isArray(rows) || rows.length !== known.words.length) {
+    if ((rows as readonly number[] | undefined)?.length !== known.words.length) {
       throw new ManifestError(`the vocabulary does not say which rows of ${url} its words have: export the bundle again`);
     }
     return new QueryEncoder(known, async () => {
