@@ -1,6 +1,5 @@
 /** ImagePicker: the sample pictures, and pictures and videos that the user opens, drops or pastes. */
 import { ImageError, decode } from "../src/index";
-import { floats } from "../src/query_encoder";
 import { createElement, element } from "./dom";
 import type { Examples } from "./query_field";
 
@@ -183,4 +182,12 @@ function examplesOf(sample: Sample | undefined): Examples {
 
 function sampleName(sample: Sample): string {
   return sample.file.replace(/^.*\//, "").replace(/\.\w+$/, "");
+}
+
+/** Float32 values from their bytes, little-endian on every host. */
+function floats(bytes: Uint8Array<ArrayBuffer>): Float32Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const table = new Float32Array(bytes.byteLength / 4);
+  for (let i = 0; i < table.length; i++) table[i] = view.getFloat32(4 * i, true);
+  return table;
 }

@@ -169,11 +169,3 @@ function editDistance(a: string, b: string): number {
   }
   return row[b.length] ?? 0;
 }
-
-/** @internal Float32 values from their bytes, little-endian on every host. */
-export function floats(bytes: Uint8Array<ArrayBuffer>): Float32Array {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const table = new Float32Array(bytes.byteLength / 4);
-  for (let i = 0; i < table.length; i++) table[i] = view.getFloat32(4 * i, true);
-  return table;
-}

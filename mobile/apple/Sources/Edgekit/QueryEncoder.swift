@@ -28,10 +28,11 @@ public struct QueryEncoder: Sendable {
     /// Parse the two files; throws an EdgekitError if they do not match.
     public init(vocabulary: Data, embeddings: Data) throws {
         let listed: Vocabulary = try decode(vocabulary, name: "vocabulary.json")
-        let last = listed.rows.max() ?? -1
         // Swift ends an app whose product overflows, or that reads outside of an array.
-        guard (0...embeddings.count).contains(listed.dim), (-1..<embeddings.count + 1).contains(last),
-            embeddings.count == listed.dim * (last + 1), listed.rows.count == listed.words.count, listed.rows.allSatisfy({ $0 >= 0 })
+        let possible = 0...embeddings.count
+        guard listed.rows.count == listed.words.count, listed.rows.allSatisfy({ possible.contains($0) }),
+            possible.contains(listed.dim),
+            embeddings.count == listed.dim * ((listed.rows.max() ?? -1) + 1)
         else {
             throw EdgekitError(
                 "embeddings.bin has \(embeddings.count) bytes, which are not the rows of \(listed.words.count) words with "
