@@ -143,14 +143,14 @@ def require(name: str, target: Target) -> None:
 
 
 def require_trust(name: str, target: Target, trusted: bool) -> None:
-    """Refuse to open an artifact that is machine code, unless the user says that it may run.
+    """Refuse to open an artifact that runs code of its own, unless the user says that it may run.
 
     Raises:
         UsageError: If it is and nobody said so.
     """
-    if target.machine_code and not trusted:
+    if target.runs_code and not trusted:
         raise UsageError(
-            f"an artifact of '{name}' is machine code of whoever made the build: run with --trust-build (in Python: "
+            f"opening an artifact of '{name}' runs code of whoever made the build: run with --trust-build (in Python: "
             "trust_build=True) if you made it or trust them, or name other targets with -t"
         )
 

@@ -62,7 +62,7 @@ __all__ = [
     "silent",
 ]
 
-Precision = Literal["fp32", "fp16", "int8", "mixed"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
 Audience = Literal["server", "browser", "android", "ios"]
 T = TypeVar("T", bound=OptionValue)
 
@@ -278,7 +278,7 @@ class Target:
         source: What `export` reads: "model" (the model folder), "program" (the captured program's folder) or the
             name of another target (its artifact folder).
         by_name: Whether it is left out where the user names no target.
-        machine_code: Whether opening an artifact runs code that lies in it: one of a build that somebody else may have
+        runs_code: Whether opening an artifact runs code that lies in it: one of a build that somebody else may have
             made is opened with the user's word only.
         unavailable_reason: Why this host cannot make it although the libraries are there, in a sentence; empty where it
             can. Such a target is left out where the user names none.
@@ -296,7 +296,7 @@ class Target:
     places: tuple[Place, ...]
     source: str = "model"
     by_name: bool = False
-    machine_code: bool = False
+    runs_code: bool = False
     unavailable_reason: Callable[[], str] = str
     reads: Reads = Reads()
     bundle: Bundle = Bundle()

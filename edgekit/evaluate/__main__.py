@@ -26,6 +26,7 @@ from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, sta
 from edgekit.evaluate.rows import Array
 from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort_session import OrtSession
+from edgekit.runtime.torch_cuda import TorchCudaRuntime
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
 HOME = Path(__file__).resolve().parents[2]
@@ -33,7 +34,11 @@ COMMAND_VARIABLE = "EDGEKIT_RUNNER_PYTHON"
 """What starts Python for one artifact, where that is not this Python: an emulator with its options."""
 TIMEOUT = 3 * 3600
 """Seconds for one artifact in one place."""
-RUNTIMES: dict[str, Any] = {"onnxruntime": OrtSession, "openvino": OpenvinoRuntime}
+RUNTIMES: dict[str, Any] = {
+    "onnxruntime": OrtSession,
+    "openvino": OpenvinoRuntime,
+    "torch": TorchCudaRuntime,
+}
 """What opens an artifact, by the name that a pack gives it."""
 
 

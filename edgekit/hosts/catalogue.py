@@ -27,8 +27,8 @@ SSH, PYTHON = "ssh:", "python:"
 class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
-    `kind` is what opens an artifact: "onnxruntime" or "openvino". Names of settings with a prefix go to the provider as
-    they are. `opens` are the suffixes of files, `install` is the command that installs it.
+    `kind` is what opens an artifact: "onnxruntime", "openvino" or "torch". Names of settings with a prefix go to the
+    provider as they are. `opens` are the ends of files' names, `install` is the command that installs it.
     """
 
     summary: str
@@ -60,6 +60,13 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
         settings={"INFERENCE_PRECISION_HINT": "f32"},
         install="pip install 'edgekit[openvino]'",
         opens=(".onnx", ".xml"),
+    ),
+    "torch-cuda": RuntimeSettings(
+        "PyTorch on an NVIDIA GPU, compiled, one CUDA graph a shape",
+        kind="torch",
+        settings={"device": "cuda"},
+        install="pip install torch",
+        opens=("program.pt2",),
     ),
 }
 _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<python>[^:\s]+))?")
@@ -98,7 +105,7 @@ class FurtherPlace:
         """Whether an artifact can be asked there: the place is its target's own, or the runtime opens its format."""
         if not self.runtime:
             return any(place.name == self.name for place in target.places_of(manifest))
-        return Path(manifest.entry).suffix in RUNTIMES[self.runtime].opens and not manifest.bundle.variants
+        return manifest.entry.endswith(RUNTIMES[self.runtime].opens) and not manifest.bundle.variants
 
 
 def further_place(name: str) -> FurtherPlace:

@@ -30,11 +30,11 @@ def load(artifact: str | Path, *, place: str = "", trust_build: bool = False) ->
     Args:
         artifact: The artifact's folder, for example `build/arr-coc-tiny/onnx`.
         place: One of its target's places; the first where none is named.
-        trust_build: Whether machine code that the artifact holds may run (`aoti`).
+        trust_build: Whether code that the artifact holds may run (`aoti`, `torch-cuda`).
 
     Raises:
         ArtifactError: If it is missing or damaged.
-        UsageError: If it is machine code and `trust_build` is not set.
+        UsageError: If it holds code and `trust_build` is not set.
         NotVerifiedHere: If this host cannot run it.
     """
     folder = Path(artifact)

@@ -29,6 +29,7 @@ from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
+from edgekit.runtime.torch_cuda import TorchCudaRuntime
 from edgekit.storage import limits
 from edgekit.target import Job
 
@@ -46,6 +47,12 @@ EXPORT_MODULES = (
 """What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
+OPENERS: Mapping[str, Callable[[Path, Mapping[str, str]], Runtime]] = {
+    "onnxruntime": OrtRuntime,
+    "openvino": OpenvinoRuntime,
+    "torch": TorchCudaRuntime,
+}
+"""What opens an artifact in a further place, by its kind."""
 Progress = Callable[[float, str], None]
 
 
@@ -171,7 +178,7 @@ def _opened(asked: RunRequest) -> Runtime:
         target = registry.find(asked.target)
         return target.load(asked.folder, target.place(asked.place))
     runtime, entry = RUNTIMES[asked.runtime], asked.folder / read_artifact(asked.folder).entry
-    opened: Runtime = (OpenvinoRuntime if runtime.kind == "openvino" else OrtRuntime)(entry, runtime.settings)
+    opened: Runtime = OPENERS[runtime.kind](entry, runtime.settings)
     return opened
 
 

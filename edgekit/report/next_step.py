@@ -26,7 +26,7 @@ def next_commands(folder: Path, study: Study, advice: Sequence[Recommendation]) 
     if commands or not proved or (folder / SIGNATURE).is_dir():
         return commands
     targets, _ = registry.loadable()
-    code = any(targets[name].machine_code for name in proved & targets.keys())
+    code = any(targets[name].runs_code for name in proved & targets.keys())
     trust = " --trust-build" if code else ""
     return (f"edgekit verify {shlex.quote(str(folder))}{trust}  # on the host that will run it",)
 

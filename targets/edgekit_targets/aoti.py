@@ -7,7 +7,6 @@ no source and no path: where it was compiled shows in no byte.
 
 from __future__ import annotations
 
-import io
 import os
 import platform
 import shutil
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import warnings
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +62,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         )
     march = job.get(MARCH)
     job.progress(0.2, f"compiling with Inductor and {_compiler()}, which takes minutes for a large model")
-    (out / ENTRY).write_bytes(_rewritten(_compiled(spec.name, exported, march)))
+    (out / ENTRY).write_bytes(archive.without(_compiled(spec.name, exported, march), DROPPED))
     job.progress(0.9, "saved")
     return Exported(precision="fp32", entry=ENTRY, dynamic=job.dynamic, notes=_notes(march))
 
@@ -139,16 +137,6 @@ def _why(error: Exception, exported: torch.export.ExportedProgram) -> str:
     )
 
 
-def _rewritten(package: bytes) -> bytes:
-    """The package without sources, times and what else says where and when it was made."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(package)) as old, zipfile.ZipFile(out, "w") as new:
-        for name in sorted(old.namelist()):
-            if not name.endswith(DROPPED):
-                new.writestr(zipfile.ZipInfo(name), old.read(name))  # of 1980
-    return out.getvalue()
-
-
 def _notes(march: str) -> tuple[str, ...]:
     import torch
 
@@ -172,7 +160,7 @@ TARGET = Target(
     load=load,
     places=(Place(name="cpu", tolerance=FP32),),
     by_name=True,
-    machine_code=True,
+    runs_code=True,
     unavailable_reason=unavailable_reason,
     reads=Reads(content=compiler_version),
     options=(MARCH,),

@@ -49,6 +49,21 @@ def rewrite(archive: bytes, code: bool) -> bytes:
     return out.getvalue()
 
 
+def without(archive: bytes, endings: tuple[str, ...]) -> bytes:
+    """Write a package of PyTorch's again: its records in the order of their names, without those that end so.
+
+    Args:
+        archive: A `.pt2` file as PyTorch saved it.
+        endings: Of the names of records that say where or when it was made, or that nothing needs.
+    """
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in sorted(old.namelist()):
+            if not name.endswith(endings):
+                new.writestr(zipfile.ZipInfo(name), old.read(name))  # of 1980
+    return out.getvalue()
+
+
 def require_whole(path: Path, kind: str = "a TorchScript archive") -> None:
     """See that every record of a zip that PyTorch wrote has its checksum; PyTorch's own reader does not look.
 
