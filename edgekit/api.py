@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
-from edgekit.artifact.run_record import REFERENCE
+from edgekit.analysis.profile import Profile, Request, part_of, write_profile
+from edgekit.analysis.profile import profile as measure
+from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.errors import UsageError
+from edgekit.model.folder import load_builds_model
 from edgekit.model.sources.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.pipeline import bill, given_model, run, signature
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 BUILDS = Path("build")
 DEFAULT_MODEL = "arr-coc-tiny"
 INT8 = "onnx-int8-static"
+PROFILE = "profile"
 
 
 @as_sentences()
@@ -311,6 +315,52 @@ def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
     return attribution.explain(Path(artifact), images)
 
 
+@as_sentences()
+def profile(
+    model: Model = DEFAULT_MODEL,
+    *,
+    example: Any = None,
+    device: str = "cpu",
+    batches: Iterable[int] = (1,),
+    modes: Iterable[str] = (),
+    module: str = "",
+    rate: float = 0.0,
+    seconds: float = 1.0,
+    output: str | Path | None = None,
+    trust_build: bool = False,
+    progress: Style = "auto",
+) -> Profile:
+    """Time a model in each mode that PyTorch has, and what compiling costs; of a build its verified artifacts too.
+
+    Args:
+        model: As for `export`; or a build's folder.
+        example: As for `export`.
+        device: "cpu" or "cuda".
+        batches: Batch sizes.
+        modes: Names of modes, or how they start; empty means all.
+        module: Path of one module that is profiled alone, as in `named_modules()`; empty for the whole model.
+        rate: Runs a second, for the time after which compiling has paid; 0 for none.
+        seconds: How long each mode is timed, at least.
+        output: Folder for profile.json and profile.svg; None writes those of a build into its `cache`, else none.
+        trust_build: As for `verify`.
+        progress: As for `export`.
+    """
+    build = Path(model) if isinstance(model, str | Path) and (Path(model) / MODEL).is_dir() else None
+    if build is not None:
+        spec = load_builds_model(build / MODEL, trust_build)
+    else:
+        spec = given_model.given(model, example, None, None)
+    spec = part_of(spec, module) if module else spec
+    request = Request(device, tuple(batches), _names(modes), rate, seconds, None if module else build, trust_build)
+    with shown(progress) as listener:
+        done = measure(spec, request, lambda share, text: listener.progress(PROFILE, share, text))
+        listener.done(PROFILE)
+    folder = Path(output) if output is not None else build / CACHE if build is not None else None
+    if folder is not None:
+        write_profile(done, folder)
+    return done
+
+
 def targets() -> dict[str, TargetInfo]:
     """Every target that can be imported, by name."""
     return registry.infos()
@@ -328,6 +378,6 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome",
-    "explain", "export", "import_result", "load", "pack", "quantize", "record", "targets", "verify",
+    "Build", "LoadedArtifact", "Profile", "TargetInfo", "TargetOutcome",
+    "explain", "export", "import_result", "load", "pack", "profile", "quantize", "record", "targets", "verify",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import json
 import operator
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from edgekit.model.spec import ModelSpec
+    from edgekit.target import Precision
 
 ENTRY = "program.pt2"
 PRECISION = Option(
     name="precision", default="fp16", choices=("fp16", "bf16", "fp32"), help="of products and of their weights"
 )
-PRODUCTS = frozenset(
-    ("addbmm", "addmm", "baddbmm", "bmm", "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d")
-    + ("conv_transpose2d", "conv_transpose3d", "convolution", "einsum", "gru", "linear", "lstm", "matmul", "mm", "mv")
-    + ("prelu", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention")
-)
+PRODUCTS = (
+    "addbmm", "addmm", "baddbmm", "bmm", "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "convolution", "einsum", "gru", "linear", "lstm", "matmul", "mm", "mv",
+    "prelu", "rnn_relu", "rnn_tanh", "scaled_dot_product_attention",
+)  # fmt: skip
 """Operators that autocast computes in half precision on CUDA, by PyTorch's list."""
-MOVES = frozenset(
-    ("alias", "chunk", "clone", "contiguous", "expand", "expand_as", "flatten", "narrow", "permute", "reshape")
-    + ("select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze")
-    + ("view",)
-)
+MOVES = (
+    "alias", "chunk", "clone", "contiguous", "expand", "expand_as", "flatten", "narrow", "permute", "reshape", "select",
+    "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze", "view",
+)  # fmt: skip
 """Operators that only move values: between two products they move half the bytes."""
 STRIPPED = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 """What a captured node says of the sources, whose paths are the host's."""
@@ -63,7 +63,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     saved = io.BytesIO()
     torch.export.save(exported, saved, extra_files={DECLARED: json.dumps(_declared(spec))})
     (out / ENTRY).write_bytes(archive.without(saved.getvalue(), DROPPED))
-    return Exported(precision=precision, entry=ENTRY, dynamic=job.dynamic, notes=_notes(precision))
+    return Exported(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=_notes(precision))
 
 
 def load(artifact: Path, place: Place) -> Runtime:

@@ -1,0 +1,282 @@
+"""What `torch.compile` makes of a module: graph breaks, recompilations, kernels, and where eager time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import statistics
+import time
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.model.adapter import to_tensors
+from edgekit.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+
+RUNS = 5
+"""Runs of which each module's median is taken."""
+RECOMPILES = "torch._dynamo.guards.__recompiles"
+GUARD = re.compile(r"^\s*- \d+/\d+: (?P<guard>.*)$", re.MULTILINE)
+SAID_OF = {
+    "## Call CompiledFxGraph": "Inductor's fused kernels",
+    "TorchDynamo Cache Lookup": "Dynamo's guards",
+    "Torch-Compiled Region": "Dynamo's call of the graph",
+    "Pregraph bytecode": "Dynamo's bytecode",
+}
+"""What PyTorch's profiler calls parts of a compiled run, by how its names start."""
+JUMP = "generic_jump"
+BRANCH = "a branch of Python depends on a tensor's value"
+"""What Dynamo means by a reason that starts so."""
+SILENT = ("KINETO_LOG_LEVEL", "99")
+"""What keeps the profiler's library from writing to the terminal."""
+WARNED_BY = "the guard itself is not due"
+"""Where PyTorch's own advice starts in a guard."""
+MATRIX_EDGE = {"cpu": 1024, "cuda": 8192}
+COPIED = {"cpu": 1 << 28, "cuda": 1 << 30}
+"""Bytes of the copy that measures the memory's speed."""
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """Where a compiled function is cut: the user's file and line, its text, and PyTorch's reason."""
+
+    file: str
+    line: int
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Recompilation:
+    """A shape that was compiled anew, and the guard that failed for it."""
+
+    sizes: Mapping[str, int]
+    guard: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """Time of a module or an operator: milliseconds of its own, and how often it was called."""
+
+    name: str
+    milliseconds: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What this device reached in a matrix product and in a copy just now: FLOP/s in fp32, bytes/s read and written."""
+
+    flops: float
+    bandwidth: float
+
+
+def graph_breaks(spec: ModelSpec) -> tuple[tuple[GraphBreak, ...], str]:
+    """Where compiling cuts the module at its default sizes; and why PyTorch could not say, empty where it could."""
+    import torch
+
+    with _quiet():
+        torch._dynamo.reset()
+        try:
+            found = torch._dynamo.explain(spec.module)(*to_tensors(spec, spec.random(seed=0)))
+        except Exception as error:  # whatever the user's module or Dynamo raises
+            return (), _first_line(error)
+        finally:
+            torch._dynamo.reset()
+    breaks = []
+    for cause in found.break_reasons:
+        frame = cause.user_stack[-1] if cause.user_stack else None
+        file, line, text = (frame.filename, frame.lineno or 0, frame.line or "") if frame is not None else ("", 0, "")
+        why = _first_line(cause.reason)
+        breaks.append(GraphBreak(file, line, text, BRANCH if why.startswith(JUMP) else why))
+    return tuple(breaks), ""
+
+
+def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple[Recompilation, ...]:
+    """Which of these sizes, asked one after the other, compile the module anew, and by which guard."""
+    import torch
+
+    compiled, said = 0, _Messages()
+
+    def backend(graph: torch.fx.GraphModule, example: list[torch.Tensor]) -> Any:
+        nonlocal compiled
+        compiled += 1
+        return graph.forward
+
+    found = []
+    with _quiet(), said.heard(), torch.no_grad():
+        torch._dynamo.reset()
+        module = torch.compile(spec.module, backend=backend)
+        for number, chosen in enumerate(sizes):
+            before, said.texts = compiled, []
+            module(*to_tensors(spec, spec.random(seed=number, sizes=dict(chosen))))
+            if number and compiled > before:
+                found.append(Recompilation(dict(chosen), said.guard))
+        torch._dynamo.reset()
+    return tuple(found)
+
+
+def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[Share, ...]:
+    """Eager time of each module without its children, in milliseconds of one run, the most first."""
+    import torch
+
+    cuda = any(tensor.is_cuda for tensor in inputs)
+    lists = {name for name, one in module.named_modules() if isinstance(one, torch.nn.ModuleList)}
+    names = {one: _alike(name, lists) or "(outermost)" for name, one in module.named_modules()}
+    whole: dict[str, list[float]] = {name: [] for name in names.values()}
+    calls = dict.fromkeys(names.values(), 0)
+    running: list[tuple[float, list[float]]] = []
+
+    def now() -> float:
+        if cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def enter(one: torch.nn.Module, given: Any) -> None:
+        running.append((now(), []))
+
+    def leave(one: torch.nn.Module, given: Any, answer: Any) -> None:
+        began, children = running.pop()
+        took = now() - began
+        if running:
+            running[-1][1].append(took)
+        whole[names[one]].append(took - sum(children))
+        calls[names[one]] += 1
+
+    hooks = [hook for one in names for hook in (one.register_forward_pre_hook(enter), one.register_forward_hook(leave))]
+    try:
+        with torch.inference_mode():
+            for run in range(RUNS + 1):
+                if run == 1:  # the first warms up
+                    whole, calls = {name: [] for name in whole}, dict.fromkeys(calls, 0)
+                module(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    times = [
+        Share(name, 1000 * statistics.median(values) * calls[name] / RUNS, calls[name] // RUNS)
+        for name, values in whole.items()
+        if values
+    ]
+    return tuple(sorted(times, key=lambda one: -one.milliseconds))
+
+
+def operator_times(call: Any, inputs: Sequence[torch.Tensor]) -> tuple[Share, ...]:
+    """Time of each operator or kernel in one run, in milliseconds, the most first; on a GPU that of its kernels."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    os.environ.setdefault(*SILENT)
+    cuda = any(tensor.is_cuda for tensor in inputs)
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with torch.inference_mode(), _quiet():
+        call(*inputs)
+        with profile(activities=kinds) as profiler:
+            for _ in range(RUNS):
+                call(*inputs)
+            if cuda:
+                torch.cuda.synchronize()
+    shares: dict[str, Share] = {}
+    for event in profiler.key_averages():
+        own = event.self_device_time_total if cuda else event.self_cpu_time_total
+        on_device = str(event.device_type).endswith("CUDA")
+        if own > 0 and on_device == cuda and not event.key.startswith(("cuda", "Activity Buffer")):
+            name = next((said for start, said in SAID_OF.items() if event.key.startswith(start)), event.key)
+            before = shares.get(name, Share(name, 0.0, 0))
+            shares[name] = Share(name, before.milliseconds + own / 1000 / RUNS, before.calls + event.count // RUNS)
+    return tuple(sorted(shares.values(), key=lambda one: -one.milliseconds))
+
+
+def floating_point_work(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> int:
+    """FLOP of one run in matrix products, convolutions and attention, as PyTorch counts them (two a multiplication)."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(*inputs)
+    return int(counter.get_total_flops())
+
+
+def peaks(device: str) -> Peaks:
+    """Measure this device's matrix and memory speed, for about a second."""
+    import torch
+
+    edge = MATRIX_EDGE[device]
+    left, right = (torch.rand(edge, edge, device=device) for _ in range(2))
+    source = torch.ones(COPIED[device], dtype=torch.uint8, device=device)
+    sink = torch.empty_like(source)
+    product = _best(device, lambda: torch.mm(left, right))
+    copied = _best(device, lambda: sink.copy_(source))
+    return Peaks(flops=2 * edge**3 / product, bandwidth=2 * COPIED[device] / copied)
+
+
+def _alike(name: str, lists: Collection[str]) -> str:
+    """A module's name with `*` in place of its number in a ModuleList: repeated blocks are one line."""
+    parts = name.split(".")
+    return ".".join("*" if ".".join(parts[:i]) in lists else part for i, part in enumerate(parts))
+
+
+def _best(device: str, call: Any) -> float:
+    import torch
+
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
+
+
+class _Messages(logging.Handler):
+    """What Dynamo says of recompilations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+    @property
+    def guard(self) -> str:
+        """The guard that failed last, in a line without PyTorch's advice."""
+        guards = [found["guard"] for text in self.texts for found in GUARD.finditer(text)]
+        if not guards:
+            return ""
+        condition, _, code = guards[0].partition("  # ")
+        code = code.partition(WARNED_BY)[0].partition("  # ")[0].partition("(user code shown")[0].strip()
+        return f"{condition.strip()}  ({code})" if code else condition.strip()
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen to Dynamo's log of recompilations, and keep it off the terminal."""
+        from torch._logging._internal import set_logs
+
+        log = logging.getLogger(RECOMPILES)
+        set_logs(recompiles=True)
+        handlers, propagates = log.handlers, log.propagate
+        log.handlers, log.propagate = [self], False
+        try:
+            yield
+        finally:
+            log.handlers, log.propagate = handlers, propagates
+            set_logs()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch's own deprecations, and its advice
+        yield
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
