@@ -95,16 +95,22 @@ class TorchCudaRuntime:
         feed = [torch.from_numpy(np.array(inputs[one["name"]], order="C")) for one in self._inputs]
         with torch.inference_mode():
             try:
-                values = self._module(*feed) if self._device == CPU else self.replay(feed)
+                if self._device == CPU:
+                    values = [value.numpy() for value in _tensors(self._module(*feed))]
+                else:
+                    values = self._replayed([tensor.pin_memory() for tensor in feed]).fetched()
             except AssertionError as error:  # of the program's guards on its inputs
                 raise UsageError(f"the program does not take these sizes: {reason(error)}") from error
-            return {name: value.cpu().numpy() for name, value in zip(self._outputs, values, strict=True)}
+        return dict(zip(self._outputs, values, strict=True))
 
     def replay(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Answer tensors on any device, in the order of the inputs, without waiting for the GPU.
 
         The answer lies in the graph's own buffers: the next run of the same shape overwrites it.
         """
+        return self._replayed(tensors).outputs
+
+    def _replayed(self, tensors: list[torch.Tensor]) -> _Graph:
         key = tuple((*tensor.shape,) for tensor in tensors)
         graph = self._graphs.get(key)
         if graph is None:
@@ -116,7 +122,7 @@ class TorchCudaRuntime:
         for buffer, tensor in zip(graph.inputs, tensors, strict=True):
             buffer.copy_(tensor, non_blocking=True)
         graph.replay()
-        return graph.outputs
+        return graph
 
     def close(self) -> None:
         """Free the program, its graphs and their memory."""
@@ -131,13 +137,13 @@ class TorchCudaRuntime:
     def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
         """On a GPU: with inputs and outputs that stay in its memory."""
         if self._device == CUDA:
-            yield "buffers on the GPU", lambda: self._bound(inputs)
+            yield "bound buffers", lambda: self._bound(inputs)
 
     def way_answer(self) -> dict[str, Array]:
         """What the last run left in the GPU's memory."""
         if self._latest is None:
             return {}
-        return {n: value.cpu().numpy() for n, value in zip(self._outputs, self._latest.outputs, strict=True)}
+        return dict(zip(self._outputs, self._latest.fetched(), strict=True))
 
     def _start(self) -> None:
         """Compile for the declared sizes and capture them; where the host cannot compile, the program runs as it is."""
@@ -191,6 +197,16 @@ class _Graph:
     inputs: list[torch.Tensor]
     outputs: tuple[torch.Tensor, ...]
     replay: Callable[[], None]
+
+    def fetched(self) -> list[Array]:
+        """Copies of the outputs in the host's memory; all are on their way before the first is waited for."""
+        import torch
+
+        hosts = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in self.outputs]
+        for host, output in zip(hosts, self.outputs, strict=True):
+            host.copy_(output, non_blocking=True)
+        torch.cuda.synchronize()
+        return [host.numpy() for host in hosts]
 
 
 class _Called(_Graph):
