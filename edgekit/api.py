@@ -337,7 +337,7 @@ def profile(
         example: As for `export`.
         device: "cpu" or "cuda".
         batches: Batch sizes.
-        modes: Their names; empty means all.
+        modes: Names of modes, or how they start; empty means all.
         module: Path of one module that is profiled alone, as in `named_modules()`; empty for the whole model.
         rate: Runs a second, for the time after which compiling has paid; 0 for none.
         seconds: How long each mode is timed, at least.

@@ -131,7 +131,7 @@ class Request:
     Attributes:
         device: "cpu" or "cuda".
         batches: Batch sizes.
-        modes: Their names; empty for all. Eager is always timed.
+        modes: Names of modes, or the words that they start with; empty for all. Eager is always timed.
         rate: Runs a second, for what break-even means in time; 0 for none.
         seconds: How long each mode is timed, at least.
         build: A build whose verified artifacts are timed too.
@@ -359,11 +359,11 @@ def _inputs(spec: ModelSpec, batch: int) -> dict[str, Array]:
 
 
 def _chosen(modes: Iterable[Mode], names: Sequence[str]) -> list[Mode]:
-    whole = {mode.name: mode for mode in modes}
-    wanted = {EAGER, *(names or whole)}
-    for name in wanted - whole.keys():
-        raise UsageError(f"no mode '{name}': possible are {'; '.join(whole)}")
-    return [mode for name, mode in whole.items() if name in wanted]
+    whole = list(modes)
+    for name in names:
+        if not any(mode.name.startswith(name) for mode in whole):
+            raise UsageError(f"no mode '{name}': possible are {', '.join(mode.name for mode in whole)}")
+    return [mode for mode in whole if mode.name == EAGER or not names or mode.name.startswith(tuple(names))]
 
 
 def _check(spec: ModelSpec, request: Request) -> None:

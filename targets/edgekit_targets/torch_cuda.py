@@ -56,7 +56,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     exported = load_program(source).exported
     precision = job.get(PRECISION)
     job.progress(0.3, f"putting products and their weights into {precision}")
-    _multiply_patches(exported)
     if precision != "fp32":
         to_half(exported, torch.float16 if precision == "fp16" else torch.bfloat16)
     _strip(exported)
@@ -85,59 +84,10 @@ def _strip(exported: torch.export.ExportedProgram) -> None:
     exported.graph_module.recompile()
 
 
-def _multiply_patches(exported: torch.export.ExportedProgram) -> None:
-    """Compute convolutions over patches that do not overlap as one matrix product.
-
-    cuDNN has no quick kernel for few channels and large kernels: that of arr-coc-tiny's patches took 47 of 254
-    microseconds of all kernels on an H100.
-    """
-    import torch
-
-    aten = torch.ops.aten
-    for node in list(exported.graph.nodes):
-        if _name(node) != "conv2d" or not _covers_patches(node):
-            continue
-        given: Any = node.args
-        image, weight, bias = (*given[:3], None)[:3]
-        wide, channels, down, across = weight.meta["val"].shape
-        with exported.graph.inserting_before(node):
-
-            def call(target: Any, *arguments: Any) -> Node:
-                made = exported.graph.call_function(target, arguments)
-                made.meta["val"] = target(*torch.fx.map_arg(arguments, lambda one: one.meta["val"]))
-                return made
-
-            batch = call(aten.sym_size.int, image, 0)
-            rows = call(operator.floordiv, call(aten.sym_size.int, image, 2), down)
-            columns = call(operator.floordiv, call(aten.sym_size.int, image, 3), across)
-            cut = call(aten.slice.Tensor, image, 2, 0, call(operator.mul, rows, down))
-            cut = call(aten.slice.Tensor, cut, 3, 0, call(operator.mul, columns, across))
-            parts = call(aten.reshape.default, cut, [batch, channels, rows, down, columns, across])
-            parts = call(aten.permute.default, parts, [0, 2, 4, 1, 3, 5])
-            parts = call(aten.reshape.default, parts, [batch, rows, columns, channels * down * across])
-            flat = call(aten.reshape.default, weight, [wide, channels * down * across])
-            product = call(aten.linear.default, parts, flat, *([] if bias is None else [bias]))
-            answer = call(aten.permute.default, product, [0, 3, 1, 2])
-        node.replace_all_uses_with(answer)
-        exported.graph.erase_node(node)
-    exported.graph_module.recompile()
-
-
-def _covers_patches(node: Node) -> bool:
-    """Whether a convolution's kernel is as large as its stride, without padding, dilation or groups."""
-    arguments: Any = node.args
-    given = arguments[3:]
-    stride, padding, dilation, groups = (*given, *([1, 1], [0, 0], [1, 1], 1)[len(given) :])
-    weight = arguments[1]
-    kernel = list(weight.meta["val"].shape[2:])
-    plain = not any(padding) and set(dilation) == {1} and groups == 1 and not isinstance(padding, str)
-    return bool(plain and list(stride) == kernel and min(kernel) > 1)
-
-
 def to_half(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
     """Let a program's products compute in half precision, in its place: inputs, outputs and all else stay in fp32."""
     graph = exported.graph
-    halves = _Halves(exported, dtype)
+    halves = _Halves(graph, dtype)
     for node in list(graph.nodes):
         if _name(node) in PRODUCTS and _is_float32(node):
             halves.compute(node)
@@ -150,9 +100,8 @@ def to_half(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
 class _Halves:
     """Half-precision twins of a graph's values, each made once and only where a product asks for it."""
 
-    def __init__(self, exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
-        self._graph, self._dtype = exported.graph, dtype
-        self._weights = exported.graph_signature.inputs_to_parameters
+    def __init__(self, graph: torch.fx.Graph, dtype: torch.dtype) -> None:
+        self._graph, self._dtype = graph, dtype
         self._twins: dict[Node, Node] = {}
 
     def compute(self, product: Node) -> None:
@@ -187,11 +136,9 @@ class _Halves:
         return self._twins[node]
 
     def _known(self, node: Node) -> bool:
-        """Whether a twin is there, or is a matter of moving one, as that of a weight is."""
+        """Whether a twin is there, or is a matter of moving one."""
         if node in self._twins:
-            return True
-        if node.op == "placeholder":
-            return node.name in self._weights
+            return node.op != "placeholder"
         return _name(node) in MOVES and bool(node.all_input_nodes) and self._known(node.all_input_nodes[0])
 
 
