@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
-from edgekit.analysis.profile import Profile, Request, part_of, write_profile
+from edgekit.analysis.profile import SECONDS, Profile, Request, part_of, write_profile
 from edgekit.analysis.profile import profile as measure
 from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.errors import UsageError
@@ -35,6 +35,7 @@ from edgekit.progress import Style, shown
 from edgekit.quantization.calibration import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
+from edgekit.report import write_report
 from edgekit.storage.host_errors import as_sentences
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ def profile(
     modes: Iterable[str] = (),
     module: str = "",
     rate: float = 0.0,
-    seconds: float = 1.0,
+    seconds: float = SECONDS,
     output: str | Path | None = None,
     trust_build: bool = False,
     progress: Style = "auto",
@@ -337,7 +338,7 @@ def profile(
         example: As for `export`.
         device: "cpu" or "cuda".
         batches: Batch sizes.
-        modes: Names of modes, or how they start; empty means all.
+        modes: Their names; empty means all.
         module: Path of one module that is profiled alone, as in `named_modules()`; empty for the whole model.
         rate: Runs a second, for the time after which compiling has paid; 0 for none.
         seconds: How long each mode is timed, at least.
@@ -358,6 +359,8 @@ def profile(
     folder = Path(output) if output is not None else build / CACHE if build is not None else None
     if folder is not None:
         write_profile(done, folder)
+    if build is not None and folder == build / CACHE:
+        write_report(build)
     return done
 
 

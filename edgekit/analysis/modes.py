@@ -169,7 +169,8 @@ class GraphMode(TorchMode):
         import torch
 
         super().__init__(*arguments)
-        module, side = self._call, torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
+        module = self._captured = self._call  # its weights must outlive the graph, which reads them where they are
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
         side.wait_stream(torch.cuda.current_stream())
         with torch.inference_mode(), torch.cuda.stream(side):
             for _ in range(WARM_UPS):

@@ -1,7 +1,7 @@
 """How quick a model is in each mode, what compiling costs, and after how many runs it has paid.
 
-Every mode is opened and run once, with PyTorch's compile cache empty: that is its first answer. Then all are timed in
-turn, run by run, so that a slow spell of the host meets them all. Break-even is the number of runs after which a mode's
+Every mode is opened and run once, with PyTorch's compile cache empty: that is its first answer. Then all take turns, so
+that a slow spell of the host meets them all. Break-even is the number of runs after which a mode's
 total time, compiling included, is less than eager's.
 """
 
@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgekit.analysis import compilation
 from edgekit.analysis.compilation import GraphBreak, Recompilation, Share
 from edgekit.analysis.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, torch_modes
 from edgekit.errors import UsageError, reason
-from edgekit.evaluate import timing
 from edgekit.model.adapter import to_tensors
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Input, ModelSpec, Output
@@ -32,6 +34,10 @@ LISTED = 12
 """Modules and operators that are kept, those that take most first."""
 SEED = 7
 """Of the inputs."""
+ROUNDS = 10
+"""Turns of each mode."""
+SECONDS = 2.0
+"""Timed seconds of each mode, at least."""
 CLEAR_PEAK = "5"
 """What makes Linux forget a process's peak memory (proc(5), clear_refs)."""
 Progress = Callable[[float, str], None]
@@ -49,7 +55,7 @@ class ModeProfile:
         p10: As above.
         p90: As above.
         memory: Bytes that opening it and the first run added at their peak; on a GPU those of its memory.
-        max_abs: Largest absolute difference from eager's floating outputs.
+        max_abs: Largest absolute difference from eager's floating outputs; features, which follow a ranking, aside.
         break_even: Runs after which it has taken less time than eager in all; 0 if from the first, None if never.
         error: Why it does not run here, in a sentence; empty where it does.
     """
@@ -131,7 +137,7 @@ class Request:
     Attributes:
         device: "cpu" or "cuda".
         batches: Batch sizes.
-        modes: Names of modes, or the words that they start with; empty for all. Eager is always timed.
+        modes: Their names; empty for all. Eager is always timed.
         rate: Runs a second, for what break-even means in time; 0 for none.
         seconds: How long each mode is timed, at least.
         build: A build whose verified artifacts are timed too.
@@ -142,7 +148,7 @@ class Request:
     batches: tuple[int, ...] = (1,)
     modes: tuple[str, ...] = ()
     rate: float = 0.0
-    seconds: float = timing.SECONDS
+    seconds: float = SECONDS
     build: Path | None = None
     trusted: bool = False
 
@@ -254,6 +260,27 @@ def break_even(first: float, run: float, eager_first: float, eager_run: float) -
     return 1 + math.ceil((first - eager_first) / (eager_run - run)) if run < eager_run else None
 
 
+def timed(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of each run, of runtimes that take turns: each has ROUNDS turns, every second round backwards.
+
+    A turn starts with a run that is not counted: threads of the one before spin for a while after their work
+    (OpenMP's do), and would take a core from it.
+    """
+    times: dict[str, list[float]] = {name: [] for name in opened}
+    for number in range(ROUNDS):
+        for name in [*opened][:: -1 if number % 2 else 1]:
+            opened[name].run(inputs)
+            end = time.perf_counter() + seconds / ROUNDS
+            while True:
+                began = time.perf_counter()
+                opened[name].run(inputs)
+                now = time.perf_counter()
+                times[name].append(1000 * (now - began))
+                if now >= end:
+                    break
+    return times
+
+
 def _batch(
     spec: ModelSpec, request: Request, batch: int, modes: Sequence[Mode], tell: Callable[[str], None]
 ) -> BatchProfile:
@@ -269,21 +296,22 @@ def _batch(
     with torch._dynamo.config.patch(recompile_limit=64):
         for mode in modes:
             tell(f"batch {batch}: opening {mode.name}{', which compiles' if mode.name.startswith(COMPILED) else ''}")
-            with fresh_cache():
+            with fresh_cache(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's advice
                 rows[mode.name], runtime = _first(mode, inputs, request.device)
             if runtime is not None:
                 opened[mode.name] = runtime
         tell(f"batch {batch}: timing {len(opened)} modes in turn")
-        times = timing.measure(opened, inputs, seconds=request.seconds)
+        times = timed(opened, inputs, request.seconds)
         right = _answer(opened[EAGER], inputs)
-        names = [output.name for output in spec.outputs]
+        names = [output.name for output in spec.outputs if output.role != "features"]
         for name, runtime in opened.items():
-            latency = times[name]
+            p10, p50, p90 = (float(share) for share in np.percentile(times[name], (10, 50, 90)))
             rows[name] = replace(
                 rows[name],
-                p10=latency.percentile(10),
-                p50=latency.percentile(50),
-                p90=latency.percentile(90),
+                p10=p10,
+                p50=p50,
+                p90=p90,
                 max_abs=None if name == EAGER else furthest(_answer(runtime, inputs), right, names),
             )
             runtime.close()
@@ -359,11 +387,11 @@ def _inputs(spec: ModelSpec, batch: int) -> dict[str, Array]:
 
 
 def _chosen(modes: Iterable[Mode], names: Sequence[str]) -> list[Mode]:
-    whole = list(modes)
-    for name in names:
-        if not any(mode.name.startswith(name) for mode in whole):
-            raise UsageError(f"no mode '{name}': possible are {', '.join(mode.name for mode in whole)}")
-    return [mode for mode in whole if mode.name == EAGER or not names or mode.name.startswith(tuple(names))]
+    whole = {mode.name: mode for mode in modes}
+    wanted = {EAGER, *(names or whole)}
+    for name in wanted - whole.keys():
+        raise UsageError(f"no mode '{name}': possible are {'; '.join(whole)}")
+    return [mode for name, mode in whole.items() if name in wanted]
 
 
 def _check(spec: ModelSpec, request: Request) -> None:

@@ -34,11 +34,11 @@ def profile(
     device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Batch size; repeat for more. Default: 1.")] = None,
     mode: Annotated[
-        list[str] | None, typer.Option(help="Only modes that start so, beside eager; repeat for more. Default: all.")
+        list[str] | None, typer.Option(help="Only this mode, beside eager; repeat for more. Default: all.")
     ] = None,
     module: Annotated[str, typer.Option(help="Profile this module alone, by its path as in named_modules().")] = "",
     rate: Annotated[float, typer.Option(min=0.0, help="Runs a second: how long until compiling has paid.")] = 0.0,
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long each mode is timed, at least.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="How long each mode is timed, at least.")] = 2.0,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Folder for profile.json and profile.svg; of a build its cache/."),

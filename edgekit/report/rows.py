@@ -21,6 +21,7 @@ from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
+from edgekit.report.profile import read_profile
 from edgekit.report.study import ReportedArtifact, ReportRow, RowStatus, Study
 from edgekit.storage import door
 from edgekit.storage.files import load_json
@@ -45,7 +46,7 @@ def read_study(folder: Path) -> Study:
     artifacts = [_artifact(home, reference.sha256) for home in homes]
     for home in imported:
         _join(artifacts, home, reference.sha256)
-    return Study(folder.name, tuple(_with_asked(artifacts, run)), reference, run)
+    return Study(folder.name, tuple(_with_asked(artifacts, run)), reference, run, read_profile(folder))
 
 
 def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:

@@ -13,6 +13,7 @@ from edgekit.artifact.result import CANDIDATE, Measure, Result, Status, Timing, 
 from edgekit.artifact.run_record import RunRecord
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
+from edgekit.report.profile import ProfileInfo
 
 RowStatus = Status | Literal["over budget", "not judged yet", "unreadable", "failed", "skipped", "not installed"]
 
@@ -139,6 +140,7 @@ class Study:
     artifacts: tuple[ReportedArtifact, ...]
     reference: ReferenceInfo
     run: RunRecord = field(default_factory=RunRecord)
+    profile: ProfileInfo | None = None
 
     @property
     def rows(self) -> tuple[ReportRow, ...]:

@@ -110,20 +110,6 @@ class TorchCudaRuntime:
         """
         return self._replayed(tensors).outputs
 
-    def _replayed(self, tensors: list[torch.Tensor]) -> _Graph:
-        key = tuple((*tensor.shape,) for tensor in tensors)
-        graph = self._graphs.get(key)
-        if graph is None:
-            graph = self._graphs[key] = self._captured(tensors)
-            if len(self._graphs) > GRAPHS:
-                self._graphs.popitem(last=False)
-        self._graphs.move_to_end(key)
-        self._latest = graph
-        for buffer, tensor in zip(graph.inputs, tensors, strict=True):
-            buffer.copy_(tensor, non_blocking=True)
-        graph.replay()
-        return graph
-
     def close(self) -> None:
         """Free the program, its graphs and their memory."""
         self._graphs.clear()
@@ -159,6 +145,20 @@ class TorchCudaRuntime:
                 self._compiled = self._module
                 self._facts["not compiled"] = reason(error)
             self.replay(example)
+
+    def _replayed(self, tensors: list[torch.Tensor]) -> _Graph:
+        key = tuple((*tensor.shape,) for tensor in tensors)
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = self._captured(tensors)
+            if len(self._graphs) > GRAPHS:
+                self._graphs.popitem(last=False)
+        self._graphs.move_to_end(key)
+        self._latest = graph
+        for buffer, tensor in zip(graph.inputs, tensors, strict=True):
+            buffer.copy_(tensor, non_blocking=True)
+        graph.replay()
+        return graph
 
     def _captured(self, tensors: list[torch.Tensor]) -> _Graph:
         """A graph of these shapes; where PyTorch cannot capture the program, a call of it in the graph's place."""

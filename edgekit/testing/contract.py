@@ -122,11 +122,12 @@ class TargetContract:
     def test_advertises_only_what_was_proved(self, builds: Path) -> None:
         """A dynamic axis was run at more than one size."""
         found = read_artifact(builds / "small" / self.name)
-        if all(v.status == "not verified here" for v in found.verdicts):
-            assert found.verdicts[0].proof == ()
+        asked = [v for v in found.verdicts if v.status != "not verified here"]
+        assert all(v.proof == () for v in found.verdicts if v not in asked)
+        if not asked:
             return
         for name, axis in found.axes.items():
-            assert not axis.dynamic or len({sizes[name] for sizes in found.verdicts[0].proof}) > 1
+            assert not axis.dynamic or len({sizes[name] for sizes in asked[0].proof}) > 1
 
     def test_unchanged_does_no_work(self, builds: Path) -> None:
         """The second export finds the first."""

@@ -1,0 +1,147 @@
+"""Programs for NVIDIA GPUs: which parts compute in half precision, what is stored, and what is refused."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import edgekit
+from edgekit.errors import ArtifactError, NotVerifiedHere, UsageError
+from edgekit.model.graph import capture
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.report.recommendation import recommend
+from edgekit.report.rows import read_study
+from edgekit.runtime.torch_cuda import TorchCudaRuntime
+from edgekit.testing import TargetContract
+from edgekit_targets import torch_cuda
+from tests.targets import tampering
+
+GPU = torch.cuda.is_available()
+ON_GPU = "verified" if GPU else "not verified here"
+
+
+class TestTorchCuda(TargetContract):
+    name = "torch-cuda"
+    statuses: Mapping[str, str] = {"cuda": ON_GPU}
+
+    def test_one_changed_weight_is_rejected(self, builds: Path, tmp_path: Path) -> None:
+        def change(folder: Path) -> None:
+            file = folder / torch_cuda.ENTRY
+            data, weights = file.read_bytes(), tampering.weights_of("hidden.bias").astype(np.float16)
+            assert data.count(weights.tobytes()) == 1
+            changed = weights.copy()
+            changed[0] += np.float16(tampering.CHANGE)
+            repacked(file, lambda record: record.replace(weights.tobytes(), changed.tobytes()))
+
+        row = tampering.judged(builds / "small", self.name, change, tmp_path / "small", trust_build=True)
+        assert row.status == "rejected"
+
+    def test_half_a_file_is_a_sentence(self, builds: Path, tmp_path: Path) -> None:
+        def cut(folder: Path) -> None:
+            tampering.cut(folder / torch_cuda.ENTRY)
+
+        row = tampering.judged(builds / "small", self.name, cut, tmp_path / "small", trust_build=True)
+        assert "not a PyTorch program or damaged" in (*row.sentences, row.error)[0]
+
+    def test_is_not_opened_without_the_users_word(self, builds: Path) -> None:
+        artifact = builds / "small" / self.name
+        with pytest.raises(UsageError, match="runs code of whoever made the build"):
+            edgekit.load(artifact)
+        assert edgekit.load(artifact, place="cpu", trust_build=True).manifest.target == self.name
+
+    @pytest.mark.skipif(GPU, reason="this host has an NVIDIA GPU")
+    def test_without_a_gpu_nobody_is_told_to_ship_it(self, builds: Path) -> None:
+        artifact = builds / "small" / self.name
+        with pytest.raises(NotVerifiedHere, match="sees no NVIDIA GPU"):
+            edgekit.load(artifact, trust_build=True)
+        study = read_study(builds / "small")
+        alone = replace(study, artifacts=tuple(each for each in study.artifacts if each.target == self.name))
+        assert [one.head for one in recommend(alone)] == ["Nothing verified on this host"]
+
+    def test_names_no_path_of_the_host(self, builds: Path) -> None:
+        data = (builds / "small" / self.name / torch_cuda.ENTRY).read_bytes()
+        assert str(Path(edgekit.__file__).parent).encode() not in data
+        assert b"site-packages" not in data
+
+
+class Mixed(torch.nn.Module):
+    """Products with values moved between them, an LSTM, and a softmax that must stay in fp32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(8, 24)
+        self.rnn = torch.nn.LSTM(8, 8, batch_first=True)
+        self.conv = torch.nn.Conv1d(8, 8, 3, padding=1)
+        self.table = torch.nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        packed = self.first(x).reshape(x.shape[0], 6, 3, 8)
+        query, key, value = packed.unbind(2)
+        mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        answer, _ = self.rnn(mixed)
+        wide = self.conv(answer.transpose(1, 2)).transpose(1, 2)
+        return torch.softmax(1e5 * wide @ self.table, -1), self.table.sum(0) + wide.mean(1)
+
+
+def mixed() -> ModelSpec:
+    torch.manual_seed(0)
+    return ModelSpec(
+        name="mixed",
+        module=Mixed().eval(),
+        inputs=(Input("x", ("batch", 6, 8)),),
+        outputs=(Output("shares"), Output("sums")),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_alone_compute_in_half_precision(dtype: torch.dtype) -> None:
+    spec = mixed()
+    exported = capture(spec).exported
+    torch_cuda.to_half(exported, dtype)
+    products = {"linear", "scaled_dot_product_attention", "lstm", "conv1d", "matmul"}
+    seen = set()
+    for node in exported.graph.nodes:
+        kind = str(node.target).removeprefix("aten.").partition(".")[0]
+        value = node.meta.get("val")
+        first = value[0] if isinstance(value, tuple | list) else value
+        if kind in products:
+            seen.add(kind)
+            assert first.dtype == dtype, kind
+        if kind in ("softmax", "sum", "mean", "mul", "add"):
+            assert first.dtype == torch.float32, kind
+    assert seen == products
+    x = torch.randn(3, 6, 8)
+    given, right = exported.module()(x), spec.module(x)
+    assert [one.dtype for one in given] == [torch.float32, torch.float32]
+    assert (given[1] - right[1]).abs().max() < 0.05
+
+
+def test_weights_that_only_products_read_are_stored_in_half_precision() -> None:
+    exported = capture(mixed()).exported
+    torch_cuda.to_half(exported, torch.float16)
+    dtypes = {name: tensor.dtype for name, tensor in exported.state_dict.items()}
+    assert dtypes.pop("table") == torch.float32  # a sum reads it too
+    assert set(dtypes.values()) == {torch.float16}
+
+
+def test_what_is_no_program_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "program.pt2"
+    file.write_bytes(b"nothing")
+    with pytest.raises(ArtifactError, match=r"refuses 'program\.pt2'"):
+        TorchCudaRuntime(file, {"device": "cpu"})
+
+
+def repacked(file: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change the records of a package, their checksums with them."""
+    with zipfile.ZipFile(file) as old:
+        records = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(file, "w") as new:
+        for name, data in records.items():
+            new.writestr(name, change(data))
