@@ -381,6 +381,6 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Build", "LoadedArtifact", "Profile", "TargetInfo", "TargetOutcome",
+    "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome",
     "explain", "export", "import_result", "load", "pack", "profile", "quantize", "record", "targets", "verify",
 ]  # fmt: skip

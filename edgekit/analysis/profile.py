@@ -159,44 +159,10 @@ def profile(spec: ModelSpec, request: Request, progress: Progress = silent) -> P
     Raises:
         UsageError: If there is no such device, batch size or mode.
     """
-    import torch
-
     _check(spec, request)
-    progress(0.0, "looking for graph breaks and recompilations")
-    breaks, unexplained = compilation.graph_breaks(spec)
-    sizes = tuple(grid(spec.axes))
-    anew = compilation.recompilations(spec, sizes) if not unexplained else ()
-    peak = compilation.peaks(request.device)
-    left_out: tuple[str, ...] = ()
-    modes = [*torch_modes(spec, request.device)]
-    if request.build is not None:
-        artifacts, reasons = artifact_modes(request.build, request.device, request.trusted)
-        modes, left_out = [*modes, *artifacts], tuple(reasons)
-    modes = _chosen(modes, request.modes)
-    batches = []
-    for number, batch in enumerate(request.batches):
-        done = 0.1 + 0.8 * number / len(request.batches)
-        batches.append(_batch(spec, request, batch, modes, lambda text, done=done: progress(done, text)))  # type: ignore[misc]  # bound now
-    progress(0.9, "timing modules and operators")
-    module, tensors = _placed(spec, request.device, _inputs(spec, request.batches[0]))
-    compiled = any(mode.name.startswith(COMPILED) for mode in modes)
-    profile = Profile(
-        model=spec.name,
-        device=request.device,
-        peak_flops=peak.flops,
-        peak_bandwidth=peak.bandwidth,
-        batches=tuple(batches),
-        breaks=breaks,
-        unexplained=unexplained,
-        recompilations=anew,
-        sizes=sizes,
-        modules=compilation.module_times(module, tensors)[:LISTED],
-        operators=compilation.operator_times(module, tensors)[:LISTED],
-        kernels=_kernels(torch.compile(module, dynamic=False), tensors) if compiled else (),
-        left_out=left_out,
-        advice="",
-    )
-    return replace(profile, advice=advice(profile, request.rate))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's deprecations and advice
+        return _profile(spec, request, progress)
 
 
 def part_of(spec: ModelSpec, path: str) -> ModelSpec:
@@ -281,6 +247,46 @@ def timed(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: f
     return times
 
 
+def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
+    import torch
+
+    progress(0.0, "looking for graph breaks and recompilations")
+    breaks, unexplained = compilation.graph_breaks(spec)
+    sizes = tuple(grid(spec.axes))
+    anew = compilation.recompilations(spec, sizes) if not unexplained else ()
+    peak = compilation.peaks(request.device)
+    left_out: tuple[str, ...] = ()
+    modes = [*torch_modes(spec, request.device)]
+    if request.build is not None:
+        artifacts, reasons = artifact_modes(request.build, request.device, request.trusted)
+        modes, left_out = [*modes, *artifacts], tuple(reasons)
+    modes = _chosen(modes, request.modes)
+    batches = []
+    for number, batch in enumerate(request.batches):
+        done = 0.1 + 0.8 * number / len(request.batches)
+        batches.append(_batch(spec, request, batch, modes, lambda text, done=done: progress(done, text)))  # type: ignore[misc]  # bound now
+    progress(0.9, "timing modules and operators")
+    module, tensors = _placed(spec, request.device, _inputs(spec, request.batches[0]))
+    compiled = any(mode.name.startswith(COMPILED) for mode in modes)
+    profile = Profile(
+        model=spec.name,
+        device=request.device,
+        peak_flops=peak.flops,
+        peak_bandwidth=peak.bandwidth,
+        batches=tuple(batches),
+        breaks=breaks,
+        unexplained=unexplained,
+        recompilations=anew,
+        sizes=sizes,
+        modules=compilation.module_times(module, tensors)[:LISTED],
+        operators=compilation.operator_times(module, tensors)[:LISTED],
+        kernels=_kernels(torch.compile(module, dynamic=False), tensors) if compiled else (),
+        left_out=left_out,
+        advice="",
+    )
+    return replace(profile, advice=advice(profile, request.rate))
+
+
 def _batch(
     spec: ModelSpec, request: Request, batch: int, modes: Sequence[Mode], tell: Callable[[str], None]
 ) -> BatchProfile:
@@ -296,8 +302,7 @@ def _batch(
     with torch._dynamo.config.patch(recompile_limit=64):
         for mode in modes:
             tell(f"batch {batch}: opening {mode.name}{', which compiles' if mode.name.startswith(COMPILED) else ''}")
-            with fresh_cache(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's advice
+            with fresh_cache():
                 rows[mode.name], runtime = _first(mode, inputs, request.device)
             if runtime is not None:
                 opened[mode.name] = runtime
