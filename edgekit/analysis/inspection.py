@@ -21,6 +21,7 @@ from edgekit.model.records import recorded_weights
 from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of
 from edgekit.runtime import ort
+from edgekit.storage.files import write_text
 
 if TYPE_CHECKING:
     import onnx
@@ -115,6 +116,50 @@ def inspect(folder: Path) -> Inspection:
     layers = tuple(Layer(**layer) for layer in cast("list[dict[str, Any]]", answer["layers"]))
     sizes, operators = (cast("dict[str, int]", answer[name]) for name in ("sizes", "operators"))
     return Inspection(manifest.target, manifest.precision, manifest.size, sizes, operators, layers)
+
+
+def page(before: Inspection, after: Inspection) -> str:
+    """Two graphs of one model side by side, as HTML that needs nothing else: layers are matched by module and order."""
+    from jinja2 import Environment, FileSystemLoader
+
+    left, right = _by_module(before.layers), _by_module(after.layers)
+    kinds = {one.arithmetic: (0, 0) for one in (*before.layers, *after.layers)}
+    for kind in kinds:
+        work = [sum(one.multiplications for one in of.layers if one.arithmetic == kind) for of in (before, after)]
+        kinds[kind] = (work[0], work[1])
+    operators = sorted({*before.operators, *after.operators})
+    jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    return jinja.get_template("inspect.html.jinja").render(
+        before=before,
+        after=after,
+        at=", ".join(f"{axis} {size}" for axis, size in after.sizes.items()),
+        kinds=kinds,
+        operators=[(name, before.operators.get(name, 0), after.operators.get(name, 0)) for name in operators],
+        layers=[(name, left.get(name), right.get(name)) for name in dict.fromkeys((*left, *right))],
+    )
+
+
+def _by_module(layers: Iterable[Layer]) -> dict[str, Layer]:
+    """Layers by their module, with a number where it has several: a pass may rename a node, not its module."""
+    found: dict[str, Layer] = {}
+    count: Counter[str] = Counter()
+    for layer in layers:
+        module = layer.name.partition("/")[0]
+        count[module] += 1
+        found[module if count[module] == 1 else f"{module} ({count[module]})"] = layer
+    return found
+
+
+def write_page(before: Inspection, after: Inspection, path: Path) -> None:
+    """Write `page` into a file.
+
+    Raises:
+        UsageError: If the file cannot be written.
+    """
+    try:
+        write_text(path, page(before, after))
+    except OSError as error:
+        raise UsageError(f"cannot write '{path}' ({error.strerror}): name a file in a folder that is there") from error
 
 
 def inspected(build: str, target: str, progress: process.Progress) -> dict[str, object]:

@@ -184,16 +184,24 @@ def explain(
     print(f"{data}\n{plot}")
 
 
-@app.command(epilog="Example: `edgekit inspect build/arr-coc-tiny/onnx-int8-static`")
+@app.command(
+    epilog="Examples:\n\n`edgekit inspect build/arr-coc-tiny/onnx-int8-static`\n\n"
+    "`edgekit inspect build/arr-coc-tiny/onnx-int8-static --html beside.html`"
+)
 def inspect(
     artifact: Annotated[Path, typer.Argument(help="An ONNX artifact in its build.")],
     rows: Annotated[int, typer.Option(min=1, help="Layers to list, those with most multiplications first.")] = 12,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page: this graph beside the fp32 one of its build.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what an ONNX artifact computes, and how much of it in INT8 and in float: by operator and by layer."""
     from edgekit.analysis import inspection
 
     found = inspection.inspect(artifact)
+    if html is not None:
+        inspection.write_page(inspection.inspect(artifact.resolve().parent / "onnx"), found, html)
     if as_json:
         print(json.dumps(found.as_record(), indent=2))
         return
@@ -219,6 +227,9 @@ def inspect(
     if len(found.layers) > rows:
         print(f"{len(found.layers) - rows} more layers: --rows {len(found.layers)}")
     print(f"\nnodes: {nodes}")
+    print(f"graph: {artifact / inspection.ENTRY}, which Netron opens")
+    if html is not None:
+        print(f"page: {html}")
 
 
 @app.command(epilog="Example: `edgekit doctor --json`")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import onnx
 import pytest
 
-from edgekit.analysis.inspection import layers_of
+from edgekit.analysis.inspection import Inspection, layers_of, write_page
+from edgekit.errors import UsageError
 from tests.analysis import nets
 from tests.command import exit_code
 
@@ -58,3 +61,26 @@ def test_the_arithmetic_is_told_apart(static: bool, transformer: onnx.ModelProto
 def test_what_is_no_artifact_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("inspect", tmp_path, "--json") == 2
     assert "manifest.json" in capsys.readouterr().err
+
+
+def test_two_graphs_stand_side_by_side_on_a_page(transformer: onnx.ModelProto, tmp_path: Path) -> None:
+    spec = nets.transformer()
+    row = spec.random(0, {"batch": 1})
+    sides = [
+        Inspection(name, kind, size, {"batch": 1}, dict(Counter(n.op_type for n in graph.graph.node)), layers)
+        for name, kind, size, graph in (
+            ("onnx", "fp32", 2000, transformer),
+            ("<int8>", "int8", 500, nets.quantized(spec, transformer, static=False)),
+        )
+        if (layers := layers_of(graph, row))
+    ]
+    write_page(*sides, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "<int8>" not in text  # escaped
+    assert "&lt;int8&gt; beside onnx" in text
+    (cells,) = re.findall(r'<tr class="changed">\s*<th>mlp\.up</th>.*?</tr>', text, re.DOTALL)
+    assert "MatMul, float32" in cells
+    assert "int8" in cells
+    assert " → " in cells  # bytes of its weights
+    with pytest.raises(UsageError, match="No such file or directory"):
+        write_page(*sides, tmp_path / "nowhere" / "page.html")

@@ -102,7 +102,7 @@ def test_answers_of_timed_runs_are_compared_with_the_first_one() -> None:
     answers, record = ask(Stateful(), questions("evaluation", 4), timing=Timing(0.0, lambda: {"other": Doubling()}))
     assert record["again"] == {"evaluation again": [0] * 64}
     assert answers["evaluation again/y"].tolist() == [9] * 64
-    assert record["timed_answers"] == 110
+    assert record["timed_answers"] == 120  # 10 warm-ups, 100 timed runs, and one before each turn of 10
     assert set(record["milliseconds"]) == {"run", "other"}
 
 

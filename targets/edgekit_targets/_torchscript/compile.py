@@ -12,7 +12,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import CaptureError, EdgekitError, ExportError
@@ -21,7 +21,7 @@ from edgekit.model.own_operators import decomposed
 from edgekit.model.shapes import grid
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import Array, ModelSpec
-from edgekit_targets._torchscript import control_flow, determinism
+from edgekit_targets._torchscript import branches, control_flow, determinism
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +103,7 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
     scripted, why = _scripted(spec, finish, proof)
     if scripted is not None:
         _refuse_own_operators(spec, scripted.module)
-        return scripted
+        return replace(scripted, notes=(*scripted.notes, *branches.one_sided(spec)))
     read = control_flow.values_read(spec)
     if read:
         raise CaptureError(

@@ -74,8 +74,13 @@ def said(error: Exception) -> str:
 
 def at(frames: Sequence[traceback.FrameSummary]) -> str:
     """The words ` at file:line (source)` of the innermost frame that is neither PyTorch's nor ours, or nothing."""
+    frame = innermost(frames)
+    return f" at {frame.filename}:{frame.lineno} ({frame.line})" if frame is not None else ""
+
+
+def innermost(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    """The innermost frame that is neither PyTorch's nor ours; None if there is none."""
     import torch
 
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
-    theirs = [f for f in frames if not f.filename.startswith(ours) and f.line]
-    return f" at {theirs[-1].filename}:{theirs[-1].lineno} ({theirs[-1].line})" if theirs else ""
+    return next((f for f in reversed(frames) if not f.filename.startswith(ours) and f.line), None)
