@@ -54,6 +54,7 @@ class ModeProfile:
         p50: Median of one run, in milliseconds; likewise the percentiles 10 and 90.
         p10: As above.
         p90: As above.
+        mean: Of all runs, in milliseconds: what break-even follows from.
         memory: Bytes that opening it and the first run added at their peak; on a GPU those of its memory.
         max_abs: Largest absolute difference from eager's floating outputs; features, which follow a ranking, aside.
         break_even: Runs after which it has taken less time than eager in all; 0 if from the first, None if never.
@@ -66,6 +67,7 @@ class ModeProfile:
     p50: float = math.nan
     p10: float = math.nan
     p90: float = math.nan
+    mean: float = math.nan
     memory: int | None = None
     max_abs: float | None = None
     break_even: int | None = None
@@ -317,6 +319,7 @@ def _batch(
                 p10=p10,
                 p50=p50,
                 p90=p90,
+                mean=float(np.mean(times[name])),
                 max_abs=None if name == EAGER else furthest(_answer(runtime, inputs), right, names),
             )
             runtime.close()
@@ -324,7 +327,7 @@ def _batch(
     whole = [
         row
         if row.error or row is eager
-        else replace(row, break_even=break_even(row.first_ms, row.p50, eager.first_ms, eager.p50))
+        else replace(row, break_even=break_even(row.first_ms, row.mean, eager.first_ms, eager.mean))
         for row in rows.values()
     ]
     module, tensors = _placed(spec, request.device, inputs)

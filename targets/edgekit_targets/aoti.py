@@ -15,7 +15,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from edgekit.errors import DependencyError, ExportError
 from edgekit.model import capture_errors as causes
@@ -23,10 +23,13 @@ from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.aoti import NAME, AotiRuntime
 from edgekit.target import FP32, About, Exported, Job, Option, Place, Reads, Runtime, Target
+from edgekit_targets._half import LIMITS, precision_option, to_half
 from edgekit_targets._torchscript import archive
 
 if TYPE_CHECKING:
     import torch
+
+    from edgekit.target import Precision
 
 ENTRY = "model.pt2"
 MARCH = Option(
@@ -36,6 +39,7 @@ MARCH = Option(
     help="processors it runs on; portable: x86-64-v3 (AVX2) or armv8-a (NEON); native: this host's and such as have "
     "all that it has",
 )
+PRECISION = precision_option("fp32")
 PORTABLE = {"x86_64": ("x86-64-v3", 256), "aarch64": ("armv8-a", 128), "arm64": ("armv8-a", 128)}
 """Machine -> what the compiler may use, and bits of a vector: with 256 there is no 512-bit code."""
 NO_PATHS = """ -s -Wno-builtin-macro-redefined -D__FILE__='"model"'"""
@@ -60,11 +64,12 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             f"'{spec.name}' uses the operator '{own[0]}', which LibTorch does not have: name what stands for it in "
             "`ModelSpec.decompositions`, and nothing in `translations`"
         )
-    march = job.get(MARCH)
+    march, precision = job.get(MARCH), job.get(PRECISION)
+    to_half(exported, precision)
     job.progress(0.2, f"compiling with Inductor and {_compiler()}, which takes minutes for a large model")
     (out / ENTRY).write_bytes(archive.without(_compiled(spec.name, exported, march), DROPPED))
     job.progress(0.9, "saved")
-    return Exported(precision="fp32", entry=ENTRY, dynamic=job.dynamic, notes=_notes(march))
+    return Exported(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=_notes(march))
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -149,7 +154,7 @@ def _notes(march: str) -> tuple[str, ...]:
 
 
 TARGET = Target(
-    summary="AOTInductor package, machine code, fp32, dynamic batch and size",
+    summary="AOTInductor package, machine code, dynamic batch and size",
     about=About(
         choose_for="C++ servers with LibTorch that take no TorchScript, and Python",
         proved_by="PyTorch's AOTInductor loader on the CPU",
@@ -158,10 +163,10 @@ TARGET = Target(
     source="program",
     export=export,
     load=load,
-    places=(Place(name="cpu", tolerance=FP32),),
+    places=(Place(name="cpu", tolerance=FP32, limits=LIMITS),),
     by_name=True,
     runs_code=True,
     unavailable_reason=unavailable_reason,
     reads=Reads(content=compiler_version),
-    options=(MARCH,),
+    options=(MARCH, PRECISION),
 )

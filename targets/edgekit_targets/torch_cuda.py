@@ -1,48 +1,27 @@
-"""The captured program for NVIDIA GPUs, its products in half precision (`.pt2`).
-
-Linear layers, convolutions, matrix products and attention compute in fp16 or bf16, and their weights are stored so; all
-else stays in fp32, as in PyTorch's automatic mixed precision
-(https://docs.pytorch.org/docs/2.13/amp.html#cuda-ops-that-can-autocast-to-float16). Here the casts are part of the
-program: no caller can forget them, and no weight is cast when it runs. `edgekit.runtime.torch_cuda` compiles it.
-"""
+"""The captured program for NVIDIA GPUs, its products in half precision; `edgekit.runtime.torch_cuda` compiles it."""
 
 from __future__ import annotations
 
 import io
 import json
-import operator
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.torch_cuda import CPU, CUDA, DECLARED, TorchCudaRuntime
-from edgekit.target import FP16, FP32, FP32_DELEGATED, About, Exported, Job, Option, Place, Runtime, Target
+from edgekit.target import FP32, FP32_DELEGATED, About, Exported, Job, Place, Runtime, Target
+from edgekit_targets._half import LIMITS, operator_name, precision_option, to_half
 from edgekit_targets._torchscript import archive
 
 if TYPE_CHECKING:
     import torch
-    from torch.fx import Node
 
     from edgekit.model.spec import ModelSpec
     from edgekit.target import Precision
 
 ENTRY = "program.pt2"
-PRECISION = Option(
-    name="precision", default="fp16", choices=("fp16", "bf16", "fp32"), help="of products and of their weights"
-)
-PRODUCTS = (
-    "addbmm", "addmm", "baddbmm", "bmm", "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "convolution", "einsum", "gru", "linear", "lstm", "matmul", "mm", "mv",
-    "prelu", "rnn_relu", "rnn_tanh", "scaled_dot_product_attention",
-)  # fmt: skip
-"""Operators that autocast computes in half precision on CUDA, by PyTorch's list."""
-MOVES = (
-    "alias", "chunk", "clone", "contiguous", "expand", "expand_as", "flatten", "narrow", "permute", "reshape", "select",
-    "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze", "view",
-)  # fmt: skip
-"""Operators that only move values: between two products they move half the bytes."""
+PRECISION = precision_option("fp16")
 STRIPPED = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 """What a captured node says of the sources, whose paths are the host's."""
 DROPPED = (".data/serialization_id",)
@@ -56,8 +35,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     exported = load_program(source).exported
     precision = job.get(PRECISION)
     job.progress(0.3, f"putting products and their weights into {precision}")
-    if precision != "fp32":
-        to_half(exported, torch.float16 if precision == "fp16" else torch.bfloat16)
+    to_half(exported, precision)
     _strip(exported)
     job.progress(0.7, "saving")
     saved = io.BytesIO()
@@ -76,135 +54,12 @@ def _strip(exported: torch.export.ExportedProgram) -> None:
     """Take out the example, what names the host's sources, and checks of the device that it was captured on."""
     exported.example_inputs = None
     for node in list(exported.graph.nodes):
-        if _name(node) == "_assert_tensor_metadata":
+        if operator_name(node) == "_assert_tensor_metadata":
             exported.graph.erase_node(node)
             continue
         for name in STRIPPED:
             node.meta.pop(name, None)
     exported.graph_module.recompile()
-
-
-def to_half(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
-    """Let a program's products compute in half precision, in its place: inputs, outputs and all else stay in fp32."""
-    graph = exported.graph
-    halves = _Halves(graph, dtype)
-    for node in list(graph.nodes):
-        if _name(node) in PRODUCTS and _is_float32(node):
-            halves.compute(node)
-    _store(exported, dtype)
-    graph.eliminate_dead_code()
-    graph.lint()
-    exported.graph_module.recompile()
-
-
-class _Halves:
-    """Half-precision twins of a graph's values, each made once and only where a product asks for it."""
-
-    def __init__(self, graph: torch.fx.Graph, dtype: torch.dtype) -> None:
-        self._graph, self._dtype = graph, dtype
-        self._twins: dict[Node, Node] = {}
-
-    def compute(self, product: Node) -> None:
-        """Give a product twins of its inputs; who reads it gets its answer in fp32, or its twin."""
-        import torch
-        from torch.fx import map_arg
-
-        with self._graph.inserting_before(product):
-            product.args, product.kwargs = map_arg((product.args, product.kwargs), self._twin)
-        _recast(product, self._dtype)
-        for value in _values(product):
-            with self._graph.inserting_after(value):
-                widened = self._graph.call_function(torch.ops.aten.to.dtype, (value, torch.float32))
-            _copy_meta(widened, value, torch.float32)
-            value.replace_all_uses_with(widened, lambda user, own=widened: user is not own)  # type: ignore[misc]  # one argument
-            self._twins[widened] = value
-
-    def _twin(self, node: Node) -> Node:
-        """A value in half precision; anything but fp32 is its own twin."""
-        import torch
-
-        if not _is_float32(node):
-            return node
-        if node not in self._twins:
-            inputs = node.all_input_nodes
-            if _name(node) in MOVES and inputs and self._known(inputs[0]):
-                twin = self._graph.node_copy(node, lambda one: self._twin(one) if one is inputs[0] else one)
-            else:
-                twin = self._graph.call_function(torch.ops.aten.to.dtype, (node, self._dtype))
-            _copy_meta(twin, node, self._dtype)
-            self._twins[node] = twin
-        return self._twins[node]
-
-    def _known(self, node: Node) -> bool:
-        """Whether a twin is there, or is a matter of moving one."""
-        if node in self._twins:
-            return node.op != "placeholder"
-        return _name(node) in MOVES and bool(node.all_input_nodes) and self._known(node.all_input_nodes[0])
-
-
-def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
-    """Store weights that only products read in half precision, in the place of casts that each run would make."""
-    import torch
-
-    signature = exported.graph_signature
-    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    tensors = {**exported.state_dict, **exported.constants}
-    for node in exported.graph.nodes:
-        name = names.get(node.name) if node.op == "placeholder" else None
-        if name is None or not node.users or not all(_name(user) == "to" for user in node.users):
-            continue
-        if any(user.args[1:] != (dtype,) for user in node.users) or not isinstance(tensors.get(name), torch.Tensor):
-            continue
-        for user in list(node.users):
-            user.replace_all_uses_with(node)
-            exported.graph.erase_node(user)
-        _recast(node, dtype)
-        held = exported.state_dict if name in exported.state_dict else exported.constants
-        held[name] = _half(tensors[name], dtype)
-
-
-def _half(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    import torch
-
-    half = tensor.detach().to(dtype)
-    return torch.nn.Parameter(half, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else half
-
-
-def _values(product: Node) -> tuple[Node, ...]:
-    """The nodes that hold a product's tensors: itself, or those that take them out of its tuple (an LSTM's)."""
-    if not isinstance(product.meta["val"], tuple | list):
-        return (product,)
-    return tuple(user for user in product.users if user.target is operator.getitem)
-
-
-def _recast(node: Node, dtype: torch.dtype) -> None:
-    """Say of a node that its tensors are of another dtype."""
-    import torch
-    from torch.utils._pytree import tree_map_only
-
-    node.meta["val"] = tree_map_only(torch.Tensor, lambda one: one.to(dtype), node.meta["val"])
-    if node.op != "placeholder":
-        for user in _values(node):
-            if user is not node:
-                _recast(user, dtype)
-
-
-def _copy_meta(node: Node, like: Node, dtype: torch.dtype) -> None:
-    node.meta["val"] = like.meta["val"].to(dtype)
-
-
-def _is_float32(node: Node) -> bool:
-    import torch
-
-    value = node.meta.get("val")
-    first = value[0] if isinstance(value, tuple | list) and value else value
-    return isinstance(first, torch.Tensor) and first.dtype == torch.float32
-
-
-def _name(node: Node) -> str:
-    """An ATen operator's name without its overload; empty for all else."""
-    schema: Callable[..., Any] | str = node.target
-    return schema._schema.name.partition("::")[2] if hasattr(schema, "_schema") else ""
 
 
 def _declared(spec: ModelSpec) -> dict[str, Any]:
@@ -227,7 +82,6 @@ def _notes(precision: str) -> tuple[str, ...]:
     return (f"{half}for PyTorch {torch.__version__.partition('+')[0]}, which compiles it when it is opened",)
 
 
-HALF = {"fp16": FP16, "bf16": FP16}
 TARGET = Target(
     summary="program for NVIDIA GPUs, compiled, CUDA graphs, fp16 products, dynamic batch and size",
     about=About(
@@ -239,8 +93,8 @@ TARGET = Target(
     export=export,
     load=load,
     places=(
-        Place(name=CUDA, tolerance=FP32_DELEGATED, settings={"device": CUDA}, limits=HALF),
-        Place(name=CPU, tolerance=FP32, settings={"device": CPU}, limits=HALF, timed=False),
+        Place(name=CUDA, tolerance=FP32_DELEGATED, settings={"device": CUDA}, limits=LIMITS),
+        Place(name=CPU, tolerance=FP32, settings={"device": CPU}, limits=LIMITS, timed=False),
     ),
     by_name=True,
     runs_code=True,

@@ -66,15 +66,15 @@ def test_what_is_no_artifact_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 def test_two_graphs_stand_side_by_side_on_a_page(transformer: onnx.ModelProto, tmp_path: Path) -> None:
     spec = nets.transformer()
     row = spec.random(0, {"batch": 1})
-    sides = [
+    before, after = (
         Inspection(name, kind, size, {"batch": 1}, dict(Counter(n.op_type for n in graph.graph.node)), layers)
         for name, kind, size, graph in (
             ("onnx", "fp32", 2000, transformer),
             ("<int8>", "int8", 500, nets.quantized(spec, transformer, static=False)),
         )
         if (layers := layers_of(graph, row))
-    ]
-    write_page(*sides, tmp_path / "page.html")
+    )
+    write_page(before, after, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert "<int8>" not in text  # escaped
     assert "&lt;int8&gt; beside onnx" in text
@@ -83,4 +83,4 @@ def test_two_graphs_stand_side_by_side_on_a_page(transformer: onnx.ModelProto, t
     assert "int8" in cells
     assert " → " in cells  # bytes of its weights
     with pytest.raises(UsageError, match="No such file or directory"):
-        write_page(*sides, tmp_path / "nowhere" / "page.html")
+        write_page(before, after, tmp_path / "nowhere" / "page.html")

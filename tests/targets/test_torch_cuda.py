@@ -20,6 +20,7 @@ from edgekit.report.rows import read_study
 from edgekit.runtime.torch_cuda import TorchCudaRuntime
 from edgekit.testing import TargetContract
 from edgekit_targets import torch_cuda
+from edgekit_targets._half import to_half
 from tests.targets import tampering
 
 GPU = torch.cuda.is_available()
@@ -100,11 +101,11 @@ def mixed() -> ModelSpec:
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_products_alone_compute_in_half_precision(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_products_alone_compute_in_half_precision(precision: str, dtype: torch.dtype) -> None:
     spec = mixed()
     exported = capture(spec).exported
-    torch_cuda.to_half(exported, dtype)
+    to_half(exported, precision)
     products = {"linear", "scaled_dot_product_attention", "lstm", "conv1d", "matmul"}
     seen = set()
     for node in exported.graph.nodes:
@@ -125,7 +126,7 @@ def test_products_alone_compute_in_half_precision(dtype: torch.dtype) -> None:
 
 def test_weights_that_only_products_read_are_stored_in_half_precision() -> None:
     exported = capture(mixed()).exported
-    torch_cuda.to_half(exported, torch.float16)
+    to_half(exported, "fp16")
     dtypes = {name: tensor.dtype for name, tensor in exported.state_dict.items()}
     assert dtypes.pop("table") == torch.float32  # a sum reads it too
     assert set(dtypes.values()) == {torch.float16}

@@ -1,0 +1,166 @@
+"""Products in half precision in a captured program, all else in fp32: what `torch-cuda` and `aoti` share.
+
+The operators are those of PyTorch's automatic mixed precision
+(https://docs.pytorch.org/docs/2.13/amp.html#cuda-ops-that-can-autocast-to-float16). Here the casts are part of the
+program: no caller can forget them, and no weight is cast when it runs.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from edgekit.target import FP16, Option
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import Node
+
+DTYPES = ("fp16", "bf16", "fp32")
+LIMITS = {"fp16": FP16, "bf16": FP16}
+"""Of a place, by precision."""
+PRODUCTS = (
+    "addbmm", "addmm", "baddbmm", "bmm", "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "convolution", "einsum", "gru", "linear", "lstm", "matmul", "mm", "mv",
+    "prelu", "rnn_relu", "rnn_tanh", "scaled_dot_product_attention",
+)  # fmt: skip
+"""Operators that autocast computes in half precision on CUDA, by PyTorch's list."""
+MOVES = (
+    "alias", "chunk", "clone", "contiguous", "expand", "expand_as", "flatten", "narrow", "permute", "reshape", "select",
+    "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze", "view",
+)  # fmt: skip
+"""Operators that only move values: between two products they move half the bytes."""
+
+
+def precision_option(default: str) -> Option[str]:
+    """The option of a target that can do so."""
+    return Option(name="precision", default=default, choices=DTYPES, help="of products and of their weights")
+
+
+def to_half(exported: torch.export.ExportedProgram, precision: str) -> None:
+    """Let a program's products compute in half precision, in its place: inputs, outputs and all else stay in fp32."""
+    import torch
+
+    if precision == "fp32":
+        return
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    graph = exported.graph
+    halves = _Halves(graph, dtype)
+    for node in list(graph.nodes):
+        if operator_name(node) in PRODUCTS and _is_float32(node):
+            halves.compute(node)
+    _store(exported, dtype)
+    graph.eliminate_dead_code()
+    graph.lint()
+    exported.graph_module.recompile()
+
+
+class _Halves:
+    """Half-precision twins of a graph's values, each made once and only where a product asks for it."""
+
+    def __init__(self, graph: torch.fx.Graph, dtype: torch.dtype) -> None:
+        self._graph, self._dtype = graph, dtype
+        self._twins: dict[Node, Node] = {}
+
+    def compute(self, product: Node) -> None:
+        """Give a product twins of its inputs; who reads it gets its answer in fp32, or its twin."""
+        import torch
+        from torch.fx import map_arg
+
+        with self._graph.inserting_before(product):
+            product.args, product.kwargs = map_arg((product.args, product.kwargs), self._twin)
+        _recast(product, self._dtype)
+        for value in _values(product):
+            with self._graph.inserting_after(value):
+                widened = self._graph.call_function(torch.ops.aten.to.dtype, (value, torch.float32))
+            _copy_meta(widened, value, torch.float32)
+            value.replace_all_uses_with(widened, lambda user, own=widened: user is not own)  # type: ignore[misc]  # one argument
+            self._twins[widened] = value
+
+    def _twin(self, node: Node) -> Node:
+        """A value in half precision; anything but fp32 is its own twin."""
+        import torch
+
+        if not _is_float32(node):
+            return node
+        if node not in self._twins:
+            inputs = node.all_input_nodes
+            if operator_name(node) in MOVES and inputs and self._known(inputs[0]):
+                twin = self._graph.node_copy(node, lambda one: self._twin(one) if one is inputs[0] else one)
+            else:
+                twin = self._graph.call_function(torch.ops.aten.to.dtype, (node, self._dtype))
+            _copy_meta(twin, node, self._dtype)
+            self._twins[node] = twin
+        return self._twins[node]
+
+    def _known(self, node: Node) -> bool:
+        """Whether a twin is there, or is a matter of moving one."""
+        if node in self._twins:
+            return node.op != "placeholder"
+        return operator_name(node) in MOVES and bool(node.all_input_nodes) and self._known(node.all_input_nodes[0])
+
+
+def _store(exported: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
+    """Store weights that only products read in half precision, in the place of casts that each run would make."""
+    import torch
+
+    signature = exported.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    tensors = {**exported.state_dict, **exported.constants}
+    for node in exported.graph.nodes:
+        name = names.get(node.name) if node.op == "placeholder" else None
+        if name is None or not node.users or not all(operator_name(user) == "to" for user in node.users):
+            continue
+        if any(user.args[1:] != (dtype,) for user in node.users) or not isinstance(tensors.get(name), torch.Tensor):
+            continue
+        for user in list(node.users):
+            user.replace_all_uses_with(node)
+            exported.graph.erase_node(user)
+        _recast(node, dtype)
+        held = exported.state_dict if name in exported.state_dict else exported.constants
+        held[name] = _half(tensors[name], dtype)
+
+
+def _half(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    import torch
+
+    half = tensor.detach().to(dtype)
+    return torch.nn.Parameter(half, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else half
+
+
+def _values(product: Node) -> tuple[Node, ...]:
+    """The nodes that hold a product's tensors: itself, or those that take them out of its tuple (an LSTM's)."""
+    if not isinstance(product.meta["val"], tuple | list):
+        return (product,)
+    return tuple(user for user in product.users if user.target is operator.getitem)
+
+
+def _recast(node: Node, dtype: torch.dtype) -> None:
+    """Say of a node that its tensors are of another dtype."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    node.meta["val"] = tree_map_only(torch.Tensor, lambda one: one.to(dtype), node.meta["val"])
+    if node.op != "placeholder":
+        for user in _values(node):
+            if user is not node:
+                _recast(user, dtype)
+
+
+def _copy_meta(node: Node, like: Node, dtype: torch.dtype) -> None:
+    node.meta["val"] = like.meta["val"].to(dtype)
+
+
+def _is_float32(node: Node) -> bool:
+    import torch
+
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    return isinstance(first, torch.Tensor) and first.dtype == torch.float32
+
+
+def operator_name(node: Node) -> str:
+    """An ATen operator's name without its overload; empty for all else."""
+    schema: Callable[..., Any] | str = node.target
+    return schema._schema.name.partition("::")[2] if hasattr(schema, "_schema") else ""
