@@ -1,7 +1,7 @@
 """Whether `edgekit profile` says the break-even that a stopwatch says: `python -m tools.bench.break_even`.
 
-A module of pointwise operators is profiled. Then eager and compiled runs are counted in wall time, from opening on, until
-the compiled ones have caught up.
+A module of pointwise operators is profiled. Then eager and compiled runs are counted in wall time, from opening on,
+until the compiled ones have caught up.
 """
 
 from __future__ import annotations
