@@ -54,7 +54,7 @@ class GraphBreak:
 
 @dataclass(frozen=True)
 class Recompilation:
-    """A shape that was compiled anew, and the guard that failed for it."""
+    """Sizes for which the module was compiled anew, and the guard that failed; or why it fails for them."""
 
     sizes: Mapping[str, int]
     guard: str
@@ -115,7 +115,11 @@ def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple
         module = torch.compile(spec.module, backend=backend)
         for number, chosen in enumerate(sizes):
             before, said.texts = compiled, []
-            module(*to_tensors(spec, spec.random(seed=number, sizes=dict(chosen))))
+            try:
+                module(*to_tensors(spec, spec.random(seed=number, sizes=dict(chosen))))
+            except Exception as error:  # whatever the user's module or Dynamo raises
+                found.append(Recompilation(dict(chosen), f"it fails: {_first_line(error)}"))
+                break
             if number and compiled > before:
                 found.append(Recompilation(dict(chosen), said.guard))
         torch._dynamo.reset()

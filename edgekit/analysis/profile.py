@@ -362,11 +362,10 @@ def _memory(device: str, clear: bool) -> int | None:
         if clear:
             torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated() if clear else torch.cuda.max_memory_allocated()
-    if clear:
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
     word = "VmRSS:" if clear else "VmHWM:"
     with suppress(OSError, StopIteration):
+        if clear:
+            Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith(word)).split()[1])
     return None
@@ -396,9 +395,9 @@ def _inputs(spec: ModelSpec, batch: int) -> dict[str, Array]:
 
 def _chosen(modes: Iterable[Mode], names: Sequence[str]) -> list[Mode]:
     whole = {mode.name: mode for mode in modes}
+    if wrong := [name for name in names if name not in whole]:
+        raise UsageError(f"no mode '{wrong[0]}': possible are {'; '.join(whole)}")
     wanted = {EAGER, *(names or whole)}
-    for name in wanted - whole.keys():
-        raise UsageError(f"no mode '{name}': possible are {'; '.join(whole)}")
     return [mode for name, mode in whole.items() if name in wanted]
 
 

@@ -39,8 +39,7 @@ class TorchCudaRuntime:
 
     Args:
         file: Path of the `.pt2` file.
-        settings: `device`: "cuda", or "cpu" for the same program uncompiled; `tf32`: "1" lets matrix products of
-            float32 round their inputs to TF32.
+        settings: `device`: "cuda", or "cpu" for the same program uncompiled.
 
     Raises:
         NotVerifiedHere: If there is no PyTorch or no NVIDIA GPU.
@@ -52,12 +51,11 @@ class TorchCudaRuntime:
             import torch
         except ImportError as error:
             raise RuntimeMissingError(f"PyTorch is not installed ({error})") from error
-        chosen = dict(settings or {})
-        self._device = chosen.get("device", CUDA)
+        self._device = (settings or {}).get("device", CUDA)
         if self._device == CUDA and not torch.cuda.is_available():
             raise NotVerifiedHere(f"PyTorch {torch.__version__} sees no NVIDIA GPU on this host")
         torch.set_num_threads(threads())
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = chosen.get("tf32", "0") == "1"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         self._module, declared = _opened(file, self._device)
         self._inputs, self._outputs = declared["inputs"], declared["outputs"]
         self._compiled: Callable[..., Any] = self._module
