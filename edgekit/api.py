@@ -356,10 +356,11 @@ def profile(
     with shown(progress) as listener:
         done = measure(spec, request, lambda share, text: listener.progress(PROFILE, share, text))
         listener.done(PROFILE)
-    folder = Path(output) if output is not None else build / CACHE if build is not None else None
+    own = build / CACHE if build is not None and not module else None
+    folder = Path(output) if output is not None else own
     if folder is not None:
         write_profile(done, folder)
-    if build is not None and folder == build / CACHE:
+    if build is not None and folder == own:
         write_report(build)
     return done
 

@@ -130,6 +130,8 @@ def module_times(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tup
     """Eager time of each module without its children, in milliseconds of one run, the most first."""
     import torch
 
+    if isinstance(module, torch.jit.ScriptModule):
+        return ()  # its modules take no hooks
     cuda = any(tensor.is_cuda for tensor in inputs)
     lists = {name for name, one in module.named_modules() if isinstance(one, torch.nn.ModuleList)}
     names = {one: _alike(name, lists) or "(outermost)" for name, one in module.named_modules()}

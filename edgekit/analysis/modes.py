@@ -20,7 +20,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime, SelfTimed, SeveralWays
-from edgekit.target import Target
+from edgekit.target import Place, Target
 
 if TYPE_CHECKING:
     import torch
@@ -73,14 +73,20 @@ def artifact_modes(build: Path, device: str, trusted: bool) -> tuple[list[Mode],
             runtime = _runtime(target, folder, manifest.entry, device)
             if runtime is None or manifest.bundle.variants:
                 continue
-            if not any(verdict.status == "verified" for verdict in manifest.verdicts):
-                left.append(f"{manifest.target}: not verified")
+            statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
+            if (status := statuses.get(_place(target, device).name, "not judged")) != "verified":
+                left.append(f"{manifest.target}: {status}")
                 continue
             registry.require_trust(manifest.target, target, trusted)
             modes.append(Mode(*runtime))
         except EdgekitError as error:
             left.append(f"{folder.name}: {error}")
     return modes, left
+
+
+def _place(target: Target, device: str) -> Place:
+    """The place of a target whose verdict counts on a device: on a GPU its own there, else its first."""
+    return next((one for one in target.places if one.settings.get("device") == device), target.places[0])
 
 
 def _runtime(

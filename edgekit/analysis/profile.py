@@ -168,7 +168,7 @@ def profile(spec: ModelSpec, request: Request, progress: Progress = silent) -> P
 
 
 def part_of(spec: ModelSpec, path: str) -> ModelSpec:
-    """One module of a model as a model of its own, with the inputs that the whole gives it at its default sizes.
+    """One module of a model as a model of its own, with random inputs of the shapes and ranges that the whole gives it.
 
     Raises:
         UsageError: If there is no such module, or it is called with or answers something else than tensors.
@@ -180,7 +180,13 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
         near = ", ".join(name for name in named if name and name.count(".") <= path.count("."))
         raise UsageError(f"'{spec.name}' has no module '{path}': it has {near}")
     caught: list[tuple[Any, ...]] = []
-    hook = named[path].register_forward_hook(lambda _, given, answer: caught.append((given, answer)))
+    if isinstance(spec.module, torch.jit.ScriptModule):
+        raise UsageError(f"'{spec.name}' is TorchScript, whose modules cannot be watched: profile the whole")
+
+    def catch(one: torch.nn.Module, given: Any, named: Any, answer: Any) -> None:
+        caught.append(((*given, *named.values()) if not named else (), answer))
+
+    hook = named[path].register_forward_hook(catch, with_kwargs=True)
     try:
         with torch.no_grad():
             spec.module(*to_tensors(spec, spec.random(seed=SEED)))
@@ -189,15 +195,25 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
     given, answer = caught[0] if caught else ((), ())
     answers = tuple(answer) if isinstance(answer, tuple | list) else (answer,)
     if not given or not all(isinstance(one, torch.Tensor) for one in (*given, *answers)):
-        raise UsageError(f"'{path}' of '{spec.name}' is not called with tensors alone, or answers something else")
-    inputs = {f"input_{number}": one.numpy() for number, one in enumerate(given)}
+        raise UsageError(
+            f"'{path}' of '{spec.name}' is not called with tensors by position alone, or answers something else"
+        )
+    inputs = {f"input_{number}": one.detach().cpu().numpy() for number, one in enumerate(given)}
     return ModelSpec(
         name=f"{spec.name}.{path}",
         module=named[path],
-        inputs=tuple(Input(n, tuple(a.shape), str(a.dtype)) for n, a in inputs.items()),
+        inputs=tuple(Input(n, tuple(a.shape), str(a.dtype), **_range(a)) for n, a in inputs.items()),
         outputs=tuple(Output(f"output_{number}") for number in range(len(answers))),
         axes={},
     )
+
+
+def _range(array: Array) -> dict[str, Any]:
+    """The least and the most that an input takes, where it takes numbers of a range."""
+    if array.dtype.kind not in "fiu" or not array.size or not np.isfinite(array).all():
+        return {}
+    low, high = array.min().item(), array.max().item()
+    return {"low": low, "high": high} if low < high else {}
 
 
 def advice(profile: Profile, rate: float) -> str:
@@ -208,7 +224,9 @@ def advice(profile: Profile, rate: float) -> str:
     if best.mode == EAGER or best.p90 > eager.p50:
         return "Stay with eager: no other mode is quicker by more than the spread of its runs."
     speed = f"Take '{best.mode}': {eager.p50 / best.p50:.2f} times as fast as eager"
-    if not best.break_even:
+    if best.break_even is None:
+        return "Stay with eager: the means of runs are as long in every other mode."
+    if best.break_even == 0:
         return f"{speed}, from the first run."
     after = f"{speed}; it has paid after {best.break_even:,} runs"
     return f"{after}, which is {_duration(best.break_even / rate)} at {rate:g} a second." if rate > 0 else f"{after}."
@@ -225,7 +243,7 @@ def break_even(first: float, run: float, eager_first: float, eager_run: float) -
     """
     if first <= eager_first:
         return 0 if run <= eager_run else None
-    return 1 + math.ceil((first - eager_first) / (eager_run - run)) if run < eager_run else None
+    return 2 + math.floor((first - eager_first) / (eager_run - run)) if run < eager_run else None
 
 
 def timed(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: float) -> dict[str, list[float]]:
@@ -250,7 +268,6 @@ def timed(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: f
 
 
 def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
-    import torch
 
     progress(0.0, "looking for graph breaks and recompilations")
     breaks, unexplained = compilation.graph_breaks(spec)
@@ -282,7 +299,7 @@ def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
         sizes=sizes,
         modules=compilation.module_times(module, tensors)[:LISTED],
         operators=compilation.operator_times(module, tensors)[:LISTED],
-        kernels=_kernels(torch.compile(module, dynamic=False), tensors) if compiled else (),
+        kernels=_kernels(module, tensors) if compiled else (),
         left_out=left_out,
         advice="",
     )
@@ -297,7 +314,7 @@ def _batch(
 
     inputs = _inputs(spec, batch)
     torch._dynamo.reset()
-    with fresh_cache():  # what compiling imports is no part of a model's first answer
+    with fresh_cache(), suppress(Exception):  # what compiling imports is no part of a model's first answer
         torch.compile(lambda x: x + 1, dynamic=False)(torch.zeros(1, device=request.device))
     rows: dict[str, ModeProfile] = {}
     opened: dict[str, Runtime] = {}
@@ -308,6 +325,8 @@ def _batch(
                 rows[mode.name], runtime = _first(mode, inputs, request.device)
             if runtime is not None:
                 opened[mode.name] = runtime
+        if error := rows[EAGER].error:
+            raise UsageError(f"'{spec.name}' itself fails at batch {batch}: {error}")
         tell(f"batch {batch}: timing {len(opened)} modes in turn")
         times = timed(opened, inputs, request.seconds)
         right = _answer(opened[EAGER], inputs)
@@ -376,9 +395,11 @@ def _answer(runtime: Runtime, inputs: Mapping[str, Array]) -> Mapping[str, Array
     return answer or getattr(runtime, "way_answer", dict)()
 
 
-def _kernels(compiled: Any, tensors: Sequence[Any]) -> tuple[Share, ...]:
+def _kernels(module: Any, tensors: Sequence[Any]) -> tuple[Share, ...]:
+    import torch
+
     with suppress(Exception):  # it is shown among the modes why the module does not compile
-        return compilation.operator_times(compiled, tensors)[:LISTED]
+        return compilation.operator_times(torch.compile(module, dynamic=False), tensors)[:LISTED]
     return ()
 
 
@@ -412,10 +433,17 @@ def _check(spec: ModelSpec, request: Request) -> None:
         raise UsageError("no CUDA device is visible to PyTorch on this host: use --device cpu")
     if onnx.file_of(spec.module) is not None:
         raise UsageError(f"'{spec.name}' is an ONNX file, without PyTorch's code: profile what it was made from")
+    for name, number in (("seconds", request.seconds), ("rate", request.rate)):
+        if not math.isfinite(number) or number < 0:
+            raise UsageError(f"{name} {number}: give a number of 0 or more")
+    if not request.batches:
+        raise UsageError("no batch size: name one or more")
     axis = spec.axes.get("batch")
     for batch in request.batches:
         if axis is None and batch != 1:
             raise UsageError(f"'{spec.name}' has no axis 'batch': leave out --batch")
+        if batch < 1 or (axis is not None and (batch < axis.minimum or batch % axis.multiple_of)):
+            raise UsageError(f"batch {batch} is none that '{spec.name}' takes")
 
 
 def _duration(seconds: float) -> str:

@@ -103,6 +103,8 @@ def measure(
                 total[name] += (spent := clock() - start)
                 times[name].append(spent)
                 answered(name, answer)
+                if not _short(times[name], total[name], runs, PLENTY * seconds):
+                    break
         names.append(names.pop(0))
     return {name: Latency(runtimes[name].device, tuple(1000.0 * s for s in times[name])) for name in runtimes}
 

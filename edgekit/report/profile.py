@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from edgekit.artifact.run_record import CACHE
 from edgekit.storage import door
@@ -41,7 +41,7 @@ class BatchInfo(_Read):
     """The modes at one batch size, eager first."""
 
     batch: int
-    modes: tuple[ModeInfo, ...]
+    modes: tuple[ModeInfo, ...] = Field(min_length=1)
 
     def speed(self, row: ModeInfo) -> str:
         """How many times as fast as eager."""
@@ -49,13 +49,29 @@ class BatchInfo(_Read):
         return f"{eager / row.p50:.2f}x" if eager and row.p50 else ""
 
 
+class BreakInfo(_Read):
+    """Where compiling cuts the module."""
+
+    file: str
+    line: int
+    text: str
+    reason: str
+
+
+class AnewInfo(_Read):
+    """Sizes that were compiled anew."""
+
+    sizes: dict[str, int]
+    guard: str
+
+
 class ProfileInfo(_Read):
     """A profile."""
 
     device: str
     batches: tuple[BatchInfo, ...]
-    breaks: tuple[dict[str, str | int], ...]
-    recompilations: tuple[dict[str, str | dict[str, int]], ...]
+    breaks: tuple[BreakInfo, ...]
+    recompilations: tuple[AnewInfo, ...]
     advice: str
 
 

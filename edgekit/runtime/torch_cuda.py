@@ -90,7 +90,9 @@ class TorchCudaRuntime:
         """
         import torch
 
-        feed = [torch.from_numpy(np.array(inputs[one["name"]], order="C")) for one in self._inputs]
+        if missing := [one["name"] for one in self._inputs if one["name"] not in inputs]:
+            raise UsageError(f"the input '{missing[0]}' is missing")
+        feed = [torch.from_numpy(np.array(inputs[one["name"]], one["dtype"], order="C")) for one in self._inputs]
         with torch.inference_mode():
             try:
                 if self._device == CPU:
@@ -106,7 +108,10 @@ class TorchCudaRuntime:
 
         The answer lies in the graph's own buffers: the next run of the same shape overwrites it.
         """
-        return self._replayed(tensors).outputs
+        import torch
+
+        with torch.inference_mode():
+            return self._replayed(tensors).outputs
 
     def close(self) -> None:
         """Free the program, its graphs and their memory."""
@@ -168,6 +173,13 @@ class TorchCudaRuntime:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
+            try:
+                self._compiled(*buffers)
+            except AssertionError:  # of the program's guards on its inputs
+                raise
+            except Exception as error:  # whatever Inductor raises for a shape of another kind
+                self._compiled = self._module
+                self._facts["not compiled"] = reason(error)
             for _ in range(WARM_UPS):
                 self._compiled(*buffers)
         torch.cuda.current_stream().wait_stream(side)

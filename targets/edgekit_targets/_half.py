@@ -2,7 +2,9 @@
 
 The operators are those of PyTorch's automatic mixed precision
 (https://docs.pytorch.org/docs/2.13/amp.html#cuda-ops-that-can-autocast-to-float16). Here the casts are part of the
-program: no caller can forget them, and no weight is cast when it runs.
+program, so that no caller can forget them. A weight that products alone read is stored so; one that another operator
+reads too, or that is moved first, stays in fp32 and is cast when it runs. What lies in the branches of `torch.cond` and
+the like stays in fp32.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ PRODUCTS = (
     "prelu", "rnn_relu", "rnn_tanh", "scaled_dot_product_attention",
 )  # fmt: skip
 """Operators that autocast computes in half precision on CUDA, by PyTorch's list."""
+ATTENTION = "scaled_dot_product_attention"
 MOVES = (
     "alias", "chunk", "clone", "contiguous", "expand", "expand_as", "flatten", "narrow", "permute", "reshape", "select",
     "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze", "view",
@@ -48,9 +51,15 @@ def to_half(exported: torch.export.ExportedProgram, precision: str) -> None:
     graph = exported.graph
     halves = _Halves(graph, dtype)
     for node in list(graph.nodes):
-        if operator_name(node) in PRODUCTS and _is_float32(node):
+        if _writes(node):
+            halves.forget()
+        elif operator_name(node) in PRODUCTS and _is_float32(node):
             halves.compute(node)
     _store(exported, dtype)
+    (out,) = (node for node in graph.nodes if node.op == "output")
+    for spec, value in zip(exported.graph_signature.output_specs, out.args[0], strict=True):
+        if hasattr(value, "name"):
+            spec.arg.name = value.name
     graph.eliminate_dead_code()
     graph.lint()
     exported.graph_module.recompile()
@@ -69,6 +78,8 @@ class _Halves:
         from torch.fx import map_arg
 
         with self._graph.inserting_before(product):
+            if operator_name(product) == ATTENTION:
+                self._keep_finite(product)
             product.args, product.kwargs = map_arg((product.args, product.kwargs), self._twin)
         _recast(product, self._dtype)
         for value in _values(product):
@@ -77,6 +88,21 @@ class _Halves:
             _copy_meta(widened, value, torch.float32)
             value.replace_all_uses_with(widened, lambda user, own=widened: user is not own)  # type: ignore[misc]  # one argument
             self._twins[widened] = value
+
+    def _keep_finite(self, attention: Node) -> None:
+        """Bound a mask that is added to scores: the least number of fp32 would become minus infinity."""
+        import torch
+
+        mask: Any = attention.kwargs.get("attn_mask", (*attention.args, None, None, None, None)[3])
+        if mask is None or not _is_float32(mask):
+            return
+        bound = self._graph.call_function(torch.ops.aten.clamp.default, (mask, torch.finfo(self._dtype).min))
+        _copy_meta(bound, mask, torch.float32)
+        attention.replace_input_with(mask, bound)
+
+    def forget(self) -> None:
+        """Drop all twins: an operator that writes in place may have changed what they were made of."""
+        self._twins.clear()
 
     def _twin(self, node: Node) -> Node:
         """A value in half precision; anything but fp32 is its own twin."""
@@ -163,4 +189,10 @@ def _is_float32(node: Node) -> bool:
 def operator_name(node: Node) -> str:
     """An ATen operator's name without its overload; empty for all else."""
     schema: Callable[..., Any] | str = node.target
-    return schema._schema.name.partition("::")[2] if hasattr(schema, "_schema") else ""
+    library, _, name = schema._schema.name.partition("::") if hasattr(schema, "_schema") else ("", "", "")
+    return name if library == "aten" else ""
+
+
+def _writes(node: Node) -> bool:
+    """Whether an operator changes one of its inputs."""
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))

@@ -17,6 +17,7 @@ from edgekit.analysis.modes import COMPILED, EAGER, furthest
 from edgekit.analysis.profile import BatchProfile, ModeProfile, Profile, Request, advice, break_even, part_of, profile
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
+from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.report.profile import read_profile
 from edgekit.testing.models import SMALL
@@ -77,7 +78,7 @@ def test_blocks_of_a_list_are_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("first", "run", "expected"),
-    [(1000.0, 5.0, 199), (9.0, 5.0, 0), (1000.0, 10.0, None), (9.0, 11.0, None), (1000.0, 9.999, 990_001)],
+    [(1000.0, 5.0, 200), (9.0, 5.0, 0), (1000.0, 10.0, None), (9.0, 11.0, None), (1000.0, 9.999, 990_001)],
 )
 def test_break_even_is_where_the_total_times_cross(first: float, run: float, expected: int | None) -> None:
     eager_first, eager_run = 10.0, 10.0
@@ -100,6 +101,8 @@ def test_advice_stays_with_eager_within_the_spread_of_its_runs() -> None:
     close = ModeProfile(COMPILED, first_ms=9000, p50=9.8, p10=9, p90=11, break_even=50_000)
     clear = ModeProfile(COMPILED, first_ms=9010, p50=4, p10=3.9, p90=4.2, break_even=1501)
     assert advice(_profile(eager, close), 0).startswith("Stay with eager")
+    slow = ModeProfile(COMPILED, first_ms=9010, p50=8, p10=8, p90=9, mean=10.5, break_even=None)
+    assert advice(_profile(eager, slow), 0).startswith("Stay with eager")
     assert advice(_profile(eager, clear), 5) == (
         "Take 'compiled': 2.50 times as fast as eager; it has paid after 1,501 runs, which is 5.0 min at 5 a second."
     )
@@ -123,8 +126,25 @@ def test_what_cannot_be_profiled_is_a_sentence() -> None:
         profile(branching(), Request(modes=("fast",)))
     with pytest.raises(UsageError, match="no device 'tpu'"):
         profile(branching(), Request(device="tpu"))
+    with pytest.raises(UsageError, match="batch 0 is none that 'branching' takes"):
+        profile(branching(), Request(batches=(0,)))
+    with pytest.raises(UsageError, match="seconds nan: give a number"):
+        profile(branching(), Request(seconds=math.nan))
+    with pytest.raises(UsageError, match="no batch size"):
+        profile(branching(), Request(batches=()))
     with pytest.raises(UsageError, match="has no axis 'batch'"):
         profile(part_of(branching(), "head"), Request(batches=(2,)))
+
+
+def test_without_a_compiler_eager_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> object:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", failing)
+    spec = part_of(branching(), "head")
+    monkeypatch.setattr(compilation, "recompilations", lambda *_: ())
+    (batch,) = profile(spec, Request(modes=(COMPILED,), seconds=0.01)).batches
+    assert [(row.mode, row.error) for row in batch.modes] == [(EAGER, ""), (COMPILED, "no compiler")]
 
 
 class TestBuild:
@@ -151,6 +171,12 @@ class TestBuild:
         assert batch["modes"][0]["mode"] == "eager"
         assert record["kernels"]
 
+    def test_a_modules_profile_is_not_the_builds(self, build: Path) -> None:
+        before = (build / "cache" / "profile.json").read_bytes()
+        named = next(name for name, _ in load_model(build / "model").module.named_children())
+        edgekit.profile(build, module=named, modes=["compiled"], seconds=0.01, progress="none")
+        assert (build / "cache" / "profile.json").read_bytes() == before
+
     def test_is_drawn_and_shown_in_the_report(self, build: Path) -> None:
         drawn = ElementTree.fromstring((build / "cache" / "profile.svg").read_text())  # noqa: S314 - our own
         texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
@@ -161,7 +187,8 @@ class TestBuild:
     def test_a_damaged_profile_is_left_out(self, build: Path, tmp_path: Path) -> None:
         (tmp_path / "cache").mkdir()
         assert read_profile(build) is not None
-        for text in ("", "[]", '{"device": 3}'):
+        whole = json.loads((build / "cache" / "profile.json").read_text())
+        for text in ("", "[]", '{"device": 3}', json.dumps({**whole, "recompilations": [{}]})):
             (tmp_path / "cache" / "profile.json").write_text(text)
             assert read_profile(tmp_path) is None
 

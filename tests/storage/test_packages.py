@@ -110,6 +110,7 @@ def test_versions_are_those_of_edgekit_and_of_what_a_target_declares() -> None:
 
 
 def test_what_brings_a_module_is_what_python_says() -> None:
+    registry._distributions.cache_clear()  # other tests of this process import what adds folders to sys.path
     brought = {module: names for module, names in metadata.packages_distributions().items() if module.isidentifier()}
     onnx = registry.find("onnx")
     needs = tuple(Need(module, "any") for module in brought)

@@ -146,3 +146,61 @@ def repacked(file: Path, change: Callable[[bytes], bytes]) -> None:
     with zipfile.ZipFile(file, "w") as new:
         for name, data in records.items():
             new.writestr(name, change(data))
+
+
+class Written(torch.nn.Module):
+    """A value that is changed in place between two products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        y[:, 0] = 5.0
+        answer: torch.Tensor = self.second(y)
+        return answer
+
+
+def test_an_answer_that_is_a_product_and_a_value_that_is_written_in_place_hold(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    spec = ModelSpec(
+        name="written",
+        module=Written().eval(),
+        inputs=(Input("x", ("batch", 8)),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+    exported = capture(spec).exported
+    to_half(exported, "fp16")
+    torch.export.save(exported, tmp_path / "program.pt2")
+    x = torch.randn(3, 8)
+    given = torch.export.load(tmp_path / "program.pt2").module()(x)
+    given = given[0] if isinstance(given, tuple) else given
+    assert (given - spec.module(x)).abs().max() < 0.02
+
+
+class Masked(torch.nn.Module):
+    """Attention with a mask of the least number of fp32, as transformers' models add it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = torch.arange(6) < 4
+        mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min).expand(6, 6)
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask) + 0
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_mask_of_the_least_number_stays_finite(precision: str) -> None:
+    spec = ModelSpec(
+        name="masked",
+        module=Masked().eval(),
+        inputs=(Input("x", ("batch", 6, 8)),),
+        outputs=(Output("y"),),
+        axes={"batch": Axis(1, 1, 4)},
+    )
+    exported = capture(spec).exported
+    to_half(exported, precision)
+    x = torch.randn(2, 6, 8)
+    given = exported.module()(x)
+    given = given[0] if isinstance(given, tuple) else given
+    assert (given - spec.module(x)).abs().max() < 0.05

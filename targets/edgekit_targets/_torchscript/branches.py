@@ -1,8 +1,8 @@
 """Branches that depend on values, of which only one side was taken: nothing proves the other.
 
 The module runs eagerly on real and random inputs. Python's trace function tells which line follows which, and a
-dispatch mode at which lines the module reads a value. A branch in a module that is TorchScript already leaves no Python
-lines and cannot be watched.
+dispatch mode at which lines the module reads a value. Only a branch whose own condition reads one is watched: not one
+on a variable that was read before, nor a conditional expression, nor what is TorchScript already.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def _untaken(read: set[Line], follows: dict[Line, set[int]]) -> Iterator[Line]:
             condition = range(node.test.lineno, (node.test.end_lineno or node.test.lineno) + 1)
             if not any((file, line) in read for line in condition):
                 continue
+            if node.body[0].lineno in condition:
+                continue  # on one line: its side leaves no line of its own
             body = range(node.body[0].lineno, (node.body[-1].end_lineno or node.body[-1].lineno) + 1)
             next_lines = set().union(*(follows.get((file, line), set()) for line in condition)) - {*condition}
             if next_lines and len({line in body for line in next_lines}) == 1:
