@@ -93,10 +93,10 @@ def _runtime(
     target: Target, folder: Path, entry: str, device: str
 ) -> tuple[str, Callable[[Mapping[str, Array]], Runtime]] | None:
     """How an artifact is shown and opened; None where it does not run on the device in this process."""
+    place = _place(target, device)
     if device == CUDA:
-        cuda = [place for place in target.places if place.settings.get("device") == CUDA]
-        if cuda:
-            return folder.name, lambda inputs: BoundMode(target.load(folder, cuda[0]), inputs)
+        if place.settings.get("device") == CUDA:
+            return folder.name, lambda inputs: BoundMode(target.load(folder, place), inputs)
         if entry.endswith(".onnx"):
             settings = RUNTIMES["ort-cuda"].settings
             return f"{folder.name}, ONNX Runtime", lambda inputs: BoundMode(
@@ -131,8 +131,7 @@ class TorchMode:
 
         torch.set_num_threads(threads())
         self._spec, self._place, self._tf32 = spec, device, tf32
-        module = spec.module if device == CPU else copy.deepcopy(spec.module).to(device)
-        self._tensors = tuple(tensor.to(device) for tensor in to_tensors(spec, inputs))
+        module, self._tensors = placed(spec, device, inputs)
         self._call = make(module)
         self._answer: Any = ()
 
@@ -148,14 +147,12 @@ class TorchMode:
         """Answer the inputs that are there."""
         import torch
 
-        if self._place != CUDA:
-            with torch.inference_mode():
-                self._answer = self._call(*self._tensors)
-            return {}
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self._tf32
+        if self._place == CUDA:
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self._tf32
         with torch.inference_mode():
             self._answer = self._call(*self._tensors)
-        torch.cuda.synchronize()
+        if self._place == CUDA:
+            torch.cuda.synchronize()
         return {}
 
     def way_answer(self) -> dict[str, Array]:
@@ -221,6 +218,14 @@ class BoundMode:
     def close(self) -> None:
         """Free the artifact."""
         self._runtime.close()
+
+
+def placed(
+    spec: ModelSpec, device: str, inputs: Mapping[str, Array]
+) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """A model's module (on a GPU a copy of it) and its inputs, on a device."""
+    module = spec.module if device == CPU else copy.deepcopy(spec.module).to(device)
+    return module, tuple(tensor.to(device) for tensor in to_tensors(spec, inputs))
 
 
 def furthest(answer: Mapping[str, Array], right: Mapping[str, Array], outputs: Sequence[str]) -> float | None:

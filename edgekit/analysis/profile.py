@@ -1,8 +1,8 @@
 """How quick a model is in each mode, what compiling costs, and after how many runs it has paid.
 
 Every mode is opened and run once, with PyTorch's compile cache empty: that is its first answer. Then all take turns, so
-that a slow spell of the host meets them all. Break-even is the number of runs after which a mode's
-total time, compiling included, is less than eager's.
+that a slow spell of the host meets them all. Break-even is the number of runs after which a mode's total time,
+compiling included, is less than eager's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 
 from edgekit.analysis import compilation
 from edgekit.analysis.compilation import GraphBreak, Recompilation, Share
-from edgekit.analysis.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, torch_modes
+from edgekit.analysis.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, placed, torch_modes
 from edgekit.errors import UsageError, reason
 from edgekit.model.adapter import to_tensors
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.protocol import Runtime
-from edgekit.storage.files import write_text
+from edgekit.storage.files import finite, write_text
 from edgekit.target import silent
 
 LISTED = 12
@@ -129,7 +129,7 @@ class Profile:
 
     def as_record(self) -> dict[str, Any]:
         """As JSON: what is no number is null."""
-        return {"schema_version": 1, **_finite(asdict(self))}
+        return {"schema_version": 1, **finite(asdict(self))}
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def part_of(spec: ModelSpec, path: str) -> ModelSpec:
         raise UsageError(f"'{spec.name}' is TorchScript, whose modules cannot be watched: profile the whole")
 
     def catch(one: torch.nn.Module, given: Any, named: Any, answer: Any) -> None:
-        caught.append(((*given, *named.values()) if not named else (), answer))
+        caught.append((() if named else given, answer))
 
     hook = named[path].register_forward_hook(catch, with_kwargs=True)
     try:
@@ -268,7 +268,6 @@ def timed(opened: Mapping[str, Runtime], inputs: Mapping[str, Array], seconds: f
 
 
 def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
-
     progress(0.0, "looking for graph breaks and recompilations")
     breaks, unexplained = compilation.graph_breaks(spec)
     sizes = tuple(grid(spec.axes))
@@ -285,7 +284,7 @@ def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
         done = 0.1 + 0.8 * number / len(request.batches)
         batches.append(_batch(spec, request, batch, modes, lambda text, done=done: progress(done, text)))  # type: ignore[misc]  # bound now
     progress(0.9, "timing modules and operators")
-    module, tensors = _placed(spec, request.device, _inputs(spec, request.batches[0]))
+    module, tensors = placed(spec, request.device, _inputs(spec, request.batches[0]))
     compiled = any(mode.name.startswith(COMPILED) for mode in modes)
     profile = Profile(
         model=spec.name,
@@ -349,7 +348,7 @@ def _batch(
         else replace(row, break_even=break_even(row.first_ms, row.mean, eager.first_ms, eager.mean))
         for row in rows.values()
     ]
-    module, tensors = _placed(spec, request.device, inputs)
+    module, tensors = placed(spec, request.device, inputs)
     moved = sum(t.numel() * t.element_size() for t in (*module.parameters(), *tensors)) + sum(
         a.nbytes for a in right.values()
     )
@@ -401,13 +400,6 @@ def _kernels(module: Any, tensors: Sequence[Any]) -> tuple[Share, ...]:
     with suppress(Exception):  # it is shown among the modes why the module does not compile
         return compilation.operator_times(torch.compile(module, dynamic=False), tensors)[:LISTED]
     return ()
-
-
-def _placed(spec: ModelSpec, device: str, inputs: Mapping[str, Array]) -> tuple[Any, tuple[Any, ...]]:
-    import copy
-
-    module = spec.module if device == CPU else copy.deepcopy(spec.module).to(device)
-    return module, tuple(tensor.to(device) for tensor in to_tensors(spec, inputs))
 
 
 def _inputs(spec: ModelSpec, batch: int) -> dict[str, Array]:
@@ -465,11 +457,3 @@ def write_profile(measured: Profile, folder: Path) -> tuple[Path, Path]:
     write_text(data, json.dumps(measured.as_record(), indent=2) + "\n")
     write_text(plot, drawn)
     return data, plot
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -147,9 +147,8 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow], successors: Map
     replaced = {row.target: new for row in rows if (new := successors.get(row.target))}
     out = rejected | set(replaced)
     good = [row for row in rows if row.status == "verified" and row.target not in out]
-    first = {
-        row.target: row for row in reversed(rows)
-    }  # an artifact counts in the first of its places, but each variant
+    # An artifact counts in the first of its places, but each variant of a bundle.
+    first = {row.target: row for row in reversed(rows)}
     good = [row for row in good if row.verdict.variant or row is first[row.target]]
     base = base_of(good)
     candidates = {id(row): _candidate(study, row, base) for row in good}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +18,7 @@ from edgekit.report.page import environment
 from edgekit.report.recommendation import Recommendation, recommend
 from edgekit.report.study import FAILURES, STATUSES, ReportedArtifact, ReportRow, Study
 from edgekit.storage.door import visible
-from edgekit.storage.files import dump_json
+from edgekit.storage.files import dump_json, finite
 
 SCHEMA_VERSION = 2
 MOST_ROWS, MOST_REASONS, LONGEST_REASON = 32, 6, 200
@@ -128,7 +127,7 @@ def _described(study: Study, artifact: ReportedArtifact) -> dict[str, Any]:
         "target": artifact.target,
         "manifest": artifact.manifest.model_dump(mode="json") if artifact.manifest else None,
         "results": [result.model_dump(mode="json") for result in artifact.results],
-        "trials": [_finite(trial) for trial in artifact.trials],
+        "trials": [finite(trial) for trial in artifact.trials],
         "rows": [{**_row(row), "beside_reference": study.beside_reference(row)} for row in artifact.rows],
     }
 
@@ -222,12 +221,3 @@ def escaped(text: str) -> str:
     """A text as Markdown shows it, whatever is in it: one line, nothing that is markup."""
     flat = visible(" ".join(text.split())).replace("&", "&amp;")
     return "".join(f"\\{letter}" if letter in "<>|`*_[]\\~" else letter for letter in flat)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN."""
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

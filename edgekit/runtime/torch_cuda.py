@@ -103,16 +103,6 @@ class TorchCudaRuntime:
                 raise UsageError(f"the program does not take these sizes: {reason(error)}") from error
         return dict(zip(self._outputs, values, strict=True))
 
-    def replay(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Answer tensors on any device, in the order of the inputs, without waiting for the GPU.
-
-        The answer lies in the graph's own buffers: the next run of the same shape overwrites it.
-        """
-        import torch
-
-        with torch.inference_mode():
-            return self._replayed(tensors).outputs
-
     def close(self) -> None:
         """Free the program, its graphs and their memory."""
         self._graphs.clear()
@@ -147,9 +137,10 @@ class TorchCudaRuntime:
             except Exception as error:  # whatever Inductor and its compilers raise
                 self._compiled = self._module
                 self._facts["not compiled"] = reason(error)
-            self.replay(example)
+            self._replayed(example)
 
     def _replayed(self, tensors: list[torch.Tensor]) -> _Graph:
+        """Answer tensors in the order of the inputs; the next run of this shape overwrites the answer."""
         key = tuple((*tensor.shape,) for tensor in tensors)
         graph = self._graphs.get(key)
         if graph is None:

@@ -17,6 +17,7 @@ import errno
 import functools
 import hashlib
 import json
+import math
 import os
 import platform
 import secrets
@@ -63,6 +64,15 @@ def digest_file(path: Path) -> str:
 def dump_json(value: object) -> str:
     """JSON as edgekit writes it: sorted keys, two spaces, a newline at the end, no NaN."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON can hold it: None in place of NaN and infinity, which JSON has not."""
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def load_json(text: str | bytes, **hooks: Any) -> Any:
