@@ -204,3 +204,41 @@ def test_a_mask_of_the_least_number_stays_finite(precision: str) -> None:
     given = exported.module()(x)
     given = given[0] if isinstance(given, tuple) else given
     assert (given - spec.module(x)).abs().max() < 0.05
+
+
+class Patches(torch.nn.Module):
+    """Patches that do not overlap, beside a convolution over them that overlaps, and one whose weight is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = torch.nn.Conv2d(3, 6, 4, stride=4)
+        self.near = torch.nn.Conv2d(3, 6, 4, stride=2)
+        self.twice = torch.nn.Conv2d(3, 6, (2, 4), stride=(2, 4), bias=False)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.patch(x), self.near(x), self.twice(x) + self.twice.weight.sum()
+
+
+def test_patches_are_one_matrix_product(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    spec = ModelSpec(
+        name="patches",
+        module=Patches().eval(),
+        inputs=(Input("x", ("batch", 3, "height", "width")),),
+        outputs=(Output("patch"), Output("near"), Output("twice")),
+        axes={"batch": Axis(1, 1, 4), "height": Axis(16, 8, 32), "width": Axis(16, 8, 32)},
+    )
+    exported = capture(spec).exported
+    torch_cuda.multiply_patches(exported)
+    convolutions = [node for node in exported.graph.nodes if str(node.target) == "aten.conv2d.default"]
+    assert len(convolutions) == 2  # the one that overlaps, and the one whose weight another operator reads
+    to_half(exported, "fp16")
+    assert exported.state_dict["patch.weight"].shape == (6, 48)
+    assert exported.state_dict["patch.weight"].dtype == torch.float16
+    torch.export.save(exported, tmp_path / "program.pt2")
+    program = torch.export.load(tmp_path / "program.pt2").module()
+    for shape in ((1, 3, 16, 16), (3, 3, 19, 30)):  # the second leaves rows and columns over
+        x = torch.randn(shape)
+        for answer, right in zip(program(x), spec.module(x), strict=True):
+            assert answer.shape == right.shape
+            assert (answer - right).abs().max() < 0.01
