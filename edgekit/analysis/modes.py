@@ -17,6 +17,7 @@ from edgekit.errors import EdgekitError
 from edgekit.hosts.catalogue import RUNTIMES
 from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, ModelSpec
+from edgekit.runtime.eager import captured
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime, SelfTimed, SeveralWays
@@ -31,7 +32,6 @@ COMPILED = "compiled"
 """What the names of the modes of `torch.compile` start with."""
 COMPILER_MODES = ("default", "reduce-overhead", "max-autotune")
 FOR_GPUS = "reduce-overhead"
-WARM_UPS = 3
 
 
 @dataclass(frozen=True)
@@ -169,22 +169,12 @@ class GraphMode(TorchMode):
     """A module that was captured as a CUDA graph."""
 
     def __init__(self, *arguments: Any) -> None:
-        import torch
-
         super().__init__(*arguments)
-        module = self._captured = self._call  # its weights must outlive the graph, which reads them where they are
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.inference_mode(), torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                module(*self._tensors)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(graph):
-            answer = module(*self._tensors)
+        self._module = self._call  # its weights must outlive the graph
+        graph, answer = captured(self._call, self._tensors)
 
         def replay(*_: torch.Tensor) -> Any:
-            graph.replay()
+            graph()
             return answer
 
         self._call = replay

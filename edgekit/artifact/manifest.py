@@ -107,6 +107,13 @@ class AxisInfo(_Record):
             dynamic=dynamic,
         )
 
+    @property
+    def sizes(self) -> range:
+        """All sizes that it takes."""
+        if not self.dynamic:
+            return range(self.default, self.default + 1)
+        return Axis(self.default, self.minimum, self.maximum, self.multiple_of).sizes
+
 
 class Source(_Record):
     """What the artifact was made from: the model's folder, the captured program or another target's artifact."""
@@ -258,9 +265,7 @@ class Manifest(_Record):
     @property
     def open_sizes(self) -> dict[str, range]:
         """The sizes that it takes of each dynamic axis; where `sizes` names some, only these go together."""
-        axes = {name: axis for name, axis in self.axes.items() if axis.dynamic}
-        first = {n: -(-a.minimum // a.multiple_of) * a.multiple_of for n, a in axes.items()}
-        return {n: range(first[n], a.maximum + 1, a.multiple_of) for n, a in axes.items()}
+        return {name: axis.sizes for name, axis in self.axes.items() if axis.dynamic}
 
     def takes(self, sizes: Mapping[str, int]) -> bool:
         """Whether these sizes of axes, as far as they are given, are among those that it takes together."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -36,10 +36,8 @@ def _nearest(axis: Axis, size: int) -> int:
 
 
 def _sizes(axis: Axis) -> tuple[int, ...]:
-    step = axis.multiple_of
-    largest = axis.maximum // step * step
-    uneven = min(axis.default + step, largest)
-    return (axis.default, axis.minimum, largest, uneven)
+    largest = axis.sizes[-1]
+    return (axis.default, axis.minimum, largest, min(axis.default + axis.multiple_of, largest))
 
 
 def _mixed(sizes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -79,9 +77,7 @@ def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
 
 
 def _example(axis: Axis, position: int) -> int:
-    step = axis.multiple_of
-    target = max(axis.default, 2) + position * step
-    return min(target, axis.maximum // step * step)
+    return min(max(axis.default, 2) + position * axis.multiple_of, axis.sizes[-1])
 
 
 def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
@@ -103,21 +99,21 @@ def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:
 
 
 def _diagonal(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
-    sizes = {name: _all_sizes(axis) for name, axis in axes.items() if name != "batch"}
+    sizes = {name: axis.sizes for name, axis in axes.items() if name != "batch"}
     count = min(max(map(len, sizes.values()), default=0), MOST_DIAGONAL)
     batch = {"batch": axes["batch"].default} if "batch" in axes else {}
 
-    def at(every: list[int], number: int) -> int:
+    def at(every: range, number: int) -> int:
         return every[round(number * (len(every) - 1) / max(count - 1, 1))]
 
     return [batch | {name: at(every, number) for name, every in sizes.items()} for number in range(count)]
 
 
 def _ends(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
-    sizes = {name: _all_sizes(axis) for name, axis in axes.items()}
+    sizes = {name: axis.sizes for name, axis in axes.items()}
     others = [name for name in axes if name != "batch"]
     usual = {name: axes[name].default for name in axes}
-    batches = _some(sizes.get("batch", []), MOST_BATCHES)
+    batches = _some(sizes.get("batch", range(0)), MOST_BATCHES)
     shapes = [usual | {"batch": batch} for batch in batches]
     if batches:
         shapes += [{"batch": batches[-1]} | {name: sizes[name][end] for name in others} for end in (0, -1)]
@@ -130,7 +126,7 @@ def _covering(axes: Mapping[str, Axis]) -> list[dict[str, int]]:
     rows = list(itertools.product(range(BANDS), repeat=2))
     columns = {}
     for number, (name, axis) in enumerate(axes.items()):
-        bands = [list(map(int, band)) for band in np.array_split(_all_sizes(axis), BANDS) if len(band)]
+        bands = [list(map(int, band)) for band in np.array_split(axis.sizes, BANDS) if len(band)]
         left = [itertools.cycle(_round_first(band)) for band in bands]
         factor = number - 1  # the first column is one coordinate of a row, each other one a line through both
         levels = [i if number == 0 else (j + factor * i) % BANDS for i, j in rows]
@@ -144,13 +140,8 @@ def _round_first(sizes: list[int]) -> list[int]:
     return [size for other in others for size in (roundest, other)] or [roundest]
 
 
-def _some(sizes: list[int], most: int) -> list[int]:
+def _some(sizes: range, most: int) -> Sequence[int]:
     """At most so many sizes at equal steps, the first and the last among them."""
     if len(sizes) <= most:
         return sizes
     return [sizes[round(k * (len(sizes) - 1) / (most - 1))] for k in range(most)]
-
-
-def _all_sizes(axis: Axis) -> list[int]:
-    first = -(-axis.minimum // axis.multiple_of) * axis.multiple_of
-    return list(range(first, axis.maximum + 1, axis.multiple_of))

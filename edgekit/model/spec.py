@@ -84,6 +84,12 @@ class Axis:
     maximum: int = 8
     multiple_of: int = 1
 
+    @property
+    def sizes(self) -> range:
+        """All sizes."""
+        first = -(-self.minimum // self.multiple_of) * self.multiple_of
+        return range(first, self.maximum + 1, self.multiple_of)
+
 
 @dataclass(frozen=True)
 class Input:

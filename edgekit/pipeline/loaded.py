@@ -125,7 +125,7 @@ def _quotient(one: int, other: int) -> float:
 def _sizes_near(rows: AxisInfo, columns: AxisInfo, picture: Sequence[int]) -> Iterator[tuple[int, int]]:
     """For each height the widths on both sides of the one that keeps a picture's shape; no other suits it better."""
     least, most = -(-columns.minimum // columns.multiple_of), columns.maximum // columns.multiple_of
-    for height in range(-(-rows.minimum // rows.multiple_of) * rows.multiple_of, rows.maximum + 1, rows.multiple_of):
+    for height in rows.sizes:
         below = height * picture[1] // (picture[0] * columns.multiple_of)
         for count in (below, below + 1):
             yield height, min(max(count, least), most) * columns.multiple_of
@@ -144,18 +144,12 @@ def _check_array(manifest: Manifest, tensor: TensorInfo, given: object, sizes: d
         wanted = _possible(axis) if axis is not None else str(dimension)
         fixed = isinstance(dimension, int) and size != dimension
         unequal = isinstance(dimension, str) and sizes.setdefault(dimension, size) != size
-        if fixed or unequal or (axis is not None and not _takes(axis, size)):
+        if fixed or unequal or (axis is not None and size not in axis.sizes):
             other = f"{sizes[str(dimension)]}, as in another input" if unequal else wanted
             name = f"axis '{dimension}'" if isinstance(dimension, str) else "one dimension"
             raise UsageError(
                 f"input '{tensor.name}' is {list(given.shape)}: {name} of '{manifest.name}' must be {other}"
             )
-
-
-def _takes(axis: AxisInfo, size: int) -> bool:
-    if not axis.dynamic:
-        return size == axis.default
-    return axis.minimum <= size <= axis.maximum and size % axis.multiple_of == 0
 
 
 def _possible(axis: AxisInfo) -> str:

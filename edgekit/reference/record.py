@@ -25,6 +25,7 @@ from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
 from edgekit.reference.answers import aligned, answerable, answered, kept
 from edgekit.reference.batches import EVALUATION, Batch, batches_for
 from edgekit.reference.store import declaration, write_reference
+from edgekit.runtime.eager import EagerRuntime, captured
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
 from edgekit.target import silent
@@ -216,7 +217,7 @@ def _torch_version() -> str:
 
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 WARM_UPS = 10
 RUNS = 200
@@ -233,23 +234,8 @@ def timings(spec: ModelSpec, inputs: Mapping[str, Array]) -> dict[str, dict[str,
         found["eager"] = _timed(lambda: module(*arguments))
         compiled = torch.compile(module)
         found["compiled"] = _timed(lambda: compiled(*arguments))
-        found["cuda graph"] = _timed(_replayed(compiled, arguments))
+        found["cuda graph"] = _timed(captured(compiled, arguments)[0])
     return found
-
-
-def _replayed(module: Callable[..., object], arguments: tuple[torch.Tensor, ...]) -> Callable[[], object]:
-    import torch
-
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            module(*arguments)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        module(*arguments)
-    return graph.replay
 
 
 def _timed(once: Callable[[], object]) -> dict[str, object]:
@@ -260,7 +246,7 @@ def _timed(once: Callable[[], object]) -> dict[str, object]:
     torch.cuda.synchronize()
     times = []
     for _ in range(RUNS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # likewise
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]  # torch ships it untyped
         start.record()
         once()
         end.record()
@@ -339,7 +325,6 @@ class Subject:
 
 def subject_of(spec: ModelSpec) -> Subject:
     """Take from a model what its reference needs."""
-    from edgekit.runtime.eager import EagerRuntime
 
     def copied() -> ModelSpec:
         return replace(spec, module=copy.deepcopy(spec.module))

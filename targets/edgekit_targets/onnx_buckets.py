@@ -64,7 +64,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     sizes, rule = _wanted(spec, job.get(SIZES)), job.get(RULE)
     axes = {name: axis for name, axis in spec.axes.items() if name != BATCH}
     outputs = _parts(spec, job.entry, axes) if rule == "pad" else {}
-    if rule == "pad" and (largest := {name: _largest(axis) for name, axis in axes.items()}) not in sizes:
+    if rule == "pad" and (largest := {name: axis.sizes[-1] for name, axis in axes.items()}) not in sizes:
         raise UsageError(f"with onnx-buckets.rule=pad the largest size must be a bucket: add {size_text(largest)}")
     folder, graph, weights = out / ENTRY, onnx.load(job.entry), SharedWeights(WEIGHTS)
     folder.mkdir()
@@ -103,10 +103,6 @@ def _wanted(spec: ModelSpec, named: tuple[str, ...]) -> tuple[Mapping[str, int],
             f"'{spec.name}' is asked there"
         )
     return tuple(known[name] for name in dict.fromkeys(named or known))
-
-
-def _largest(axis: Axis) -> int:
-    return axis.maximum // axis.multiple_of * axis.multiple_of
 
 
 def _fixed(graph: onnx.ModelProto, spec: ModelSpec, sizes: Mapping[str, int]) -> onnx.ModelProto:
@@ -160,8 +156,8 @@ def _probes(axes: Mapping[str, Axis]) -> Iterator[dict[str, int]]:
     usual = {name: axis.default for name, axis in axes.items()}
     yield usual
     for name, axis in axes.items():
-        yield {**usual, name: _largest(axis)}
-        yield {**usual, name: -(-axis.minimum // axis.multiple_of) * axis.multiple_of}
+        yield {**usual, name: axis.sizes[-1]}
+        yield {**usual, name: axis.sizes[0]}
 
 
 def _part(

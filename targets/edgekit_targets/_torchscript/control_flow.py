@@ -120,10 +120,9 @@ def _turns(condition: sympy.Basic, axis_of: Mapping[sympy.Basic, str], axes: Map
 
 def _tried(axis: Axis, numbers: set[int]) -> list[int]:
     """All declared sizes where they are few, else some of them with those that the condition names."""
-    every = range(axis.minimum, axis.maximum + 1)
-    fitting = [size for size in every if size % axis.multiple_of == 0]
+    fitting = axis.sizes
     if len(fitting) <= MOST_SIZES:
-        return fitting
+        return [*fitting]
     step = len(fitting) // MOST_SIZES + 1
     return sorted({*fitting[::step], fitting[-1], axis.default} | (numbers & set(fitting)))
 
