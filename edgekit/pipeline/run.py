@@ -2,17 +2,23 @@
 
 Everything lies in `build/<model>/`: `model/`, `program/`, `reference/`, one folder a target, and the report. A step
 whose result is there and whose inputs did not change does no work; one failing target never stops the rest.
+
+Variants of a bundle: one that its place rejects leaves the bundle, and what replaces it is judged.
+
+A browser bundle holds several models. A model that was verified elsewhere may be wrong in a browser: then the bundle is
+made again without it (`Manifest.left_out`), with the next best in its place, and only that is run again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgekit import registry, report
+from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
@@ -27,13 +33,22 @@ from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked, further_places
 from edgekit.pipeline.context import RunContext
-from edgekit.pipeline.evaluate_step import evaluate
+from edgekit.pipeline.evaluate_step import (
+    Finding,
+    conclude,
+    evaluate,
+    evaluate_in_place,
+    previous,
+    settled,
+    unchanged,
+    variant_target,
+)
+from edgekit.pipeline.export_step import make
 from edgekit.pipeline.listener import Listener, StepListener, read_durations, write_duration
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
 from edgekit.pipeline.signature import require_signed
 from edgekit.pipeline.soak import Soak, soaked
-from edgekit.pipeline.variants import Bring, made_and_evaluated
 from edgekit.pipeline.worker import EXPORT_MODULES
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
@@ -342,3 +357,66 @@ def _one(
 def _outcome(context: RunContext, made: Manifest, found: Result, reused: bool = False) -> TargetOutcome:
     folder = context.folder(made.target)
     return TargetOutcome(made.target, folder, found.status, manifest=made, result=found, reused=reused)
+
+
+Bring = Callable[[Collection[str]], None]
+"""Told which targets a bundle rejects, before it is made again without them: makes what can stand in for them."""
+
+
+def made_and_evaluated(
+    context: RunContext, name: str, options: Mapping[str, OptionValue], bring: Bring
+) -> tuple[Manifest, Result, bool]:
+    """Make an artifact, if anything changed, and judge it, if anything changed.
+
+    Args:
+        context: The run.
+        name: Of the target.
+        options: Its options.
+        bring: Called where variants are rejected.
+
+    Returns:
+        The manifest, the result, and whether nothing had to be done.
+    """
+    made = make(context, name, options)
+    before = None if context.fresh else previous(context, name, made)
+    if before is not None and unchanged(before):
+        return made, before, True
+    known = settled(context, name, made, before) if before is not None else []
+    if made.bundle.left_out:  # another judge, reference or host: what was left out gets another chance
+        made = make(replace(context, fresh=True), name, options)
+    findings = _found(context, name, made, known)
+    while rejected := _rejected(made, findings):
+        bring(rejected)
+        made = make(context, name, options, (*made.bundle.left_out, *rejected))
+        findings = _found(context, name, made, findings)
+    return made, conclude(context, name, made, findings), False
+
+
+def _found(context: RunContext, name: str, made: Manifest, before: Sequence[Finding]) -> list[Finding]:
+    """Judge where its variants run; what was found before counts where the same variant is still there, or none is."""
+    findings = []
+    for place in context.targets[name].places:
+        known = next((f for f in before if f.verdict.place == place.name), None)
+        target = variant_target(made, place)
+        if known is None and place not in context.targets[name].places_of(made):
+            continue
+        if known is None:
+            findings.append(evaluate_in_place(context, name, made, place))
+        elif target in ("", known.variant_target):
+            findings.append(known)
+        else:
+            findings.append(_replaced(evaluate_in_place(context, name, made, place), known))
+    return findings
+
+
+def _replaced(finding: Finding, before: Finding) -> Finding:
+    """A finding that says which variant was rejected here before."""
+    why = "; ".join(str(reason) for reason in before.verdict.reasons[:1])
+    note = fact(Code.VARIANT_REPLACED, variant=before.variant_target, why=why)
+    return replace(finding, verdict=finding.verdict.model_copy(update={"notes": (note, *finding.verdict.notes)}))
+
+
+def _rejected(made: Manifest, findings: Sequence[Finding]) -> list[str]:
+    """The targets of variants that were rejected and that the bundle can do without: all but the first."""
+    spare = {variant.target for variant in made.bundle.variants[1:]}
+    return sorted({f.variant_target for f in findings if f.verdict.status == "rejected"} & spare)

@@ -9,10 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgekit.analysis.attribution import Part, attribute
-from edgekit.analysis.cut import cut, layouts_in_float
-from edgekit.analysis.modules import Module, modules_of
-from edgekit.analysis.pair import Noise
+from edgekit.analysis.attribution import Module, Part, attribute, modules_of
+from edgekit.analysis.pair import Noise, cut, layouts_in_float
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import qdq
 from edgekit.onnxgraph.quant_config import QuantConfig

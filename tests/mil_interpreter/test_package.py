@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from mil_interpreter import read_package, write_package
-from mil_interpreter.blob import WeightFile
-from mil_interpreter.decode import parse
+from mil_interpreter.decode import WeightFile, parse
 from mil_interpreter.errors import PackageError, UnsupportedError
 from mil_interpreter.interpreter import Interpreter
 from mil_interpreter.records import TensorType
