@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, identifiers, quoted, sizes
+from edgekit.apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
 from edgekit.apps.sync import HOME
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import ArtifactError, UsageError, reason
@@ -27,6 +27,7 @@ ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"
 NO_COMPRESS = ("onnx", "ort", "pte", "ptl", "tflite", "bin")
 """Endings that the packager must leave alone: a compressed file has no offset to map."""
+TYPES: dict[type, str] = {str: "String", int: "Int", float: "Double"}
 GRADLE = f"""// Written by `edgekit assets`. In the app's build file: apply(from = "edgekit/edgekit.gradle")
 android {{
     androidResources {{
@@ -106,15 +107,10 @@ object {identifier(bundle.name)} {{
 
 
 def _tensor(manifest: Manifest, tensor: TensorInfo, kotlin_type: str) -> str:
-    lines = [f"const val NAME: String = {_text(tensor.name)}", f"const val DTYPE: String = {_text(tensor.dtype)}"]
-    lines += [f"const val {size}: Int = {value}" for size, value in sizes(manifest, tensor).items()]
-    if tensor.kind != "tensor":
-        lines.append(f"const val KIND: String = {_text(tensor.kind)}")
-    if tensor.role != "tensor":
-        lines.append(f"const val ROLE: String = {_text(tensor.role)}")
-    if tensor.kind == "image" or tensor.role == "counts":
-        lines += [f"const val LOW: Double = {tensor.low!r}", f"const val HIGH: Double = {tensor.high!r}"]
-    body = "\n".join(f"        {line}" for line in lines)
+    body = "\n".join(
+        f"        const val {name}: {TYPES[type(value)]} = {_text(value) if isinstance(value, str) else repr(value)}"
+        for name, value in constants(manifest, tensor).items()
+    )
     return f"    object {kotlin_type} {{\n{body}\n    }}"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from edgekit.apps.records import Bundle, Content, Model, Platform, identifier, identifiers, quoted, sizes
+from edgekit.apps.records import Bundle, Content, Model, Platform, constants, identifier, identifiers, quoted
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import UsageError
 
@@ -87,18 +87,12 @@ public enum {identifier(bundle.name)} {{
 
 
 def _tensor(manifest: Manifest, tensor: TensorInfo, swift_type: str) -> str:
-    lines = [f"name = {quoted(tensor.name)}", f"dtype = {quoted(tensor.dtype)}"]
-    named = {size.lower().replace("_", ""): value for size, value in sizes(manifest, tensor).items()}
-    lines += [
-        f"`{size}` = {value}" if KEYWORDS.fullmatch(size) else f"{size} = {value}" for size, value in named.items()
-    ]
-    if tensor.kind != "tensor":
-        lines.append(f"kind = {quoted(tensor.kind)}")
-    if tensor.role != "tensor":
-        lines.append(f"role = {quoted(tensor.role)}")
-    if tensor.kind == "image" or tensor.role == "counts":
-        lines += [f"low = {tensor.low!r}", f"high = {tensor.high!r}"]
-    body = "\n".join(f"        public static let {line}" for line in lines)
+    named = [(name.lower().replace("_", ""), value) for name, value in constants(manifest, tensor).items()]
+    body = "\n".join(
+        f"        public static let {f'`{name}`' if KEYWORDS.fullmatch(name) else name} = "
+        f"{quoted(value) if isinstance(value, str) else repr(value)}"
+        for name, value in named
+    )
     return f"    public enum {swift_type} {{\n{body}\n    }}"
 
 

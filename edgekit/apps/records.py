@@ -113,6 +113,16 @@ def quoted(text: str) -> str:
     return json.dumps(plain, ensure_ascii=False)
 
 
+def constants(manifest: Manifest, tensor: TensorInfo) -> dict[str, str | int | float]:
+    """What generated code says of a tensor, by name."""
+    said: dict[str, str | int | float] = {"NAME": tensor.name, "DTYPE": tensor.dtype, **sizes(manifest, tensor)}
+    said |= {"KIND": tensor.kind} if tensor.kind != "tensor" else {}
+    said |= {"ROLE": tensor.role} if tensor.role != "tensor" else {}
+    if tensor.kind == "image" or tensor.role == "counts":
+        said |= {"LOW": tensor.low, "HIGH": tensor.high}
+    return said
+
+
 def sizes(manifest: Manifest, tensor: TensorInfo) -> dict[str, int]:
     """Default sizes of a tensor by name: an axis has its own, a fixed size is SIZE_1 and so on; no batch."""
     made: dict[str, int] = {}

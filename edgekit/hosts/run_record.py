@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from edgekit.artifact.result import StartUp
-from edgekit.errors import ArtifactError
+from edgekit.errors import ArtifactError, reason
 from edgekit.model.spec import Array
 from edgekit.storage.files import load_json
 
@@ -150,8 +150,7 @@ def read_returned(path: Path) -> Returned:
         why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ArtifactError(f"the result '{path}' cannot be used ({why}): run the pack again") from error
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ArtifactError(f"the result '{path}' cannot be used ({why}): run the pack again") from error
+        raise ArtifactError(f"the result '{path}' cannot be used ({reason(error)}): run the pack again") from error
 
 
 def _record(data: bytes) -> _Result:

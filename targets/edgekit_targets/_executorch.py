@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, reason
 from edgekit.model import capture_errors as causes
 from edgekit.model.adapter import to_tensors
 from edgekit.model.graph import Program
@@ -96,8 +96,9 @@ def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...
             return torch.export.export(module, arguments, dynamic_shapes=_shapes(spec, axes))
         except Exception as error:
             names = ", ".join(a for a in spec.axes if a not in axes) or "none"
-            first = str(error).strip().splitlines()[0]
-            raise ExportError(f"'{spec.name}' cannot be captured with these axes fixed: {names} ({first})") from error
+            raise ExportError(
+                f"'{spec.name}' cannot be captured with these axes fixed: {names} ({reason(error)})"
+            ) from error
 
 
 def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner]) -> Lowered:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, reason
 from edgekit.runtime.coreml import CORE_ML, INTERPRETER, find_package, open_package
 from edgekit.runtime.logs import quiet
 from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
@@ -61,8 +61,7 @@ def _quantized(path: Path) -> Any:
         try:
             return optimize.linear_quantize_weights(model, optimize.OptimizationConfig(global_config=each))
         except Exception as error:  # coremltools raises whatever its passes met
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ExportError(f"coremltools cannot quantize '{path.name}': {first}") from error
+            raise ExportError(f"coremltools cannot quantize '{path.name}': {reason(error)}") from error
 
 
 TARGET = Target(

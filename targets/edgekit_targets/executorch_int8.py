@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, reason
 from edgekit.model.adapter import to_tensors
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
@@ -146,8 +146,7 @@ def _quantized(
                 prepared(*to_tensors(spec, sample))
             converted = convert_pt2e(prepared)
         except Exception as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ExportError(f"PT2E cannot quantize '{spec.name}': {first}") from error
+            raise ExportError(f"PT2E cannot quantize '{spec.name}': {reason(error)}") from error
     if not chosen:
         raise ExportError(f"'{spec.name}' has no linear or convolution layer that could be quantized")
     return _executorch.captured(spec, converted, axes), len(chosen)

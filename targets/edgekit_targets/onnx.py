@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ExportError, UsageError
+from edgekit.errors import ExportError, UsageError, reason
 from edgekit.model import capture_errors as causes
 from edgekit.model import own_operators
 from edgekit.model.folder import load_model
@@ -183,8 +183,7 @@ def _lowered(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelP
     try:
         lowered = version_converter.convert_version(graph, opset)
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ExportError(f"'{spec.name}' cannot be brought to opset {opset}: {first}") from error
+        raise ExportError(f"'{spec.name}' cannot be brought to opset {opset}: {reason(error)}") from error
     lowered.ir_version = helper.find_min_ir_version_for(list(lowered.opset_import))
     return lowered
 

@@ -19,7 +19,7 @@ from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ExportError, UsageError
+from edgekit.errors import ExportError, UsageError, reason
 from edgekit.model.folder import load_model
 from edgekit.model.shapes import named_sizes, size_text
 from edgekit.model.spec import Axis, ModelSpec
@@ -110,8 +110,7 @@ def _fixed(graph: onnx.ModelProto, spec: ModelSpec, sizes: Mapping[str, int]) ->
     try:
         return fixed(graph, {i.name: spec.shape(i.name, sizes) for i in spec.inputs})
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ExportError(f"'{spec.name}' cannot be fixed at {size_text(sizes)}: {first}") from error
+        raise ExportError(f"'{spec.name}' cannot be fixed at {size_text(sizes)}: {reason(error)}") from error
 
 
 def _write(graph: onnx.ModelProto, weights: SharedWeights, path: Path) -> None:

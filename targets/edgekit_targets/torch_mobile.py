@@ -13,7 +13,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, reason
 from edgekit.model.folder import load_model
 from edgekit.model.spec import ModelSpec
 from edgekit.runtime.torchscript import TorchScriptRuntime
@@ -99,8 +99,9 @@ def _backported(spec: ModelSpec, saved: bytes) -> bytes:
     try:
         return bytes(_backport_for_mobile_to_buffer(io.BytesIO(saved), OLDER_VERSION))  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        first = str(error).strip().splitlines()[0]
-        raise ExportError(f"'{spec.name}' cannot be written in bytecode version {OLDER_VERSION}: {first}") from error
+        raise ExportError(
+            f"'{spec.name}' cannot be written in bytecode version {OLDER_VERSION}: {reason(error)}"
+        ) from error
 
 
 def _prove(made: Compiled, path: Path) -> int:

@@ -18,7 +18,7 @@ from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline import evaluate_step, run, variants
+from edgekit.pipeline import evaluate_step, run
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import Finding
 from edgekit.pipeline.outcome import Build
@@ -68,12 +68,12 @@ class Kept:
                 return self.said[name]
 
             process.call = call
-            setattr(variants, "evaluate_in_place", self.find)  # noqa: B010 - it is imported there, not declared
+            setattr(run, "evaluate_in_place", self.find)  # noqa: B010 - it is imported there, not declared
             try:
                 yield
             finally:
                 process.call = real
-                setattr(variants, "evaluate_in_place", evaluate_step.evaluate_in_place)  # noqa: B010 - likewise
+                setattr(run, "evaluate_in_place", evaluate_step.evaluate_in_place)  # noqa: B010 - likewise
 
 
 def built(folder: Path) -> Kept:

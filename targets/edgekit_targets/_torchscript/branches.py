@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.model.adapter import to_tensors
 from edgekit.model.evaluation_set import evaluation_of
@@ -21,9 +21,6 @@ from edgekit.model.input_rows import runs_of
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, ModelSpec
 from edgekit_targets._torchscript import determinism
-
-if TYPE_CHECKING:
-    from torch.utils._python_dispatch import TorchDispatchMode
 
 ROWS, SEEDS = 64, 32
 """Evaluation inputs and random inputs at the default sizes, beside one input at each point of the shape grid."""
@@ -39,10 +36,15 @@ def one_sided(spec: ModelSpec) -> tuple[str, ...]:
     read: set[Line] = set()
     follows: dict[Line, set[int]] = {}
     count = 0
+
+    def note(_: object, frames: Sequence[traceback.FrameSummary]) -> None:
+        if (place := determinism.innermost(frames)) is not None:
+            read.add((place.filename, place.lineno or 0))
+
     before = sys.gettrace()
     sys.settrace(_tracer(follows))
     try:
-        with torch.no_grad(), _watch(read):
+        with torch.no_grad(), determinism.watched(note, of_weights=True):
             for inputs in _inputs(spec):
                 spec.module(*to_tensors(spec, inputs))
                 count += 1
@@ -115,19 +117,3 @@ def _tracer(follows: dict[Line, set[int]]) -> Any:
         return None if frame.f_code.co_filename.startswith((library, "<")) else local
 
     return called
-
-
-def _watch(read: set[Line]) -> TorchDispatchMode:
-    """A mode that notes the innermost line of the user's at which a value of a tensor is read."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # torch's
-            if torch.Tag.data_dependent_output in func.tags:
-                place = determinism.innermost(traceback.extract_stack()[:-1])
-                if place is not None:
-                    read.add((place.filename, place.lineno or 0))
-            return func(*args, **(kwargs or {}))
-
-    return Watch()  # type: ignore[no-untyped-call]  # as above

@@ -15,7 +15,7 @@ import copy
 import itertools
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.model.adapter import to_tensors
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import sympy  # type: ignore[import-untyped]  # ships no types
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode
 
 MOST_SIZES = 64  # sizes of one axis at which a condition is evaluated one by one
 DESCRIPTIONS = ("_subclasses/", "_prims", "_refs/", "_decomp/", "_meta_registrations.py", "_library/", "fx/")
@@ -42,8 +41,12 @@ def values_read(spec: ModelSpec) -> str:
     fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=environment)
     arguments = [fakes.from_tensor(t, static_shapes=True) for t in to_tensors(spec, spec.random(0))]
     found: list[str] = []
+
+    def note(operator: object, frames: Sequence[traceback.FrameSummary]) -> None:
+        found.append(f"{operator}{determinism.at(frames)}")
+
     try:
-        with warnings.catch_warnings(), fakes, _watch(found):
+        with warnings.catch_warnings(), fakes, determinism.watched(note):
             warnings.simplefilter("ignore")
             module(*arguments)
     except Exception as error:
@@ -66,7 +69,7 @@ def sizes_decided(spec: ModelSpec, axes: tuple[str, ...]) -> str:
     axis_of: dict[sympy.Basic, str] = {}
     arguments = [_symbolic(fakes, spec, axes, place, axis_of) for place in range(len(spec.inputs))]
     try:
-        with warnings.catch_warnings(), fakes, _watch([]):
+        with warnings.catch_warnings(), fakes, determinism.watched(lambda *_: None):
             warnings.simplefilter("ignore")
             module(*arguments)
     except Exception as error:
@@ -131,22 +134,3 @@ def _internal(frame: traceback.FrameSummary) -> bool:
     """Whether a guard comes from how operators are described to fake tensors, which no trace holds."""
     _, torch, inner = frame.filename.replace("\\", "/").rpartition("/torch/")
     return bool(torch) and inner.startswith(DESCRIPTIONS)
-
-
-def _watch(found: list[str]) -> TorchDispatchMode:
-    """A mode that notes reads, also those whose error the module swallows, and lets weights answer for themselves."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch.utils._mode_utils import no_dispatch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # torch's
-            if torch.Tag.data_dependent_output in func.tags:
-                if not any(isinstance(a, FakeTensor) for a in args):
-                    with no_dispatch():
-                        return func(*args, **(kwargs or {}))
-                found.append(f"{func.overloadpacket}{determinism.at(traceback.extract_stack()[:-1])}")
-            return func(*args, **(kwargs or {}))
-
-    return Watch()  # type: ignore[no-untyped-call]  # as above

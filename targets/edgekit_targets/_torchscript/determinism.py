@@ -6,10 +6,14 @@ import copy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
+
+if TYPE_CHECKING:
+    from torch.utils._python_dispatch import TorchDispatchMode
 
 SAME = 1e-5  # of the peak: the most that two runs of the same operators may differ by their order of summation
 ROUNDED = 1e-4
@@ -84,3 +88,27 @@ def innermost(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
 
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
     return next((f for f in reversed(frames) if not f.filename.startswith(ours) and f.line), None)
+
+
+def watched(
+    note: Callable[[object, Sequence[traceback.FrameSummary]], None], of_weights: bool = False
+) -> TorchDispatchMode:
+    """A mode in which `note` hears of each operator that reads a value of a tensor, also where the module swallows it.
+
+    Without `of_weights` only values of fake tensors count, beside which weights answer for themselves.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._mode_utils import no_dispatch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # torch's
+            if torch.Tag.data_dependent_output in func.tags:
+                if not of_weights and not any(isinstance(a, FakeTensor) for a in args):
+                    with no_dispatch():
+                        return func(*args, **(kwargs or {}))
+                note(func.overloadpacket, traceback.extract_stack()[:-1])
+            return func(*args, **(kwargs or {}))
+
+    return Watch()  # type: ignore[no-untyped-call]  # as above
