@@ -151,6 +151,14 @@ def spec(
     )
 
 
+def of_rows(
+    name: str, module: nn.Module, *sizes: int, batch: int = 8, low: float = 0.0, high: float = 1.0, factory: str = ""
+) -> ModelSpec:
+    """A model of x [batch, *sizes] -> y; a module in training mode is set to evaluate."""
+    inputs = (Input("x", ("batch", *sizes), low=low, high=high),)
+    return ModelSpec(name, module.eval(), inputs, (Output("y"),), {"batch": Axis(1, 1, batch)}, factory)
+
+
 def number() -> ModelSpec:
     return spec(Formula(lambda linear, x: (linear(x), linear(x).mean())), ("y", "mean"))
 

@@ -20,13 +20,13 @@ from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, ModelError, RecordError, UsageError
 from edgekit.model.sources.module import Axes
-from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Evaluation, ModelSpec
 from edgekit.pipeline import run, signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.reference.info import read_info
 from edgekit.reference.store import read_reference
 from edgekit.testing import small_model
-from tests import notebook
+from tests import modules, notebook
 from tests.keys import NO_LIBRARY, write_keys
 
 
@@ -43,13 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
 def spec() -> ModelSpec:
     """Rows of six numbers, made in memory: no factory that a worker could import."""
     torch.manual_seed(0)
-    return ModelSpec(
-        name="rows",
-        module=notebook.MyNet().eval(),
-        inputs=(Input("x", ("batch", 6)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 4)},
-    )
+    return modules.of_rows("rows", notebook.MyNet(), 6, batch=4)
 
 
 def real() -> Evaluation:

@@ -18,9 +18,10 @@ from edgekit.analysis.profile import BatchProfile, ModeProfile, Profile, Request
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
-from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Array, ModelSpec
 from edgekit.report.profile import read_profile
 from edgekit.testing.models import SMALL
+from tests import modules
 
 
 class Branching(torch.nn.Module):
@@ -44,13 +45,7 @@ LINE = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 
 
 
 def branching() -> ModelSpec:
-    return ModelSpec(
-        name="branching",
-        module=Branching().eval(),
-        inputs=(Input("x", ("batch", 4)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 8)},
-    )
+    return modules.of_rows("branching", Branching(), 4)
 
 
 def test_a_graph_break_is_named_with_its_file_line_and_reason() -> None:

@@ -19,22 +19,16 @@ from edgekit import api, apps
 from edgekit.errors import EdgekitError, ModelError
 from edgekit.model.folder import load_builds_model, load_model, save_model
 from edgekit.model.records import CONFIG, GRAPH, INFO, PROGRAM
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import ModelSpec
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file
-from tests import notebook
+from tests import modules, notebook
 from tests.command import exit_code
 
 
 def spec() -> ModelSpec:
     """Rows of six numbers, without a factory."""
-    return ModelSpec(
-        name="rows",
-        module=notebook.MyNet().eval(),
-        inputs=(Input("x", ("batch", 6)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 4)},
-    )
+    return modules.of_rows("rows", notebook.MyNet(), 6, batch=4)
 
 
 class Evil:

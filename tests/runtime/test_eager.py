@@ -7,6 +7,7 @@ import torch
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.testing import small_model
+from tests import modules
 
 
 class Counting(torch.nn.Module):
@@ -81,13 +82,7 @@ class Spectrum(torch.nn.Module):
 
 @pytest.mark.parametrize("double", [False, True])
 def test_complex_weights_keep_their_imaginary_parts(double: bool) -> None:
-    spec = ModelSpec(
-        name="spectrum",
-        module=Spectrum().eval(),
-        inputs=(Input("x", ("batch", 4)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 8)},
-    )
+    spec = modules.of_rows("spectrum", Spectrum(), 4)
     answer = EagerRuntime(spec, double=double).run({"x": np.array([[1, 0, 0, 1]], np.float32)})["y"]
     np.testing.assert_array_equal(answer, [[1, 2, 1, 3]])  # 1 (1 + 2i), i (3 - i)
     assert answer.dtype == (np.float64 if double else np.float32)

@@ -9,8 +9,9 @@ import torch
 
 import edgekit
 from edgekit.artifact.store import read_artifact
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import ModelSpec
 from edgekit_targets._torchscript import branches
+from tests import modules
 
 
 class Encoder(torch.nn.Module):
@@ -46,14 +47,7 @@ def hybrid() -> ModelSpec:
     torch.manual_seed(0)
     with torch.no_grad():
         encoder = torch.jit.trace(Encoder().eval(), torch.randn(2, 8))  # type: ignore[no-untyped-call]  # torch's
-    return ModelSpec(
-        name="hybrid",
-        module=Head(encoder).eval(),
-        inputs=(Input("x", ("batch", 8), low=-1.0, high=1.0),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 8)},
-        factory=f"{__name__}:hybrid",
-    )
+    return modules.of_rows("hybrid", Head(encoder), 8, low=-1.0, factory=f"{__name__}:hybrid")
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -82,11 +76,5 @@ def test_a_side_that_no_input_took_is_named_with_its_line() -> None:
 
 
 def test_a_module_without_branches_on_values_is_asked_little() -> None:
-    spec = ModelSpec(
-        name="plain",
-        module=Encoder().eval(),
-        inputs=(Input("x", ("batch", 8)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 8)},
-    )
+    spec = modules.of_rows("plain", Encoder(), 8)
     assert branches.one_sided(spec) == ()

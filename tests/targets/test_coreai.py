@@ -17,7 +17,7 @@ from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, ModelSpec
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.coreai import LINUX, CoreaiRuntime
 from edgekit.target import Job
@@ -25,6 +25,7 @@ from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
 from edgekit_targets import _coreai
 from edgekit_targets.coreai import ENTRY, TARGET
+from tests import modules
 from tests.targets import phone_models, tampering
 from tests.targets.damage_contract import CoreaiContract
 
@@ -168,13 +169,7 @@ def test_pools_that_coreai_torch_gets_wrong_are_means(tmp_path: Path) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layers[0](x).flatten(1) + self.layers[1](x.flatten(2)).sum(1)  # type: ignore[no-any-return]
 
-    spec = ModelSpec(
-        name="pools",
-        module=Pools().eval(),
-        inputs=(Input("x", ("batch", 3, 7, 7)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 3)},
-    )
+    spec = modules.of_rows("pools", Pools(), 3, 7, 7, batch=3)
     runtime = phone_models.opened(TARGET, phone_models.made(TARGET, "coreai", spec, tmp_path))
     for batch in (1, 3):
         inputs = spec.random(batch, {"batch": batch})

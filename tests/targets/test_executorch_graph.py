@@ -16,8 +16,9 @@ from edgekit.errors import ArtifactError
 from edgekit.hosts import process
 from edgekit.model.adapter import to_tensors
 from edgekit.model.graph import quiet
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import ModelSpec
 from edgekit_targets import _executorch_graph as graphs
+from tests import modules
 from tests.targets import phone_models
 
 BATCHES = (1, 2, 3)
@@ -156,14 +157,7 @@ def whole() -> ModelSpec:
     torch.manual_seed(0)
     layers = (nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), Rest())
     layers[3].get_parameter("slopes.weight").data = torch.rand(12)
-    return ModelSpec(
-        name="whole",
-        module=nn.Sequential(*layers).eval(),
-        inputs=(Input("x", ("batch", 3, 8, 8)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 3)},
-        factory=f"{__name__}:whole",
-    )
+    return modules.of_rows("whole", nn.Sequential(*layers), 3, 8, 8, batch=3, factory=f"{__name__}:whole")
 
 
 def answers(folder: str, progress: object) -> dict[str, object]:
@@ -197,13 +191,7 @@ def test_what_its_kernels_lack_is_named_with_the_reason_and_the_way_out(tmp_path
     executorch_needed()
     from edgekit_targets import executorch
 
-    spec = ModelSpec(
-        name="volumes",
-        module=nn.Sequential(nn.ConvTranspose3d(2, 2, 2)).eval(),
-        inputs=(Input("x", ("batch", 2, 3, 3, 3)),),
-        outputs=(Output("y"),),
-        axes={"batch": Axis(1, 1, 2)},
-    )
+    spec = modules.of_rows("volumes", nn.ConvTranspose3d(2, 2, 2), 2, 3, 3, 3, batch=2)
     made = phone_models.made(executorch.TARGET, "executorch", spec, tmp_path)
     runtime = phone_models.opened(executorch.TARGET, made)
     said = r"^ExecuTorch failed in the operator 'aten::convolution': Expect input tensor to be 3-D or 4-D, but got, 5; "

@@ -73,6 +73,24 @@ def open_page(browser: Browser, url: str) -> Iterator[Opener]:
     assert errors == []
 
 
+def ready(page: Page) -> None:
+    """Wait for the first answer."""
+    page.locator("#savings", has_text="%").wait_for()
+
+
+@pytest.fixture
+def device() -> dict[str, Any]:
+    return DESKTOP
+
+
+@pytest.fixture
+def page(open_page: Opener, device: dict[str, Any]) -> Page:
+    """The bundle's page on a device, after its first answer."""
+    opened: Page = open_page(**device)
+    ready(opened)
+    return opened
+
+
 @pytest.fixture
 def library(browser: Browser, url: str) -> Iterator[Page]:
     """A page of the bundle's origin that runs nothing but what a test runs in it, without a service worker."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.arrcoc.queries import ATTRIBUTES, OBJECT, OUTLINE
-from tests.web.conftest import DESKTOP, Opener
+from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.pictures import png
-from tests.web.test_page import answered, ready
+from tests.web.test_page import answered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -34,9 +34,7 @@ def ask(page: Page, query: str) -> None:
     page.press("#query", "Enter")
 
 
-def test_only_answers_to_one_query_are_compared(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_only_answers_to_one_query_are_compared(page: Page) -> None:
     choose(page, "compare", "fp32")
     page.locator("#difference", has_text="largest score difference").wait_for()
     page.evaluate(
@@ -98,9 +96,7 @@ def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str)
     assert "int8" in page.inner_text("#status-text")
 
 
-def test_an_unknown_word_clears_the_answer_of_the_query_before(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_an_unknown_word_clears_the_answer_of_the_query_before(page: Page) -> None:
     ask(page, "xqzwv")
     page.locator("#answer-line", has_text='No answer: the model does not know "xqzwv".').wait_for()
     page.locator("#savings", has_text="–").wait_for()
@@ -116,9 +112,7 @@ def test_an_unknown_word_clears_the_answer_of_the_query_before(open_page: Opener
     assert "red" in page.inner_text("#answer-line")
 
 
-def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(page: Page) -> None:
     stale = page.locator("#map-a[data-stale]")
     assert stale.count() == 0
     page.locator("#query").press_sequentially("gre")
@@ -128,9 +122,7 @@ def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(open_page:
     stale.wait_for(state="detached")
 
 
-def test_words_are_chosen_by_kind(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_words_are_chosen_by_kind(page: Page) -> None:
     page.locator("#words summary", has_text="All 82 words").click()
     kinds = page.locator("#word-kinds section")
     kinds.first.wait_for()
@@ -150,16 +142,12 @@ def test_words_are_chosen_by_kind(open_page: Opener) -> None:
         assert page.input_value("#query") == query
 
 
-def test_a_picture_keeps_its_shape(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_a_picture_keeps_its_shape(page: Page) -> None:
     page.locator("#file").set_input_files({"name": "own.png", "mimeType": "image/png", "buffer": png(400, 200)})
     page.locator("#patch-count", has_text="10 rows of 20").wait_for()
 
 
-def test_the_patch_under_the_cursor_stays_described(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_the_patch_under_the_cursor_stays_described(page: Page) -> None:
     page.focus("#map-a canvas")
     page.keyboard.press("End")
     named = page.inner_text("#patch-name")

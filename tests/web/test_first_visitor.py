@@ -6,16 +6,16 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image
 
-from tests.web.conftest import DESKTOP, PHONE, Opener
+from tests.web.conftest import DESKTOP, PHONE, Opener, ready
 from tests.web.driving import until
 from tests.web.host import Host
 from tests.web.pictures import png
-from tests.web.test_page import DEVICES, answered, ready
+from tests.web.test_page import DEVICES, answered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -34,9 +34,7 @@ def chips(page: Page) -> list[str]:
     return page.locator("#query-status button").all_inner_texts()
 
 
-def test_every_sample_and_each_of_its_queries_is_answered_and_the_one_miss_is_labelled(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_every_sample_and_each_of_its_queries_is_answered_and_the_one_miss_is_labelled(page: Page) -> None:
     samples = page.locator("#strip [data-sample]").all()
     missed = []
     for sample in samples:
@@ -57,9 +55,7 @@ def test_every_sample_and_each_of_its_queries_is_answered_and_the_one_miss_is_la
     assert missed == ["cross"]
 
 
-def test_the_first_sentence_says_what_the_model_knows_and_what_not(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_the_first_sentence_says_what_the_model_knows_and_what_not(page: Page) -> None:
     known = page.inner_text("#word-count")
     sentence = f"The model knows {known} words for sizes, colours, patterns and shapes, such as “large red circle”,"
     assert page.inner_text("#purpose").startswith(f"{sentence} and no others: it does not know “dog” or “car”.")
@@ -89,9 +85,7 @@ def test_where_nothing_is_found_nothing_is_outlined_or_praised_and_the_page_says
     assert page.inner_text("#outlined") == "those of 0.50 or more, which count as found"
 
 
-def test_an_unknown_word_gets_the_list_of_known_ones(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_an_unknown_word_gets_the_list_of_known_ones(page: Page) -> None:
     page.fill("#query", "dog")
     page.locator("#query-status", has_text="The model does not know “dog”. It knows the words below.").wait_for()
     page.locator("#word-kinds button", has_text="triangle").wait_for()
@@ -102,9 +96,7 @@ def test_an_unknown_word_gets_the_list_of_known_ones(open_page: Opener) -> None:
 
 
 @DEVICES
-def test_a_word_of_120_letters_is_cut_and_nothing_overflows(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_a_word_of_120_letters_is_cut_and_nothing_overflows(page: Page) -> None:
     page.fill("#query", LONG)
     page.locator("#query-status", has_text=f"“{'a' * 24}…”").wait_for()
     page.locator("#answer-line", has_text="…").wait_for()
@@ -115,9 +107,7 @@ def test_a_word_of_120_letters_is_cut_and_nothing_overflows(open_page: Opener, d
 
 
 @pytest.mark.parametrize("text", ["red circle, blue square", "red circle and blue squares", "red circle blue square"])
-def test_several_things_are_asked_one_after_the_other(open_page: Opener, text: str) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_several_things_are_asked_one_after_the_other(page: Page, text: str) -> None:
     first, second = "red circle", text.removeprefix("red circle").strip(", ").removeprefix("and ")
     page.fill("#query", text)
     answered(page, first)
@@ -129,9 +119,7 @@ def test_several_things_are_asked_one_after_the_other(open_page: Opener, text: s
     assert page.locator("#query-status [aria-pressed=true]").all_inner_texts() == [second]
 
 
-def test_back_and_forward_step_through_what_was_asked(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_back_and_forward_step_through_what_was_asked(page: Page) -> None:
     page.locator("#query").select_text()
     page.locator("#query").press_sequentially("star")
     page.press("#query", "Enter")
@@ -200,9 +188,7 @@ def test_the_six_lines_on_the_page_run_in_a_page_of_ones_own(browser: Browser, b
 
 
 @pytest.mark.parametrize("device", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_a_result_that_cannot_be_copied_says_so(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_a_result_that_cannot_be_copied_says_so(page: Page) -> None:
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
     page.get_by_role("button", name="Copy as JSON").click()
     page.locator("#action-message", has_text="The browser does not allow copying.").wait_for()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from tests.web.conftest import DESKTOP, Opener
 from tests.web.pictures import jpeg, png
-from tests.web.test_page import answered, ready
+from tests.web.test_page import answered
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 HOSTILE = (
@@ -19,9 +22,7 @@ HOSTILE = (
 )
 
 
-def test_hostile_pictures_get_a_sentence_and_the_page_lives(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_hostile_pictures_get_a_sentence_and_the_page_lives(page: Page) -> None:
     for number, (file, data, sentence) in enumerate(HOSTILE):
         page.set_input_files("#file", {"name": file, "mimeType": "image/png", "buffer": data})
         page.locator("#notice", has_text=re.compile(re.escape(sentence), re.IGNORECASE)).wait_for()

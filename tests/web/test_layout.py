@@ -7,18 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.web.conftest import DESKTOP, PATIENCE, Opener
-from tests.web.test_page import ready
+from tests.web.conftest import DESKTOP, PATIENCE, Opener, ready
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 NARROW, SIDEWAYS, ENLARGED = (320, 640), (844, 390), (640, 430)  # the last is 1280 x 860 at 200 %
 
 
-def test_nothing_is_cut_off(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_nothing_is_cut_off(page: Page) -> None:
     page.locator("#words summary").click()
     for width, height in (NARROW, SIDEWAYS, ENLARGED):
         page.set_viewport_size({"width": width, "height": height})
@@ -44,9 +41,7 @@ def test_what_is_chosen_shows_in_forced_colours(open_page: Opener) -> None:
     assert outlines["false"] == "none"
 
 
-def test_what_was_found_is_said_and_no_milliseconds(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_what_was_found_is_said_and_no_milliseconds(page: Page) -> None:
     said = page.locator('[role="status"], [aria-live="polite"], [role="alert"]').all_inner_texts()
     assert any(text.startswith("Found “red circle”: ") for text in said)
     assert not any(" ms" in text for text in said)
@@ -71,10 +66,8 @@ def test_opened_as_a_file_it_says_what_to_do(browser: Browser, bundle: Path) -> 
     context.close()
 
 
-def test_a_screen_reader_finds_the_way_from_the_query_to_the_result(open_page: Opener) -> None:
+def test_a_screen_reader_finds_the_way_from_the_query_to_the_result(page: Page) -> None:
     """By roles and names alone, as the browser's accessibility tree has them."""
-    page = open_page(**DESKTOP)
-    ready(page)
     field = page.get_by_role("region", name="Query").get_by_role("combobox", name="Look for")
     field.fill("stri")
     field.press("ArrowDown")

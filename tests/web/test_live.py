@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from edgekit.runtime import browser as chromium
-from tests.web.conftest import DESKTOP, PATIENCE, Opener
-from tests.web.test_page import AXE, answered, focused, ready, violations
+from tests.web.conftest import DESKTOP, PATIENCE, ready
+from tests.web.test_page import AXE, answered, focused, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -236,9 +236,7 @@ def test_a_video_is_answered_frame_by_frame(filmed: Page) -> None:
     assert filmed.locator("#notice").is_hidden()
 
 
-def test_without_a_camera_a_sentence_says_why(open_page: Opener, url: str) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_without_a_camera_a_sentence_says_why(page: Page, url: str) -> None:
     page.click("#start-camera")
     page.locator("#notice", has_text=re.compile("Access to the camera was denied|No camera was found")).wait_for()
     page.context.grant_permissions(["camera"])

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.web.conftest import DESKTOP, Opener
+from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.driving import load, no_workers, wait_until
 from tests.web.host import Host
-from tests.web.test_page import answered, ready
+from tests.web.test_page import answered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from tests.web.conftest import DESKTOP, PHONE, Opener
+from tests.web.conftest import DESKTOP, PHONE, Opener, ready
 from tests.web.pictures import png
 
 if TYPE_CHECKING:
@@ -22,11 +22,6 @@ DEVICES = pytest.mark.parametrize("device", [DESKTOP, PHONE], ids=["desktop", "p
 LEVELS = {"wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"}
 STALL = 50  # ms of work in one task of the main thread
 SLOW = 2  # how much slower than itself a shared machine may be
-
-
-def ready(page: Page) -> None:
-    """Wait for the first answer."""
-    page.locator("#savings", has_text="%").wait_for()
 
 
 def answered(page: Page, query: str) -> None:
@@ -52,9 +47,7 @@ def violations(page: Page) -> list[Any]:
 
 
 @DEVICES
-def test_the_first_sample_is_answered(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_the_first_sample_is_answered(page: Page) -> None:
     answered(page, "red circle")
     assert re.fullmatch(r"WASM · int8 · [\d.]+ ms", page.inner_text("#status-text"))
     assert page.locator('#self-test [data-pass="true"]').count() == 2
@@ -66,9 +59,7 @@ def test_the_first_sample_is_answered(open_page: Opener, device: dict[str, Any])
 
 
 @DEVICES
-def test_another_sample_brings_its_query(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_another_sample_brings_its_query(page: Page) -> None:
     page.get_by_role("button", name="Sample: striped").click()
     answered(page, "striped")
     assert page.input_value("#query") == "striped"
@@ -77,9 +68,7 @@ def test_another_sample_brings_its_query(open_page: Opener, device: dict[str, An
 
 
 @DEVICES
-def test_a_picture_is_opened(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_a_picture_is_opened(page: Page) -> None:
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": png(90, 50)})
     page.locator('.tile[aria-pressed="true"]').wait_for(state="detached")
     answered(page, "red circle")
@@ -87,9 +76,7 @@ def test_a_picture_is_opened(open_page: Opener, device: dict[str, Any]) -> None:
 
 
 @DEVICES
-def test_a_query_is_typed_with_completion(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_a_query_is_typed_with_completion(page: Page) -> None:
     page.fill("#query", "")
     page.locator("#query").press_sequentially("large bl")
     options = page.locator("#completions li")
@@ -101,9 +88,7 @@ def test_a_query_is_typed_with_completion(open_page: Opener, device: dict[str, A
 
 
 @DEVICES
-def test_an_unknown_word_is_named_and_corrected(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_an_unknown_word_is_named_and_corrected(page: Page) -> None:
     page.fill("#query", "red sqare not")
     page.locator("#query-status", has_text="The model does not know “sqare”, “not”: did you mean square").wait_for()
     assert "not" not in (page.locator("#map-a canvas").get_attribute("aria-label") or "")
@@ -116,9 +101,7 @@ def test_an_unknown_word_is_named_and_corrected(open_page: Opener, device: dict[
     assert page.locator("#notice").is_hidden()
 
 
-def test_an_unanswerable_query_is_told_from_an_answer(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_an_unanswerable_query_is_told_from_an_answer(page: Page) -> None:
     picture = Image.new("RGB", (224, 224), (255, 255, 255))
     picture.paste((200, 40, 40), (40, 40, 130, 160))
     buffer = io.BytesIO()
@@ -138,9 +121,7 @@ def test_an_unanswerable_query_is_told_from_an_answer(open_page: Opener) -> None
 
 
 @DEVICES
-def test_device_and_precision_are_switched(open_page: Opener, device: dict[str, Any]) -> None:
-    page = open_page(**device)
-    ready(page)
+def test_device_and_precision_are_switched(page: Page, device: dict[str, Any]) -> None:
     page.locator("#dtype label", has_text="fp32").click()
     page.locator("#status-text", has_text="WASM · fp32 ·").wait_for()
     assert "dtype=fp32" in page.url
@@ -172,9 +153,7 @@ def test_a_shared_link_shows_the_same(open_page: Opener) -> None:
     page.locator("#status-text", has_text="fp32").wait_for()
 
 
-def test_it_works_offline(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_it_works_offline(page: Page) -> None:
     settled(page)
     page.context.set_offline(True)
     page.reload()
@@ -183,9 +162,7 @@ def test_it_works_offline(open_page: Opener) -> None:
     assert page.locator("#notice").is_hidden()
 
 
-def test_by_keyboard_only(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_by_keyboard_only(page: Page) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # the skip link
     assert focused(page) == "query"
@@ -226,9 +203,7 @@ def test_no_violation_of_accessibility_at_a_and_aa(open_page: Opener, device: di
     assert violations(page) == []
 
 
-def test_ten_quick_queries_never_show_a_stale_answer(open_page: Opener) -> None:
-    page = open_page(**DESKTOP)
-    ready(page)
+def test_ten_quick_queries_never_show_a_stale_answer(page: Page) -> None:
     page.evaluate(
         """() => { globalThis.seen = []; const canvas = document.querySelector("#map-a canvas");
           new MutationObserver(() => seen.push(canvas.getAttribute("aria-label")))

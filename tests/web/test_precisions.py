@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.web.conftest import DESKTOP, Opener
-from tests.web.test_page import AXE, ready, violations
+from tests.web.conftest import DESKTOP, Opener, ready
+from tests.web.test_page import AXE, violations
 
 LEFT, SIDE = 34, 200  # units of a scatter plot's view box: where its square begins, and its side
 
