@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -23,6 +23,11 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=20
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def _shared(cls, declared: Input | Output | Axis) -> dict[str, Any]:
+        """The fields that a model's own declaration has too."""
+        return {name: getattr(declared, name) for name in cls.model_fields if hasattr(declared, name)}
 
 
 class File(_Record):
@@ -61,30 +66,12 @@ class TensorInfo(_Record):
     @classmethod
     def of_input(cls, declared: Input) -> Self:
         """What the manifest says of a model's input."""
-        return cls(
-            name=declared.name,
-            dtype=declared.dtype,
-            shape=declared.shape,
-            kind=declared.kind,
-            low=declared.low,
-            high=declared.high,
-            fit=declared.fit,
-        )
+        return cls(**cls._shared(declared))
 
     @classmethod
     def of_output(cls, declared: Output, shape: tuple[int | str, ...]) -> Self:
         """What the manifest says of a model's output, with the shape that it was seen to have."""
-        return cls(
-            name=declared.name,
-            dtype=declared.dtype,
-            shape=shape,
-            role=declared.role,
-            of=declared.of,
-            low=declared.low,
-            high=declared.high,
-            classes=declared.classes,
-            threshold=declared.threshold,
-        )
+        return cls(**cls._shared(declared), shape=shape)
 
 
 class AxisInfo(_Record):
@@ -99,13 +86,7 @@ class AxisInfo(_Record):
     @classmethod
     def of_axis(cls, axis: Axis, dynamic: bool) -> Self:
         """What the manifest says of a model's axis, dynamic in this artifact or fixed."""
-        return cls(
-            default=axis.default,
-            minimum=axis.minimum,
-            maximum=axis.maximum,
-            multiple_of=axis.multiple_of,
-            dynamic=dynamic,
-        )
+        return cls(**cls._shared(axis), dynamic=dynamic)
 
     @property
     def sizes(self) -> range:

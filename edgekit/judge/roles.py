@@ -116,15 +116,13 @@ def _axis_of(classes: Output, values: Array, labels: tuple[int, ...]) -> int | N
     """The axis of the classes: the one whose absence leaves the shape of the labels, the declared one if several do."""
     places = math.prod(labels)
     fits = [a for a in range(1, values.ndim) if math.prod(values.shape) == places * values.shape[a]]
-    shaped = [a for a in fits if tuple(s for s in np.delete(values.shape, a) if s > 1) == _long(labels)]
+    shaped = [
+        a for a in fits if tuple(s for s in np.delete(values.shape, a) if s > 1) == tuple(s for s in labels if s > 1)
+    ]
     declared = channel_axis(classes, values)
     if declared in shaped or (not shaped and declared in fits):
         return declared
     return next(iter(shaped or fits), None)
-
-
-def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size > 1)
 
 
 def _classes(output: Output, r: Array, c: Array) -> _Rows:

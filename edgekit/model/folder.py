@@ -49,7 +49,9 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
             shutil.copyfile(path, model / file)
         if not spec.factory:
             config["captured"] = write_captured(captured or Capture(spec), model, model / WEIGHTS)
-        config["files"] = {p.relative_to(model).as_posix(): digest_file(p) for p in _files(model)}
+        config["files"] = {
+            p.relative_to(model).as_posix(): digest_file(p) for p in sorted(model.rglob("*")) if p.is_file()
+        }
         if _holds(folder, config):
             return
         with staging(folder, model_files) as staged:
@@ -151,10 +153,6 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
     config = {name: value for name, value in config.items() if name != SEAL}
     files = {name: sha256 for name, sha256 in config["files"].items() if not name.startswith(f"{GRAPH}/")}
     return {**config, "files": files}
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _code_sha256(spec: ModelSpec) -> str:

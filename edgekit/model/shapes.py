@@ -73,11 +73,10 @@ def size_text(sizes: Mapping[str, int]) -> str:
 
 def example_sizes(axes: Mapping[str, Axis]) -> dict[str, int]:
     """Sizes to capture with: 1 is special to torch.export, and equal sizes could be taken for one symbol."""
-    return {name: _example(axis, position) for position, (name, axis) in enumerate(axes.items())}
-
-
-def _example(axis: Axis, position: int) -> int:
-    return min(max(axis.default, 2) + position * axis.multiple_of, axis.sizes[-1])
+    return {
+        name: min(max(axis.default, 2) + position * axis.multiple_of, axis.sizes[-1])
+        for position, (name, axis) in enumerate(axes.items())
+    }
 
 
 def between(axes: Mapping[str, Axis]) -> tuple[Mapping[str, int], ...]:

@@ -21,7 +21,7 @@ from edgekit.reference.answers import aligned, answered, kept, without
 from edgekit.reference.batches import Batch, inputs_digest, same_inputs
 from edgekit.reference.info import INFO, ReferenceInfo, read_info
 from edgekit.reference.record import NOISE_ROWS, Subject, measured_noise, record, subject_of
-from edgekit.reference.store import Reference, read_reference, recorded_outputs, write_reference
+from edgekit.reference.store import Reference, declaration, read_reference, recorded_outputs, write_reference
 from edgekit.target import silent
 
 
@@ -77,12 +77,13 @@ def _adopted(subject: Subject, folder: Path) -> bool:
     Raises:
         RecordError: If it was changed after it was recorded.
     """
-    if subject.shipped is None or not subject.shipped.is_dir():
+    shipped = subject.spec.reference
+    if shipped is None or not shipped.is_dir():
         return False
-    info = read_info(subject.shipped)
+    info = read_info(shipped)
     if info.missing:
         raise RecordError(
-            f"the reference that ships with '{subject.name}' in '{subject.shipped}' cannot be used: {info.missing}; "
+            f"the reference that ships with '{subject.spec.name}' in '{shipped}' cannot be used: {info.missing}; "
             "record it with `edgekit reference --device cuda`"
         )
     if info.weights_sha256 != subject.weights_sha256:
@@ -97,7 +98,7 @@ def _adopted(subject: Subject, folder: Path) -> bool:
         return False
     batches, axes = _completed(subject, there, info)
     noise = _noise(subject, info, axes, batches)
-    whole = {**info.raw, "row_axes": dict(axes), "noise": noise, "declared": subject.declared}
+    whole = {**info.raw, "row_axes": dict(axes), "noise": noise, "declared": declaration(subject.spec)}
     write_reference(folder, batches, whole, with_inputs=True)
     return True
 
@@ -109,18 +110,18 @@ def _completed(
     lacking = [b for b in subject.asked if b.name not in there or _partial(subject, there[b.name], len(b.names))]
     runtime = subject.opened()
     axes = info.row_axes or None
-    made, axes = answered(runtime, subject.outputs, lacking if lacking or axes else subject.asked[:1], axes)
+    made, axes = answered(runtime, subject.spec.outputs, lacking if lacking or axes else subject.asked[:1], axes)
     own = {batch.name: batch for batch in made}
     batches = []
     for batch in subject.asked:
         if batch.name not in there:
             outputs, by = own[batch.name].outputs, runtime.device
         elif batch.name in own:
-            outputs = _filled(subject.outputs, there[batch.name], own[batch.name].outputs)
+            outputs = _filled(subject.spec.outputs, there[batch.name], own[batch.name].outputs)
             by = f"{info.device} (features that it did not keep: {runtime.device})"
         else:
             outputs, by = there[batch.name], info.device
-        batches.append(replace(batch, outputs=kept(subject.outputs, outputs), answered_by=by))
+        batches.append(replace(batch, outputs=kept(subject.spec.outputs, outputs), answered_by=by))
     return tuple(batches), axes
 
 
@@ -152,7 +153,7 @@ def _noise(
     lacking = {name for name in lacking if not name.endswith((SUFFIX, PLACES))}
     if lacking:
         asked = next(b for b in subject.asked if b.name == first.name).first(NOISE_ROWS)
-        own, _ = answered(subject.opened(), subject.outputs, (asked,), axes)
+        own, _ = answered(subject.opened(), subject.spec.outputs, (asked,), axes)
         found, _ = measured_noise(subject, own[0], "cpu", axes, lacking)
         noise |= found
     return noise

@@ -120,7 +120,7 @@ class Golden:
         """
         least = {output.name: self._least(kind, output) for output in self._outputs}
         return {
-            name: {m: _rounded(max(value, MARGIN * shown.get(name, {}).get(m, 0.0))) for m, value in own.items()}
+            name: {m: float(f"{max(value, MARGIN * shown.get(name, {}).get(m, 0.0)):.3g}") for m, value in own.items()}
             for name, own in least.items()
         }
 
@@ -404,7 +404,3 @@ def _held(array: Array) -> Array:
     if array.dtype.name in KEPT:
         return array
     return array.astype("<f4" if array.dtype.kind == "f" else "<i8")
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")

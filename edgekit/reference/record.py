@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from edgekit.evaluate.rows import Axes
 from edgekit.model.adapter import to_tensors
 from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.model.spec import Array, Evaluation, ModelSpec, Output
+from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.answers import aligned, answerable, answered, kept
 from edgekit.reference.batches import EVALUATION, Batch, batches_for
 from edgekit.reference.store import declaration, write_reference
@@ -65,7 +64,7 @@ def record(
     _settle(device)
     runtime = subject.opened(device)
     progress(0.1, f"recording on {runtime.device}")
-    batches, axes = answered(runtime, subject.outputs, subject.asked)
+    batches, axes = answered(runtime, subject.spec.outputs, subject.asked)
     every = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
     batches, unanswered = answerable(every)
     _refuse_not_finite(subject, batches or every)
@@ -75,7 +74,7 @@ def record(
     progress(0.7, "measuring the model's own latency, which the report shows")
     info: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
-        "name": subject.name,
+        "name": subject.spec.name,
         "device": _describe(device),
         "device_kind": device,
         "driver": _driver(device),
@@ -88,10 +87,10 @@ def record(
         "metric": _task(subject.evaluation, real),
         "captions": list(subject.evaluation.captions) if subject.evaluation is not None else [],
         "latency": _latency(subject, device),
-        **({"declared": subject.declared} if with_inputs else {}),
+        **({"declared": declaration(subject.spec)} if with_inputs else {}),
     }
     sketched = () if with_inputs else subject.features
-    batches = tuple(replace(batch, outputs=kept(subject.outputs, batch.outputs, sketched)) for batch in batches)
+    batches = tuple(replace(batch, outputs=kept(subject.spec.outputs, batch.outputs, sketched)) for batch in batches)
     write_reference(folder, batches, info, with_inputs)
 
 
@@ -121,7 +120,7 @@ def measured_noise(
         answers["cpu64"] = double
     kinds = list(answers)
     pairs = [(a, b) for i, a in enumerate(kinds) for b in kinds[i + 1 :]]
-    others = {b: aligned(subject.outputs, answers[kinds[0]], answers[b]) for b in kinds}
+    others = {b: aligned(subject.spec.outputs, answers[kinds[0]], answers[b]) for b in kinds}
     found = {o: {f"{a} {b}": _furthest(others[a][o], others[b][o]) for a, b in pairs} for o in floats}
     return found, "cpu64" in answers
 
@@ -150,14 +149,16 @@ def _settle(device: str) -> None:
 
 
 def _answers(runtime: Runtime, subject: Subject, batch: Batch, axes: Axes) -> Mapping[str, Array]:
-    return answered(runtime, subject.outputs, (batch,), axes)[0][0].outputs
+    return answered(runtime, subject.spec.outputs, (batch,), axes)[0][0].outputs
 
 
 def _refuse_not_finite(subject: Subject, batches: tuple[Batch, ...]) -> None:
     for batch in batches:
         for name, array in batch.outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise RecordError(f"'{subject.name}' itself answers NaN or Inf in '{name}' on the {batch.name} inputs")
+                raise RecordError(
+                    f"'{subject.spec.name}' itself answers NaN or Inf in '{name}' on the {batch.name} inputs"
+                )
 
 
 def _furthest(one: Array, other: Array) -> float:
@@ -167,12 +168,13 @@ def _furthest(one: Array, other: Array) -> float:
 
 def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, object]]]:
     found: dict[str, dict[str, dict[str, object]]] = {}
-    for batch, inputs in subject.timed.items():
+    for size in LATENCY_BATCHES if "batch" in subject.spec.axes else LATENCY_BATCHES[:1]:
+        inputs = subject.spec.random(7, {"batch": size})
         if device == "cuda":
-            found[batch] = subject.timed_on_cuda(inputs)
+            found[f"batch {size}"] = timings(subject.copied(), inputs)
         else:
             timed = timing.measure({"eager": subject.opened()}, inputs, warm_up=2, runs=CPU_RUNS, seconds=0)
-            found[batch] = {name: one.as_record() for name, one in timed.items()}
+            found[f"batch {size}"] = {name: one.as_record() for name, one in timed.items()}
     return found
 
 
@@ -215,9 +217,6 @@ def _torch_version() -> str:
 
     return torch.__version__
 
-
-if TYPE_CHECKING:
-    pass
 
 WARM_UPS = 10
 RUNS = 200
@@ -282,75 +281,40 @@ def _any_algorithm() -> Iterator[None]:
 LATENCY_BATCHES = (1, 32)
 
 
-class Opened(Protocol):
-    """Opens a copy of the model."""
-
-    def __call__(self, device: str = "cpu", double: bool = False) -> Runtime:
-        """Open it on "cpu" or "cuda", in fp32 or in fp64."""
-
-
 @dataclass(frozen=True)
 class Subject:
     """What recording and checking a reference needs of a model.
 
     Attributes:
-        name: Of the model.
+        spec: The model.
         weights_sha256: What a recorded reference belongs to.
-        shipped: Folder of the reference that ships with the model, or None.
         evaluation: Its evaluation set, or None.
         asked: The batches of inputs, without outputs.
-        declared: Its inputs and axes, as `edgekit.reference.store.declaration` gives them.
-        outputs: What it answers with.
-        timed: One batch of inputs for each batch size that is timed, by "batch 1" and "batch 32".
-        opened: Opens a copy of the model.
-        timed_on_cuda: Times a batch on a GPU, by way of running.
     """
 
-    name: str
+    spec: ModelSpec
     weights_sha256: str
-    shipped: Path | None
     evaluation: Evaluation | None
     asked: tuple[Batch, ...]
-    declared: Mapping[str, object]
-    outputs: tuple[Output, ...]
-    timed: Mapping[str, Mapping[str, Array]]
-    opened: Opened
-    timed_on_cuda: Callable[[Mapping[str, Array]], dict[str, dict[str, object]]]
 
     @property
     def features(self) -> frozenset[str]:
         """Outputs of which a reference that ships keeps sketches."""
-        return frozenset(o.name for o in self.outputs if o.role == "features")
+        return frozenset(o.name for o in self.spec.outputs if o.role == "features")
+
+    def copied(self) -> ModelSpec:
+        """The model with a module of its own."""
+        return replace(self.spec, module=copy.deepcopy(self.spec.module))
+
+    def opened(self, device: str = "cpu", double: bool = False) -> Runtime:
+        """A copy of the model on "cpu" or "cuda", in fp32 or in fp64."""
+        return EagerRuntime(self.copied(), device, double)
 
 
 def subject_of(spec: ModelSpec) -> Subject:
     """Take from a model what its reference needs."""
-
-    def copied() -> ModelSpec:
-        return replace(spec, module=copy.deepcopy(spec.module))
-
-    def opened(device: str = "cpu", double: bool = False) -> Runtime:
-        return EagerRuntime(copied(), device, double)
-
-    def timed_on_cuda(inputs: Mapping[str, Array]) -> dict[str, dict[str, object]]:
-        return timings(copied(), inputs)
-
     evaluation = _dense(evaluation_of(spec))
-    sizes = LATENCY_BATCHES if "batch" in spec.axes else LATENCY_BATCHES[:1]
-    asked = batches_for(spec, evaluation)
-    timed = {f"batch {size}": spec.random(7, {"batch": size}) for size in sizes}
-    return Subject(
-        name=spec.name,
-        weights_sha256=weights_digest(spec),
-        shipped=spec.reference,
-        evaluation=evaluation,
-        asked=asked,
-        declared=declaration(spec),
-        outputs=spec.outputs,
-        timed=timed,
-        opened=opened,
-        timed_on_cuda=timed_on_cuda,
-    )
+    return Subject(spec, weights_digest(spec), evaluation, batches_for(spec, evaluation))
 
 
 def _dense(evaluation: Evaluation | None) -> Evaluation | None:

@@ -65,10 +65,6 @@ def _log_sum_exp(x: Array, over: tuple[int, ...]) -> Array:
     return np.asarray(np.log(_sum(np.exp(x - largest), over)) + largest)
 
 
-def _mean(x: Array, over: tuple[int, ...]) -> Array:
-    return np.asarray(x.mean(axis=over, keepdims=True, dtype=np.float64))
-
-
 TABLE: Mapping[str, Operator] = {
     "cumsum": cumsum,
     "reduce_argmax": reduce_argmax,
@@ -78,7 +74,7 @@ TABLE: Mapping[str, Operator] = {
     "reduce_log_sum": _over(lambda x, over: np.log(_sum(x, over))),
     "reduce_log_sum_exp": _over(_log_sum_exp),
     "reduce_max": _over(lambda x, over: np.asarray(x.max(axis=over, keepdims=True))),
-    "reduce_mean": _over(_mean),
+    "reduce_mean": _over(lambda x, over: np.asarray(x.mean(axis=over, keepdims=True, dtype=np.float64))),
     "reduce_min": _over(lambda x, over: np.asarray(x.min(axis=over, keepdims=True))),
     "reduce_prod": _over(lambda x, over: np.asarray(x.prod(axis=over, keepdims=True, dtype=_wide(x)))),
     "reduce_sum": _over(_sum),
