@@ -12,8 +12,7 @@ import onnx
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.model.onnx_work import check_work
-from edgekit.model.sources.onnx import spec_of_onnx
+from edgekit.model.sources.onnx import check_work, spec_of_onnx
 from tests.hostile.graphs import graphs, write_graphs
 from tests.onnxgraph.graphs import model
 from tests.processes import soon

@@ -11,7 +11,7 @@ from edgekit.errors import UsageError
 from edgekit.model.shapes import fixed_sizes
 from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
-from edgekit_targets import _palette
+from edgekit_targets import coreai_int8
 from tests.targets import tampering
 from tests.targets.damage_contract import CoreaiContract
 
@@ -38,7 +38,7 @@ def test_a_palette_at_one_size_is_proved_and_a_change_of_its_table_is_rejected(b
     assert [verdict.status for verdict in made.verdicts] == ["verified", "not verified here"]
     assert [name for name, axis in made.axes.items() if axis.dynamic] == []
     assert "indices of 8 bits" in made.notes[0]
-    values = _palette.table(tampering.weights_of("hidden.weight").reshape(128, 32)[:32], 256)
+    values = coreai_int8.table(tampering.weights_of("hidden.weight").reshape(128, 32)[:32], 256)
 
     def spoil(folder: Path) -> None:
         path = folder / PROGRAM

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edgekit_targets import _palette
+from edgekit_targets import coreai_int8
 
 
 def decibels(weights: np.ndarray, bits: int) -> float:
     """Signal to noise of the weights that a table gives back."""
-    values = _palette.table(weights, 2**bits)
-    noise = weights - values[_palette.indices(weights, values)]
+    values = coreai_int8.table(weights, 2**bits)
+    noise = weights - values[coreai_int8.indices(weights, values)]
     return float(10 * np.log10(np.mean(weights**2) / np.mean(noise**2)))
 
 
@@ -27,16 +27,16 @@ def test_a_normal_distribution_loses_what_theory_says(bits: int, least: float) -
 
 def test_few_values_are_kept_exactly() -> None:
     weights = np.array([[-1.5, 0.0, 0.25], [3.0, 0.25, 0.0]], np.float32)
-    values = _palette.table(weights, 16)
-    np.testing.assert_allclose(values[_palette.indices(weights, values)], weights, atol=1e-6)
+    values = coreai_int8.table(weights, 16)
+    np.testing.assert_allclose(values[coreai_int8.indices(weights, values)], weights, atol=1e-6)
 
 
 @settings(deadline=None, max_examples=50)
 @given(hnp.arrays(np.float32, st.integers(1, 300), elements=st.floats(-1e6, 1e6, width=32)))
 def test_any_weights_get_their_nearest_value(weights: np.ndarray) -> None:
-    values = _palette.table(weights, 16)
+    values = coreai_int8.table(weights, 16)
     assert values.shape == (16,)
     assert np.all(np.diff(values) >= 0)
-    given_back = values[_palette.indices(weights, values)].astype(np.float64)
+    given_back = values[coreai_int8.indices(weights, values)].astype(np.float64)
     nearest = np.min(np.abs(weights[:, None].astype(np.float64) - values[None].astype(np.float64)), axis=1)
     np.testing.assert_allclose(np.abs(weights - given_back), nearest, rtol=1e-5, atol=1e-6 * np.abs(weights).max())
