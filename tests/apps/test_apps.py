@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,17 +19,6 @@ from tests.manifests import resealed
 
 SAMPLE = Path(__file__).parents[2] / "mobile"
 HOME = "src/main/assets/edgekit/toy"
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.build(tmp_path_factory.mktemp("build") / "toy")
-
-
-@pytest.fixture
-def own(build: Path, tmp_path: Path) -> Path:
-    """A copy of the build that a test may change."""
-    return Path(shutil.copytree(build, tmp_path / "build" / "toy"))
 
 
 @pytest.fixture

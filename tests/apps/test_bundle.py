@@ -25,16 +25,6 @@ def platform(*targets: str) -> Platform:
 ANY = platform("executorch-int8", "executorch", "coreml", "onnx", "torch-mobile")
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.build(tmp_path_factory.mktemp("build") / "toy")
-
-
-@pytest.fixture
-def own(build: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(build, tmp_path / "toy"))
-
-
 def test_the_index_names_and_hashes_every_other_file(build: Path) -> None:
     made = bundle.plan(build, ANY, (), trust_build=True)
     content = made.files[bundle.INDEX]

@@ -94,42 +94,25 @@ def test_gather_nd_with_batch_dims(saved: Any) -> None:
     saved.check("gather_nd", {"x": x, "indices": chosen}, lambda *_: torch.from_numpy(want), {"batch_dims": 1})
 
 
+@pytest.mark.parametrize("operator", ["scatter", "scatter_along_axis"])
 @pytest.mark.parametrize("mode", MODES)
 @EXAMPLES
 @given(shape=SHAPES, count=st.integers(1, 4), seed=SEEDS, data=st.data())
-def test_scatter_along_axis(
-    saved: Any, mode: str, shape: list[int], count: int, seed: int, data: st.DataObject
+def test_scatter(
+    saved: Any, operator: str, mode: str, shape: list[int], count: int, seed: int, data: st.DataObject
 ) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     at = [count if d == axis else n for d, n in enumerate(shape)]
+    whole = operator == "scatter"  # each index moves a whole slice
     inputs = {
         "data": normal(seed, *shape),
-        "indices": indices(seed, shape[axis], *at, low=0),
+        "indices": indices(seed, shape[axis], *([count] if whole else at), low=0),
         "updates": normal(seed + 1, *at),
     }
     saved.check(
-        "scatter_along_axis",
+        operator,
         inputs,
-        lambda d, i, u: d.scatter_reduce(axis, i.long(), u, MODES[mode]),
-        {"axis": axis, "mode": mode},
-    )
-
-
-@pytest.mark.parametrize("mode", MODES)
-@EXAMPLES
-@given(shape=SHAPES, count=st.integers(1, 4), seed=SEEDS, data=st.data())
-def test_scatter(saved: Any, mode: str, shape: list[int], count: int, seed: int, data: st.DataObject) -> None:
-    axis = data.draw(st.integers(0, len(shape) - 1))
-    at = [count if d == axis else n for d, n in enumerate(shape)]
-    inputs = {
-        "data": normal(seed, *shape),
-        "indices": indices(seed, shape[axis], count, low=0),
-        "updates": normal(seed + 1, *at),
-    }
-    saved.check(
-        "scatter",
-        inputs,
-        lambda d, i, u: d.scatter_reduce(axis, _along(i, axis, u), u, MODES[mode]),
+        lambda d, i, u: d.scatter_reduce(axis, _along(i, axis, u) if whole else i.long(), u, MODES[mode]),
         {"axis": axis, "mode": mode},
     )
 

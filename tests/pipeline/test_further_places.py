@@ -228,20 +228,20 @@ def test_what_is_no_honest_result_does_not_come_in(build: Path, result: Path, tm
     assert not (build / "imported").exists()
 
 
-def test_wrong_answers_with_right_hashes_are_rejected(build: Path, result: Path, tmp_path: Path) -> None:
-    def wrong(arrays: dict[str, Any]) -> None:
-        arrays["evaluation/relevance"] = arrays["evaluation/relevance"] + np.float32(0.01)
-
-    path = edited(result, tmp_path / "wrong.zip", lambda r, f: answers(r, f, wrong), True)
-    assert api.import_result(build, path, progress="none")["onnx"].status == "rejected"
+def wrong(arrays: dict[str, Any]) -> None:
+    arrays["evaluation/relevance"] = arrays["evaluation/relevance"] + np.float32(0.01)
 
 
-def test_answers_that_are_left_out_are_rejected(build: Path, result: Path, tmp_path: Path) -> None:
-    def fewer(arrays: dict[str, Any]) -> None:
-        for name in [name for name in arrays if name.startswith("stress/")]:
-            del arrays[name]
+def fewer(arrays: dict[str, Any]) -> None:
+    for name in [name for name in arrays if name.startswith("stress/")]:
+        del arrays[name]
 
-    path = edited(result, tmp_path / "fewer.zip", lambda r, f: answers(r, f, fewer), True)
+
+@pytest.mark.parametrize("change", [wrong, fewer])
+def test_wrong_and_lost_answers_with_right_hashes_are_rejected(
+    build: Path, result: Path, tmp_path: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    path = edited(result, tmp_path / "changed.zip", lambda r, f: answers(r, f, change), True)
     assert api.import_result(build, path, progress="none")["onnx"].status == "rejected"
 
 

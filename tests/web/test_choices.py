@@ -161,15 +161,21 @@ def test_the_patch_under_the_cursor_stays_described(page: Page) -> None:
     assert page.inner_text("#patch-name") == named
 
 
+def answering(open_page: Opener, manifest: dict[str, Any], url: str) -> Page:
+    """The page of a bundle with another manifest, after its first answer."""
+    page = open_page("manifest.json", service_workers="block", **DESKTOP)
+    page.route("**/manifest.json", lambda route: route.fulfill(json=manifest))
+    page.goto(url)
+    page.locator("#top-patches button").first.wait_for()
+    return page
+
+
 def test_models_without_counts_or_words(open_page: Opener, url: str, bundle: Path) -> None:
     plain: dict[str, Any] = json.loads((bundle / "manifest.json").read_bytes())
     for output in plain["outputs"]:
         output["role"] = "tensor" if output["role"] == "counts" else output["role"]
     plain["bundle"]["golden"] = ""
-    page = open_page("manifest.json", service_workers="block", **DESKTOP)
-    page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
-    page.goto(url)
-    page.locator("#top-patches button").first.wait_for()
+    page = answering(open_page, plain, url)
     assert not page.is_visible("#savings")
     assert page.is_disabled('#views input[value="tokens"]')
     assert "NaN" not in page.inner_text("body")
@@ -184,10 +190,7 @@ def test_an_unverified_precision_is_taken_on_request_only_and_marked(open_page: 
     plain: dict[str, Any] = json.loads((bundle / "manifest.json").read_bytes())
     plain["verdicts"] = [v for v in plain["verdicts"] if v["place"] != "wasm-q8"]
     plain["verdicts"].append({"place": "wasm-q8", "status": "not verified here", "reason": "no browser"})
-    page = open_page("manifest.json", service_workers="block", **DESKTOP)
-    page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
-    page.goto(f"{url}?device=wasm")
-    page.locator("#top-patches button").first.wait_for()
+    page = answering(open_page, plain, f"{url}?device=wasm")
     assert "fp32" in page.inner_text("#status-text")
     assert "not verified" in page.inner_text('#dtype input[value="q8"] + span')
     choose(page, "dtype", "int8")
@@ -201,10 +204,7 @@ def test_a_bundle_in_which_nothing_was_verified_runs_fp32_and_says_so(
 ) -> None:
     plain: dict[str, Any] = json.loads((bundle / "manifest.json").read_bytes())
     plain["verdicts"] = []
-    page = open_page("manifest.json", service_workers="block", **DESKTOP)
-    page.route("**/manifest.json", lambda route: route.fulfill(json=plain))
-    page.goto(f"{url}?device=wasm")
-    page.locator("#top-patches button").first.wait_for()
+    page = answering(open_page, plain, f"{url}?device=wasm")
     assert "fp32" in page.inner_text("#status-text")
     assert "not verified" in page.inner_text("#status-text")
     assert page.get_attribute("#status", "data-state") == "warn"
