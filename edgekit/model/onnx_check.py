@@ -24,7 +24,7 @@ LARGEST = 2 << 30  # bytes; Protocol Buffers hold no more
 DEEPEST = 40  # messages in messages: each branch of a graph in a branch adds three
 MOST_FIELDS = 5_000_000
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
 _MESSAGES: dict[str, dict[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "graph": {1: "node", 5: "tensor", 11: "value", 12: "value", 13: "value", 15: "sparse"},
@@ -80,19 +80,19 @@ def check_onnx(path: Path, beside: str = "") -> None:
             check_bytes(data, beside, _size(path.parent / beside) if beside else 0)
     except OSError as error:
         raise ModelError(f"'{path}' cannot be read ({error.strerror}): check the path and permissions") from error
-    except _RefusalError as refused:
+    except RefusalError as refused:
         raise ModelError(f"'{path}' is not an ONNX file that can be opened: it {refused}; export it again") from refused
 
 
 def check_bytes(data: Data, beside: str = "", room: int = 0) -> None:
     """As `check_onnx`, of what a file holds; `room`: bytes of the file beside. Raises ValueError with what is wrong."""
-    walk = _Walk(data, beside.encode(), room)
+    walk = Walk(data, beside.encode(), room)
     walk.message("model", 0, len(data), 0)
     if not walk.nodes:
         _refuse("has no nodes")
 
 
-class _RefusalError(ValueError):
+class RefusalError(ValueError):
     """What is wrong with a file."""
 
 
@@ -102,7 +102,9 @@ def _size(path: Path) -> int:
 
 
 @dataclass
-class _Walk:
+class Walk:
+    """The messages of a file, which say where everything is; `beside` and `room` as of `check_bytes`."""
+
     data: Data
     beside: bytes = b""
     room: int = 0
@@ -120,7 +122,7 @@ class _Walk:
         inner = _MESSAGES[kind]
         for number, wire, first, last in self.split(start, end):
             if number in inner:
-                if wire != _BYTES:
+                if wire != BYTES:
                     _refuse("has a message that is a number")
                 self.message(inner[number], first, last, depth + 1)
 
@@ -174,7 +176,7 @@ class _Walk:
 
     def numbers(self, wire: int, first: int, last: int) -> list[int]:
         """Integers of a field: one, or several that are packed."""
-        if wire not in (_VARINT, _BYTES):
+        if wire not in (_VARINT, BYTES):
             _refuse("has a number of the wrong kind")
         values = []
         while first < last:
@@ -193,7 +195,7 @@ class _Walk:
                 _refuse(f"has more than {MOST_FIELDS} fields")
             tag, start = self.varint(start, end)
             number, wire = tag >> 3, tag & 7
-            if wire == _BYTES:
+            if wire == BYTES:
                 size, start = self.varint(start, end)
                 last = start + size
             elif wire == _VARINT:
@@ -217,8 +219,8 @@ class _Walk:
             value |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
                 return value, at + place + 1
-        raise _RefusalError("is damaged: a number has no end")
+        raise RefusalError("is damaged: a number has no end")
 
 
 def _refuse(why: str) -> NoReturn:
-    raise _RefusalError(why)
+    raise RefusalError(why)
