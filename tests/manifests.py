@@ -52,6 +52,11 @@ def spoilt(folder: Path) -> None:
     resealed(folder)
 
 
+def read_result(folder: Path) -> Result:
+    """The result in a folder."""
+    return Result.model_validate_json((folder / RESULT).read_bytes())
+
+
 def write_result(folder: Path, result: Result) -> None:
     """Put another result into an artifact."""
     (folder / RESULT).write_text(result_text(result))

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from edgekit.artifact.result import RESULT, read_result, result_text
+from edgekit.artifact.result import RESULT, result_text
+from tests.manifests import read_result
 from tests.report.conftest import enter
 
 ROOT = Path(__file__).parents[1]
@@ -73,7 +74,6 @@ def test_it_exports_shows_the_table_and_compares(tmp_path: Path) -> None:
     assert "Nothing became better or worse." in runner.read("github_step_summary")
 
     found = read_result(tmp_path / "build/small/onnx")
-    assert found is not None
     spoilt = found.places[0].model_copy(update={"status": "rejected"})
     text = result_text(found.model_copy(update={"places": (spoilt,)}))
     enter(tmp_path / "build/small/onnx", {RESULT: text.encode()})

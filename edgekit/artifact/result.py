@@ -16,7 +16,6 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact
 from edgekit.errors import ArtifactError
-from edgekit.storage import door
 from edgekit.storage.files import dump_json
 
 RESULT = "result.json"
@@ -266,21 +265,6 @@ class Result(_Record):
 def result_text(result: Result) -> str:
     """A result as it is written."""
     return dump_json(result.model_dump(mode="json"))
-
-
-def read_result(folder: Path) -> Result | None:
-    """Read a result that another device wrote, which no manifest names; None where there is none.
-
-    Raises:
-        ArtifactError: If the file is damaged.
-    """
-    path = folder / RESULT
-    try:
-        return parsed_result(door.read_bytes(folder, RESULT), path)
-    except door.MissingError:
-        return None
-    except door.RefusedError as error:
-        raise ArtifactError(f"the result '{path}' {error}: measure again on that device") from error
 
 
 def parsed_result(data: bytes, path: Path) -> Result:

@@ -16,8 +16,6 @@ from mil_interpreter.records import LARGEST_TENSOR, Array, Value
 Operator = Callable[..., Array | tuple[Array, ...]]
 """Takes its arguments by MIL's parameter names; gives one array, or a tuple where MIL defines several outputs."""
 
-FLOAT16_MAX = 65504.0  # largest finite fp16
-
 
 def integer(value: Value | int) -> int:
     """A scalar parameter."""

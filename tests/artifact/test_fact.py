@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from edgekit.artifact.fact import EVALUATION, Code, Fact, fact
-from edgekit.artifact.result import RESULT, Verdict, read_result, result_text
-from tests.manifests import result
+from edgekit.artifact.result import RESULT, Verdict, result_text
+from tests.manifests import read_result, result
 
 WRONG: dict[str, str | int | float] = {"side": "artifact", "wrong": 3, "all": 72}
 NUMBERS: dict[str, Any] = {"metric": "max abs", "output": "relevance", "value": 2.3e-7, "limit": 1e-4}
@@ -127,7 +127,6 @@ def test_results_of_both_schema_versions_are_read(version: int, tmp_path: Path) 
     place = Verdict.model_validate({"place": "cpu", "status": "rejected", "reasons": reasons, "notes": []})
     (tmp_path / RESULT).write_text(result_text(result(place, schema_version=version)))
     found = read_result(tmp_path)
-    assert found is not None
     [reason] = found.places[0].reasons
     assert reason.code is (Code.TEXT if version == 1 else Code.LIMIT_EXCEEDED)
     assert "max abs" in str(reason)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgekit.artifact.result import RESULT, Evidence, Measure, Result, Timing, Verdict, read_result, result_text
-from tests.manifests import result
+from edgekit.artifact.result import RESULT, Evidence, Measure, Result, Timing, Verdict, parsed_result, result_text
+from edgekit.artifact.store import result_of
+from tests.manifests import manifest, read_result, result
 
 PLACE: dict[str, Any] = {"place": "cpu", "status": "verified", "device": "ORT"}
 
@@ -40,7 +41,7 @@ def test_what_is_written_is_read_and_the_bytes_are_the_same(tmp_path: Path) -> N
 
 
 def test_an_artifact_that_was_never_judged_has_no_result(tmp_path: Path) -> None:
-    assert read_result(tmp_path) is None
+    assert result_of(tmp_path, manifest()) is None
 
 
 @pytest.mark.parametrize("change", [lambda t: t[:-9], lambda t: "", lambda t: t.replace('"size": 3', '"size": "x"')])
@@ -52,7 +53,7 @@ def test_a_result_that_is_damaged_is_one_sentence(change: Any, tmp_path: Path) -
     with pytest.raises(
         ArtifactError, match=r"the result '.*' is damaged \(.*\): run `edgekit verify` again"
     ) as refused:
-        read_result(tmp_path)
+        parsed_result(path.read_bytes(), path)
     assert "\n" not in str(refused.value)
 
 

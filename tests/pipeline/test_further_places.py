@@ -21,7 +21,7 @@ import pytest
 
 from edgekit import api, registry
 from edgekit.artifact.fact import Code
-from edgekit.artifact.result import CANDIDATE, read_result
+from edgekit.artifact.result import CANDIDATE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError, VerdictError
 from edgekit.hosts.catalogue import further_place
@@ -29,7 +29,7 @@ from edgekit.model.sources import resolve_model
 from edgekit.report.rows import read_study
 from edgekit.report.text import to_junit
 from edgekit.testing import SMALL
-from tests.manifests import spoilt
+from tests.manifests import read_result, spoilt
 
 SSHD = shutil.which("sshd") or (Path("/usr/sbin/sshd").is_file() and "/usr/sbin/sshd") or ""
 needs_sshd = pytest.mark.skipif(not SSHD, reason="install OpenSSH's server: apt-get install openssh-server")
@@ -117,7 +117,6 @@ def test_a_result_that_comes_back_is_judged_here(build: Path, result: Path) -> N
     found = api.import_result(build, result, progress="none")
     assert {name: outcome.status for name, outcome in found.items()} == {"onnx": "verified", "onnx-fp16": "verified"}
     kept = read_result(build / "imported" / "ort-basic-onnx")
-    assert kept is not None
     assert kept.places[0].evidence is not None
     assert kept.places[0].evidence.inputs["evaluation"] > 0
 
@@ -250,7 +249,6 @@ def test_what_a_runner_says_of_itself_is_shown_as_its_word(build: Path, result: 
     [place] = api.import_result(build, path, progress="none")["onnx"].places
     assert place.device == "a supercomputer"
     kept = read_result(build / "imported" / "ort-basic-onnx")
-    assert kept is not None
     assert kept.host["said by"] == "the runner in ort-basic"
 
 

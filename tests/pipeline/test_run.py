@@ -10,7 +10,6 @@ import pytest
 
 from edgekit import registry
 from edgekit.artifact.fact import Code
-from edgekit.artifact.result import read_result
 from edgekit.artifact.run_record import read_run
 from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError
@@ -20,7 +19,7 @@ from edgekit.pipeline import run, worker
 from edgekit.pipeline.outcome import Build
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
-from tests.manifests import spoilt
+from tests.manifests import read_result, spoilt
 
 
 def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False) -> Build:
@@ -37,7 +36,6 @@ def test_a_build_is_a_picture_of_the_river(small_build: Path) -> None:
         "onnx-fp16": "verified",
     }
     found = read_result(small_build / "onnx-fp16")
-    assert found is not None
     place = found.places[0]
     assert place.place == "cpu"
     assert set(place.timings) == {"candidate", "onnx", "pytorch"}

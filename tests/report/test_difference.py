@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
-from edgekit.artifact.result import RESULT, Evidence, Measure, Ratio, Result, Verdict, read_result, result_text
+from edgekit.artifact.result import RESULT, Evidence, Measure, Ratio, Result, Verdict, result_text
 from edgekit.report.change import Allowed, Change, badness
 from edgekit.report.difference import ABSENT, compare_builds
 from tests.command import exit_code
+from tests.manifests import read_result
 from tests.report.conftest import enter
 
 
@@ -33,14 +34,12 @@ def write_result(folder: Path, found: Result) -> None:
 def changed(folder: Path, target: str, **places: Any) -> None:
     """Change the first place of an artifact's result."""
     found = read_result(folder / target)
-    assert found is not None
     first = Verdict.model_validate({**found.places[0].model_dump(), **places})
     write_result(folder / target, found.model_copy(update={"places": (first, *found.places[1:])}))
 
 
 def measures(folder: Path, target: str, metric: str, **changes: Any) -> tuple[Measure, ...]:
     found = read_result(folder / target)
-    assert found is not None
     return tuple(m.model_copy(update=changes) if m.metric == metric else m for m in found.places[0].measures)
 
 
@@ -87,7 +86,6 @@ def test_an_image_that_is_worse_is_named_although_another_stays_the_worst(filled
 
 def test_a_number_counts_by_its_share_of_the_limit(filled: Any, later: Path) -> None:
     found = read_result(later / "onnx")
-    assert found is not None
     value = next(m.value for m in found.places[0].measures if m.metric == "max abs")
     assert value is not None
     changed(later, "onnx", measures=measures(later, "onnx", "max abs", value=value + 9e-6))
@@ -124,7 +122,6 @@ def test_a_verdict_that_rests_on_less_is_worse(filled: Any, later: Path) -> None
 
 def test_sizes_and_ratios(filled: Any, later: Path) -> None:
     made = read_result(later / "onnx-fp16")
-    assert made is not None
     slow = [
         r.model_copy(update={n: getattr(r, n) * 0.5 for n in ("value", "low", "high")}) for r in made.places[0].ratios
     ]
@@ -142,7 +139,6 @@ def test_sizes_and_ratios(filled: Any, later: Path) -> None:
 
 def test_noise_of_a_busy_host_is_no_change_of_speed(filled: Any, later: Path) -> None:
     made = read_result(later / "onnx-fp16")
-    assert made is not None
     first = made.places[0]
     wide = Ratio(baseline="pytorch", value=1.61, low=1.2, high=2.3)
     slow = Ratio(baseline="pytorch", value=1.61, low=1.6, high=1.62)

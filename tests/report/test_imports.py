@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from edgekit.artifact.result import RESULT, read_result
+from edgekit.artifact.result import RESULT
 from edgekit.artifact.run_record import RUN, AskedTarget, RunRecord, read_run, write_run
 from edgekit.errors import ArtifactError
 from edgekit.report import imports, page, text, write_report
@@ -202,18 +201,6 @@ def test_an_own_result_that_is_damaged_stops_nothing_either(name: str, filled: A
     (filled.folder / "onnx" / RESULT).write_text(BAD[name])
     write_report(filled.folder)
     assert all(r.status != "verified" for r in read_study(filled.folder).rows if r.target == "onnx" and not r.origin)
-
-
-def _large(path: Path) -> None:
-    with path.open("wb") as stream:
-        stream.truncate((32 << 20) + 1)
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, lambda p: p.symlink_to("/dev/zero"), Path.mkdir, _large])
-def test_an_own_result_is_asked_for_its_size_and_kind(make: Callable[[Path], object], tmp_path: Path) -> None:
-    make(tmp_path / RESULT)
-    with pytest.raises(ArtifactError, match=r"not a regular file|larger"):
-        read_result(tmp_path)
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

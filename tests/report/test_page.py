@@ -18,11 +18,11 @@ from safetensors.numpy import save
 
 from edgekit import report
 from edgekit.artifact.fact import Code, Fact, fact
-from edgekit.artifact.result import RESULT, Measure, Ratio, Timing, Verdict, read_result, result_text
+from edgekit.artifact.result import RESULT, Measure, Ratio, Timing, Verdict, result_text
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.report.page import script_hash
-from tests.manifests import EXPORT
+from tests.manifests import EXPORT, read_result
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -202,7 +202,6 @@ def hostile(builder: Any) -> None:
     places = [Verdict(place=name, status="rejected", **facts) for name in ("cpu", EVIL, "../../cpu", "a\0b")]
     builder.judge("onnx", places, 1, host={EVIL: EVIL}, precision=EVIL)
     found = read_result(builder.folder / "onnx")
-    assert found is not None
     builder.enter("onnx", {RESULT: result_text(found.model_copy(update={"target": EVIL})).encode()})
     table = builder.folder / "cache" / "onnx" / "trials.json"
     table.parent.mkdir(parents=True)

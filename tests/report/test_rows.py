@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from edgekit.artifact.fact import Code, fact
-from edgekit.artifact.result import RESULT, Measure, Verdict, read_result, result_text
+from edgekit.artifact.result import RESULT, Measure, Verdict, result_text
 from edgekit.errors import UsageError
 from edgekit.reference.info import read_info
 from edgekit.report.imports import write_imported
 from edgekit.report.rows import read_study
 from edgekit.report.study import ReportRow
+from tests.manifests import read_result
 
 
 def rows(folder: Path) -> dict[str, ReportRow]:
@@ -56,7 +57,6 @@ def test_every_kind_of_row(filled: Any) -> None:
 def test_a_result_of_other_files_or_of_another_reference_is_no_verdict(filled: Any) -> None:
     for target, change in (("onnx", {"artifact_sha256": "f" * 64}), ("onnx-fp16", {"reference_sha256": "f" * 64})):
         found = read_result(filled.folder / target)
-        assert found is not None
         filled.enter(target, {RESULT: result_text(found.model_copy(update=change)).encode()})
     found_rows = rows(filled.folder)
     assert found_rows["onnx"].status == "not judged yet"
@@ -67,7 +67,6 @@ def test_a_result_of_other_files_or_of_another_reference_is_no_verdict(filled: A
 def test_an_imported_result_of_other_files_is_not_verified(filled: Any) -> None:
     home = filled.folder / "imported" / "pixel-8"
     found = read_result(home)
-    assert found is not None
     other_files = found.model_copy(update={"artifact_sha256": "f" * 64})
     write_imported(home, {RESULT: result_text(other_files).encode()})
     row = rows(filled.folder)["onnx · nnapi · pixel-8"]
