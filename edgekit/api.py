@@ -37,6 +37,8 @@ from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
 from edgekit.report import write_report
 from edgekit.storage.host_errors import as_sentences
+from edgekit.storage.object_store import require_folder
+from edgekit.stores import local, pull, push
 
 if TYPE_CHECKING:
     import torch
@@ -106,6 +108,7 @@ def export(
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
+    require_folder(output, "builds are made")
     spec = given_model.given(model, example, axes, weights, ema)
     spec = given_model.completed(spec, evaluation, calibration, reference)
     spec, wanted, given = given_model.signed(spec, name, author, licence), _names(targets), options or {}
@@ -180,7 +183,8 @@ def verify(
     """Check every artifact's files, run each again, and judge it again.
 
     Args:
-        build: A model's build folder, for example `build/arr-coc-tiny`.
+        build: A model's build folder, for example `build/arr-coc-tiny`; or a URL in a store, of which a copy in the
+            cache is judged.
         places: Further places, as for `export`: where given, artifacts are judged in these alone.
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
@@ -192,8 +196,9 @@ def verify(
     """
     criteria, only = run.Criteria(_texts(places), images, _texts(budget)), _names(targets)
     public = None if key is None else Path(key)
+    folder = local(build, key=key, writable=True, progress=progress)
     with shown(progress) as listener:
-        return run.verify(Path(build), listener, criteria, only, trust_build, public)
+        return run.verify(folder, listener, criteria, only, trust_build, public)
 
 
 def soak(
@@ -223,8 +228,9 @@ def soak(
     if seconds < 0 or seed < 0:
         raise UsageError(f"a soak of {seconds} s with the seed {seed}: neither can be negative")
     public = None if key is None else Path(key)
+    folder = local(build, key=key, writable=True, progress=progress)
     with shown(progress) as listener:
-        return run.soak(Path(build), listener, Soak(seconds, seed), _names(targets), trust_build, public)
+        return run.soak(folder, listener, Soak(seconds, seed), _names(targets), trust_build, public)
 
 
 def pack(
@@ -253,8 +259,9 @@ def pack(
     Returns:
         The targets in the pack.
     """
+    folder = local(build, writable=True, progress=progress)
     with shown(progress) as listener:
-        return run.pack(Path(build), Path(output), listener, _texts(places), images, _names(targets), trust_build)
+        return run.pack(folder, Path(output), listener, _texts(places), images, _names(targets), trust_build)
 
 
 def import_result(
@@ -268,6 +275,7 @@ def import_result(
         trust_build: As for `verify`.
         progress: As for `export`.
     """
+    require_folder(build, "results are taken into builds")
     with shown(progress) as listener:
         return run.import_result(Path(build), Path(result), listener, trust_build)
 
@@ -296,6 +304,7 @@ def record(
     """
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
+    require_folder(output or "", "references are recorded")
     spec = given_model.completed(given_model.given(model, example, None, None), evaluation, None, None)
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
@@ -313,7 +322,7 @@ def explain(artifact: str | Path, *, images: int = 8) -> Attribution:
         artifact: The artifact's folder in its build.
         images: Evaluation images to run.
     """
-    return attribution.explain(Path(artifact), images)
+    return attribution.explain(local(artifact, writable=True), images)
 
 
 @as_sentences()
@@ -334,7 +343,7 @@ def profile(
     """Time a model in each mode that PyTorch has, and what compiling costs; of a build its verified artifacts too.
 
     Args:
-        model: As for `export`; or a build's folder.
+        model: As for `export`; or a build's folder or URL.
         example: As for `export`.
         device: "cpu" or "cuda".
         batches: Batch sizes.
@@ -346,6 +355,8 @@ def profile(
         trust_build: As for `verify`.
         progress: As for `export`.
     """
+    if isinstance(model, str) and "://" in model:
+        model = local(model, writable=True, progress=progress)
     build = Path(model) if isinstance(model, str | Path) and (Path(model) / MODEL).is_dir() else None
     if build is not None:
         spec = load_builds_model(build / MODEL, trust_build)
@@ -383,5 +394,6 @@ def _texts(given: Iterable[str]) -> tuple[str, ...]:
 
 __all__ = [
     "Build", "LoadedArtifact", "TargetInfo", "TargetOutcome",
-    "explain", "export", "import_result", "load", "pack", "profile", "quantize", "record", "targets", "verify",
+    "explain", "export", "import_result", "load", "local", "pack", "profile", "pull", "push", "quantize", "record",
+    "targets", "verify",
 ]  # fmt: skip

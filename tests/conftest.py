@@ -15,6 +15,8 @@ from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  #
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from tests.object_store import S3
+
 os.environ.setdefault("EDGEKIT_TIMED_SECONDS", "0.05")
 os.environ.setdefault("EDGEKIT_BROTLI_QUALITY", "5")  # half a second instead of a minute for the browser's runtime
 # Tests run in as many processes as there are cores; threads that then wait for each other spin: one image took 0.5 s
@@ -55,6 +57,27 @@ def browser() -> Iterator["Browser"]:
     yield started
     started.close()
     playwright.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator["S3"]:
+    """An S3 server on this host, started once in a process."""
+    from tests import object_store
+
+    with object_store.started() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: "S3", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["S3"]:
+    """The server with an empty bucket, `bucket`; this process may use it, and has an empty cache."""
+    from tests import object_store
+
+    for name, value in (s3_server.environment | {"EDGEKIT_BUILDS": str(tmp_path / "cache")}).items():
+        monkeypatch.setenv(name, value)
+    object_store.empty_bucket(s3_server, "bucket")
+    yield s3_server
+    s3_server.quiet()
 
 
 @pytest.fixture(scope="session")

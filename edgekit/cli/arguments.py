@@ -47,7 +47,12 @@ Key = Annotated[
 RequireSignature = Annotated[
     bool, typer.Option("--require-signature", help="Refuse to go on without --key: for scripts and projects.")
 ]
-BuildFolder = Annotated[Path, typer.Argument(help="A model's build folder, for example build/arr-coc-tiny.")]
+BuildFolder = Annotated[
+    Path,
+    typer.Argument(
+        help="A model's build folder, for example build/arr-coc-tiny, or its URL in a store: s3://BUCKET/NAME@CHANNEL."
+    ),
+]
 Places = Annotated[
     list[str] | None,
     typer.Option(

@@ -11,13 +11,24 @@ from typing import Annotated
 
 import typer
 
-from edgekit.cli import build_commands, place_commands, profile_command, project, report_commands, use_commands
+from edgekit.cli import (
+    build_commands,
+    place_commands,
+    profile_command,
+    project,
+    report_commands,
+    store_commands,
+    use_commands,
+)
 from edgekit.cli.arguments import INTERRUPTED, TERMINATED, USER_ERROR, VERBOSE, app
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences
 
-__all__ = ["app", "build_commands", "main", "place_commands", "profile_command", "report_commands", "use_commands"]
+__all__ = [
+    "app", "build_commands", "main", "place_commands", "profile_command", "report_commands", "store_commands",
+    "use_commands",
+]  # fmt: skip
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from edgekit.cli.arguments import DEFAULT_BUILD, REJECTED, BuildFolder, Json, app
+from edgekit.cli.build_commands import progress_style
 
 
 @app.command(
@@ -29,11 +30,13 @@ def report(
 ) -> None:
     """Write report.html, .json, .md and .csv from what is in a build; runs nothing."""
     from edgekit import report as reports
+    from edgekit.stores import local
 
     if history is not None:
         trend, page = reports.write_history(history)
         print(json.dumps(trend.as_record(), indent=2) if as_json else page)
         return
+    build = local(build, writable=True, progress=progress_style(as_json))
     study = reports.write_report(build)
     paths = [str(build / f"report.{suffix}") for suffix in ("html", "json", "md", "csv")]
     if junit is not None:
@@ -44,7 +47,8 @@ def report(
 
 @app.command(
     epilog="Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
-    "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`"
+    "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`\n\n"
+    "`edgekit diff s3://bucket/arr-coc-tiny@production build/arr-coc-tiny`"
 )
 def diff(
     before: Annotated[Path, typer.Argument(help="The build to compare with: a model's build folder.")],
@@ -60,8 +64,10 @@ def diff(
     """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
     from edgekit.report.change import Allowed
     from edgekit.report.difference import compare_builds
+    from edgekit.stores import local
 
-    difference = compare_builds(before, after, Allowed(size / 100, speed / 100, accuracy / 100))
+    there, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
+    difference = compare_builds(there, here, Allowed(size / 100, speed / 100, accuracy / 100))
     if as_json:
         print(json.dumps(difference.as_record(), indent=2))
     else:

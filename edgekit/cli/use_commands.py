@@ -24,6 +24,7 @@ from edgekit.cli.arguments import (
     app,
     required,
 )
+from edgekit.cli.build_commands import progress_style
 from edgekit.cli.completion import among, target_names
 
 LOCAL, EVERY = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for it
@@ -76,7 +77,9 @@ def demo(
 ) -> None:
     """Serve a build's browser bundle, or a bundle, on this machine until interrupted."""
     from edgekit.serving.static import Server
+    from edgekit.stores import local
 
+    build = local(build)
     server = Server(build if (build / "index.html").is_file() else build / "web", host, port)
     for url in _reachable(server.url):
         print(f"{url}  (Ctrl-C stops)", flush=True)
@@ -113,7 +116,8 @@ def _reachable(url: str) -> tuple[str, ...]:
     epilog="Examples:\n\n`edgekit assets android build/arr-coc-tiny --into mobile/android/sample`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --check`\n\n"
     "`edgekit assets ios build/arr-coc-tiny --into MyApp --deployment-target 27`\n\n"
-    "`edgekit assets ios build/arr-coc-tiny --into MyApp --key release.pub --require-signature`"
+    "`edgekit assets ios build/arr-coc-tiny --into MyApp --key release.pub --require-signature`\n\n"
+    "`edgekit assets ios s3://bucket/arr-coc-tiny@production --into MyApp --key release.pub`"
 )
 def assets(
     platform: Annotated[str, typer.Argument(help="android or ios.", autocompletion=among("android", "ios"))],
@@ -137,9 +141,11 @@ def assets(
 ) -> None:
     """Write what a mobile app's build consumes: artifacts, golden vectors, typed constants."""
     from edgekit import apps
+    from edgekit.stores import local
 
     key = required(key, require_signature)
-    request = (platform, build, into, tuple(target or ()), trust_build, key, deployment_target)
+    folder = local(build, key=key, progress=progress_style(as_json))
+    request = (platform, folder, into, tuple(target or ()), trust_build, key, deployment_target)
     if check:
         stale = apps.check_assets(*request)
         print(json.dumps({"stale": list(stale)}, indent=2) if as_json else "\n".join(stale) or "up to date")
@@ -162,7 +168,9 @@ def explain(
 ) -> None:
     """Tell in which modules an artifact's error starts and which pass it on; writes JSON and a plot."""
     from edgekit.analysis import attribution
+    from edgekit.stores import local
 
+    artifact = local(artifact, writable=True, progress=progress_style(as_json))
     explanation = attribution.explain(artifact, images)
     data, plot = attribution.write_attribution(explanation, artifact.resolve().parent / "cache")
     if as_json:
@@ -198,7 +206,9 @@ def inspect(
 ) -> None:
     """Show what an ONNX artifact computes, and how much of it in INT8 and in float: by operator and by layer."""
     from edgekit.analysis import inspection
+    from edgekit.stores import local
 
+    artifact = local(artifact, progress=progress_style(as_json))
     found = inspection.inspect(artifact)
     if html is not None:
         inspection.write_page(inspection.inspect(artifact.resolve().parent / "onnx"), found, html)

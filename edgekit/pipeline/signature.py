@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT
@@ -141,6 +142,38 @@ def sign(build: Build, bill: bool, signer: Signer) -> None:
             signer.sign(staged / STATEMENT, staged / SIGNATURE)
 
 
+def sign_text(text: str, signer: Signer) -> dict[str, Any]:
+    """Sign a text that lies elsewhere, such as a channel's record; returns the signature."""
+    with scratch() as place:
+        (place / STATEMENT).write_text(text)
+        signer.sign(place / STATEMENT, place / SIGNATURE)
+        signature: dict[str, Any] = load_json((place / SIGNATURE).read_bytes())
+        return signature
+
+
+def require_text(text: str, signature: Mapping[str, Any], key: Path, name: str) -> None:
+    """See that a signature is of a text, by a key.
+
+    Raises:
+        ArtifactError: If it is not; `name` says what was signed.
+    """
+    _verify(text.encode(), json.dumps(signature).encode(), key, name)
+
+
+def require_whole(root: Path, key: Path) -> None:
+    """See that a build and every artifact in it that nobody rejected are signed by a key, with their results.
+
+    Raises:
+        ArtifactError: If anything is not.
+    """
+    signed = require_signed(root, key)
+    for folder in sorted(path.parent for path in root.glob(f"*/{MANIFEST}")):
+        manifest = read_artifact(folder)
+        if not manifest.rejected:  # nothing uses those, and nobody signs them
+            signed.require_artifact(folder, manifest)
+            signed.require_results(folder, manifest)
+
+
 def require_signed(root: Path, key: Path) -> Signed:
     """See that a build is signed by a key: its model, its reference and what else lies beside its artifacts.
 
@@ -173,23 +206,28 @@ def _is_there(root: Path, path: str) -> bool:
 
 
 def _read(root: Path, key: Path) -> Signed:
-    verifier = _verifier_of(key)
+    _verifier_of(key)
     try:
         statement, signature = (door.read_bytes(root / FOLDER, name, LARGEST) for name in (STATEMENT, SIGNATURE))
     except door.MissingError as error:
         raise ArtifactError(f"'{root}' is not signed: whoever made it must export it with --sign") from error
     except door.RefusedError as error:
         raise ArtifactError(f"the signature in '{root / FOLDER}' {error}: export with --sign again") from error
+    return Signed(root, _verify(statement, signature, key, str(root)))
+
+
+def _verify(statement: bytes, signature: bytes, key: Path, name: str) -> dict[str, str]:
+    """See that a signature is of a statement, by a key; returns the statement's records, if it has any."""
+    verifier = _verifier_of(key)
     with scratch() as place:
         (place / STATEMENT).write_bytes(statement)
         (place / SIGNATURE).write_bytes(signature)
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # the library prints warnings
                 verifier.verify(place / STATEMENT, place / SIGNATURE)
-            records = {str(path): str(digest) for path, digest in load_json(statement)["records"].items()}
+            return {str(path): str(digest) for path, digest in load_json(statement).get("records", {}).items()}
         except Exception as error:  # whatever the parsers make of it
-            raise ArtifactError(f"the signature of '{root}' {_why(error, key)}: do not use the build") from error
-    return Signed(root, records)
+            raise ArtifactError(f"the signature of '{name}' {_why(error, key)}: do not use the build") from error
 
 
 def _verifier_of(key: Path) -> Verifier:

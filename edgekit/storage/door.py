@@ -116,7 +116,15 @@ def read_record(folder: Path, name: str, alone: bool = False) -> dict[str, Any]:
         MissingError: If there is none.
         RefusedError: If it is not as it was written.
     """
-    data = read_bytes(folder, name, alone=alone)
+    return checked_record(read_bytes(folder, name, alone=alone))
+
+
+def checked_record(data: bytes) -> dict[str, Any]:
+    """A record that carries a hash of itself, from its bytes.
+
+    Raises:
+        RefusedError: If it is not as it was written.
+    """
     try:
         record = load_json(data)
     except ValueError as error:

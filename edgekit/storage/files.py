@@ -176,6 +176,19 @@ def write_bytes(path: Path, data: bytes) -> None:
     _fsync(path.parent)
 
 
+@contextlib.contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A temporary sibling of a file to write to, which takes its place when the block ends well."""
+    temporary = path.parent / _temporary(path.name, "tmp")
+    try:
+        yield temporary
+        _fsync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _fsync(path.parent)
+
+
 def write_together(texts: dict[Path, str]) -> None:
     """Write files of one folder of which no reader may ever see some old and some new.
 

@@ -44,6 +44,7 @@ def test_options_and_their_values(incomplete: str, found: list[str]) -> None:
         ("edgekit quantize --method m", ["minmax"]),
         ("edgekit reference --device ", ["cpu", "cuda"]),
         ("edgekit assets i", ["ios"]),
+        ("edgekit promote s3://bucket/small --to p", ["production"]),
         ("edgekit assets ios build --target coreml-", ["coreml-int8"]),
     ],
 )

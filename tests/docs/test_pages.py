@@ -36,7 +36,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, tmp_path_factory: p
     done = subprocess.run(
         [sys.executable, "-m", RUNNER, page],
         cwd=tmp_path,
-        env=os.environ | env,
+        env=os.environ | env | {"EDGEKIT_BUILDS": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
     )

@@ -1,0 +1,178 @@
+"""The index of a build: every file that edgekit wrote in it, by path, size and sha256. Its own sha256 is the version.
+
+It holds no date of its own and no path of a host, so that the same build has the same version wherever it is pushed.
+What edgekit did not write is not in it: notes, keys, and the `cache` of a build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from edgekit.artifact.manifest import File, Manifest, Name
+from edgekit.artifact.result import Status
+from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.errors import ArtifactError, reason
+from edgekit.model import records
+from edgekit.storage import door
+from edgekit.storage.files import digest_bytes, digest_file, dump_json, load_json
+
+BESIDE = {
+    "": (RUN, "report.html", "report.json", "report.md", "report.csv", "bom.cdx.json"),
+    REFERENCE: ("reference.json", "inputs.safetensors", "outputs.safetensors"),
+    "signature": ("statement.json", "statement.sig"),
+}
+"""Files that no record names, by folder."""
+HEADS = {MODEL: records.CONFIG, PROGRAM: records.INFO, "imported/*": "seal.json"}
+"""Records that name the files of their folder."""
+LONGEST_NAME = 200
+
+
+class Index(BaseModel):
+    """What is in a build.
+
+    Attributes:
+        name: Of the model, and of the build's folder.
+        began: When the last run over it began, as in run.json.
+        verdicts: The state of each artifact, by target.
+        files: By path in the build.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal[1] = 1
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)
+    began: Annotated[str, Field(max_length=40)] = ""
+    verdicts: dict[Name, Status] = {}
+    files: tuple[File, ...]
+
+    @model_validator(mode="after")
+    def _one_tree(self) -> Self:
+        paths = {file.path for file in self.files}
+        folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+        if len(paths) != len(self.files) or paths & folders:
+            raise ValueError("it names one path twice")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def data(self) -> bytes:
+        """The index as it is stored."""
+        return dump_json(self.model_dump(mode="json", exclude_none=True)).encode()
+
+    @property
+    def version(self) -> str:
+        """The sha256 of the stored index, in hex."""
+        return digest_bytes(self.data)
+
+
+def read_index(data: bytes) -> Index:
+    """An index as it was stored.
+
+    Raises:
+        RefusedError: If it is none, or names a file outside the build.
+    """
+    try:
+        index = Index.model_validate(load_json(data))
+        if index.data != data:
+            raise door.RefusedError("is no index of a build (it is not as it was written)")
+        return index
+    except door.RefusedError:
+        raise
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise door.RefusedError(f"is no index of a build ('{where}': {first['msg']})") from error
+    except ValueError as error:
+        raise door.RefusedError(f"is no index of a build ({reason(error)})") from error
+
+
+def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
+    """The index of a build folder, after all that it names was checked, and the files that are not in it.
+
+    Raises:
+        ArtifactError: If there is no build, or a file is damaged.
+    """
+    if not (build / MODEL / records.CONFIG).is_file():
+        raise ArtifactError(f"no build in '{build}': make one with `edgekit export`")
+    artifacts = {
+        folder.name: read_artifact(folder)
+        for folder in sorted(build.iterdir())
+        if not folder.is_symlink() and (folder / MANIFEST).is_file()
+    }
+    paths: set[str] = {path for name, manifest in artifacts.items() for path in _of_artifact(name, manifest)}
+    paths |= {path for pattern, head in HEADS.items() for path in _of_record(build, pattern, head)}
+    beside = (f"{folder}/{name}".lstrip("/") for folder, names in BESIDE.items() for name in names)
+    paths |= {path for path in beside if (build / path).exists()}
+    index = Index(
+        name=str(records.read_config(build / MODEL)["name"]),
+        began=read_run(build).began,
+        verdicts={name: _state(manifest) for name, manifest in artifacts.items()},
+        files=tuple(_file(build, path) for path in sorted(paths)),
+    )
+    return index, tuple(path for path in _there(build) if path not in paths)
+
+
+def check_files(folder: Path, index: Index) -> None:
+    """See that a folder holds every file of an index as it should be, and that its artifacts are whole.
+
+    Raises:
+        ArtifactError: If anything differs.
+    """
+    for file in index.files:
+        try:
+            door.check_file(folder, file.path, file.size, file.sha256, alone=True)
+        except door.RefusedError as error:
+            raise ArtifactError(f"'{folder / file.path}' {error}: remove the folder and pull again") from error
+    heads = (Path(file.path) for file in index.files if file.path.endswith(f"/{MANIFEST}"))
+    states = {str(head.parent): _state(read_artifact(folder / head.parent)) for head in heads if len(head.parts) == 2}
+    if states != index.verdicts:
+        raise ArtifactError(f"the index of '{folder}' does not say what its manifests say: push the build again")
+
+
+def _of_artifact(name: str, manifest: Manifest) -> Iterator[str]:
+    yield f"{name}/{MANIFEST}"
+    yield from (f"{name}/{file.path}" for file in (*manifest.files, *manifest.results))
+
+
+def _of_record(build: Path, pattern: str, head: str) -> Iterator[str]:
+    """The files that the records of some folders name, each checked."""
+    for folder in sorted(path.parent for path in build.glob(f"{pattern}/{head}")):
+        home, name = folder.relative_to(build).as_posix(), head
+        try:
+            record: dict[str, Any] = door.read_record(folder, head)
+            yield f"{home}/{head}"
+            for name, sha256 in record["files"].items():
+                door.check_file(folder, name, None, sha256)
+                yield f"{home}/{name}"
+        except (door.RefusedError, KeyError, AttributeError) as error:
+            raise ArtifactError(f"'{folder / name}' {error}: export again") from error
+
+
+def _file(build: Path, path: str) -> File:
+    file = build / path
+    if file.is_symlink() or any((build / part).is_symlink() for part in list(PurePosixPath(path).parents)[:-1]):
+        raise ArtifactError(f"'{file}' lies behind a link: put the file itself into the build")
+    return File(path=path, size=file.stat().st_size, sha256=digest_file(file))
+
+
+def _state(manifest: Manifest) -> Status:
+    if manifest.rejected:
+        return "rejected"
+    return "verified" if any(one.status == "verified" for one in manifest.verdicts) else "not verified here"
+
+
+def _there(build: Path) -> Iterator[str]:
+    """All files of a build but those of its cache and what writers have not finished."""
+    for path in sorted(build.rglob("*")):
+        parts = path.relative_to(build).parts
+        if not path.is_dir() and parts[0] != CACHE and not any(part.startswith(".") for part in parts):
+            yield "/".join(parts)

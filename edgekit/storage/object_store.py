@@ -1,0 +1,250 @@
+"""An object store by its URL, through fsspec: an object is there whole or not at all, and each failure is one sentence.
+
+The libraries try again by themselves where a store is slow or busy. A local folder (file://) is a store too: there an
+object is a file that is written aside and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edgekit.errors import DependencyError, EdgekitError, HostError, UsageError, did_you_mean, reason
+from edgekit.storage.door import LARGEST_RECORD, MissingError, RefusedError
+from edgekit.storage.files import aside, sweep, write_bytes
+from edgekit.storage.host_errors import told
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+LIBRARIES = {
+    "s3": "pip install 'edgekit[s3]'",
+    "gs": "pip install gcsfs",
+    "az": "pip install adlfs",
+    "file": "",
+    "memory": "",
+}
+"""The schemes of URLs that stores have, and what installs their library."""
+AT_ONCE = 4  # transfers; more gain little on one connection, and hold more files in memory
+TRIES = 3  # of an object that came shorter than it is
+S3_SETTINGS = {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 2}}}
+"""Seconds, and attempts; s3fs itself tries five times. $FSSPEC_S3 replaces them."""
+_NO_BUCKET = "bucket does not exist"  # of S3's answer; other libraries say of a path that it is missing
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.DOTALL)
+_DENIED = ("Credentials", "TokenRetrieval", "Unauthorized", "AuthError", "ClientAuthentication", "SSO")
+_OUT_OF_REACH = ("Connect", "Timeout", "NameResolution", "Resolve", "ServiceRequest", "SSLError")
+Item = TypeVar("Item")
+
+
+def url_of(place: str | Path) -> str:
+    """The URL that a text or a path is; empty for a path. `Path("s3://a/b")` is `s3:/a/b`, which counts too."""
+    match = _URL.fullmatch(str(place))
+    return f"{match[1]}://{'/' if match[1] in ('file', 'memory') else ''}{match[2]}" if match else ""
+
+
+def require_folder(place: str | Path, doing: str) -> None:
+    """See that an output is a folder of this host.
+
+    Raises:
+        UsageError: If it is a URL.
+    """
+    if url := url_of(place):
+        raise UsageError(
+            f"'{url}' is no folder: {doing} locally; send them there afterwards with "
+            f"`edgekit push BUILD {url.rstrip('/')}/NAME`"
+        )
+
+
+@dataclass(frozen=True)
+class Store:
+    """What lies below a URL.
+
+    Attributes:
+        url: Without a slash at its end.
+        files: fsspec's file system.
+        root: Of this store in it.
+    """
+
+    url: str
+    files: AbstractFileSystem
+    root: str
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a small object.
+
+        Raises:
+            MissingError: If there is none.
+            RefusedError: If it is larger than any record.
+        """
+        with self._sentences(name):
+            data = bytes(self.files.cat_file(f"{self.root}/{name}", start=0, end=LARGEST_RECORD + 1))
+        if len(data) > LARGEST_RECORD:
+            raise RefusedError(f"is larger than {LARGEST_RECORD} bytes")
+        return data
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The names and sizes in bytes of the objects in a folder; none where there is no such folder."""
+        try:
+            with self._sentences(folder):
+                found = self.files.ls(f"{self.root}/{folder}", detail=True)
+        except MissingError:
+            return {}
+        return {str(one["name"]).rpartition("/")[2]: int(one["size"]) for one in found if one["type"] == "file"}
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small object."""
+        with self._sentences(name, writing=True):
+            if home := self._local(name):
+                write_bytes(home, data)
+            else:
+                self.files.pipe_file(f"{self.root}/{name}", data)
+
+    def send(self, name: str, path: Path) -> None:
+        """Write an object from a file."""
+        with self._sentences(name, writing=True):
+            if home := self._local(name):
+                with aside(home) as temporary:
+                    shutil.copyfile(path, temporary)
+            else:
+                self.files.put_file(str(path), f"{self.root}/{name}")
+
+    def fetch(self, name: str, path: Path, size: int) -> None:
+        """Read an object into a file; what comes short is asked for again.
+
+        Raises:
+            MissingError: If there is none.
+            RefusedError: If it has another size.
+        """
+        for _ in range(TRIES):
+            with self._sentences(name):
+                self.files.get_file(f"{self.root}/{name}", str(path))
+            if path.stat().st_size >= size:
+                break
+        if path.stat().st_size != size:
+            raise RefusedError(f"has {path.stat().st_size} bytes and should have {size}")
+
+    def tidy(self, *folders: str) -> None:
+        """Remove what stopped processes left in folders of this host."""
+        for folder in folders if self.url.startswith("file:") else ():
+            sweep(Path(self.root) / folder)
+
+    def _local(self, name: str) -> Path | None:
+        """Where an object is written on this host; None in other stores."""
+        if not self.url.startswith("file:"):
+            return None
+        home = Path(self.root) / name
+        home.parent.mkdir(parents=True, exist_ok=True)
+        return home
+
+    @contextlib.contextmanager
+    def _sentences(self, name: str, writing: bool = False) -> Iterator[None]:
+        """Whatever a library raises, as an error of edgekit's."""
+        try:
+            yield
+        except (EdgekitError, RefusedError):
+            raise
+        except FileNotFoundError as error:
+            if not writing and _NO_BUCKET not in str(error):
+                raise MissingError("is not there") from error
+            raise UsageError(f"cannot use '{self.url}' ({reason(error)}): name a bucket that is there") from error
+        except Exception as error:  # each library has errors of its own
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> EdgekitError:
+        kinds, why = " ".join(kind.__name__ for kind in type(error).__mro__), reason(error)
+        if isinstance(error, OSError) and error.filename and (sentence := told(error)):
+            return HostError(sentence)
+        if isinstance(error, PermissionError) or any(word in kinds for word in _DENIED):
+            return UsageError(
+                f"'{self.url}' does not let us in ({why}): give credentials as the tools of this store take them, for "
+                "example $AWS_PROFILE, or ask its owner for the right to read and to write"
+            )
+        if isinstance(error, TimeoutError | ConnectionError) or any(word in kinds for word in _OUT_OF_REACH):
+            return HostError(
+                f"'{self.url}' cannot be reached ({why}): check the network and run the same command again"
+            )
+        if self.url.startswith("file:"):
+            return UsageError(f"'{self.url}' cannot be used ({why}): choose another place")
+        return HostError(f"'{self.url}' failed ({why}): what was transferred is kept, run the same command again")
+
+
+def open_store(url: str) -> Store:
+    """Open the store at a URL; nothing is asked of it yet.
+
+    Raises:
+        UsageError: If it is no URL of a store, or names no place in a bucket.
+        DependencyError: If its library is not installed.
+    """
+    scheme, _, place = url.partition("://")
+    if scheme not in LIBRARIES:
+        meant = did_you_mean(scheme, LIBRARIES)
+        raise UsageError(
+            f"'{url}' is no URL of a store: {meant + ' ' if meant else ''}possible are "
+            f"{', '.join(f'{known}://' for known in LIBRARIES if known != 'memory')}"
+        )
+    if "" in place.strip("/").split("/") or "/" not in place.rstrip("/"):
+        raise UsageError(
+            f"'{url}' names no place for a build: name one in a bucket or a folder, for example {scheme}://BUCKET/NAME"
+        )
+    import fsspec
+
+    settings: dict[str, Any] = S3_SETTINGS if scheme == "s3" and "s3" not in fsspec.config.conf else {}
+    try:
+        kind = fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        raise DependencyError(f"'{url}' needs a library that is not installed: {LIBRARIES[scheme]}") from error
+    files = kind(use_listings_cache=False, skip_instance_cache=True, **settings)
+    return Store(url.rstrip("/"), files, str(files._strip_protocol(url)).rstrip("/"))
+
+
+def in_parallel(work: Callable[[Item], object], items: Sequence[Item], ended: Callable[[Item], None]) -> None:
+    """Do some work for each item, a few at once; the first error ends it, once what has begun has ended.
+
+    The threads are daemons: after Ctrl-C nobody waits for the end of a large transfer.
+
+    Args:
+        work: It may raise.
+        items: What it is done for.
+        ended: Called in this thread for each item whose work has ended well.
+    """
+    waiting: queue.SimpleQueue[Item] = queue.SimpleQueue()
+    ends: queue.SimpleQueue[tuple[Item, BaseException | None]] = queue.SimpleQueue()
+    for item in items:
+        waiting.put(item)
+    stop = threading.Event()
+
+    def worker() -> None:
+        while not stop.is_set():
+            try:
+                item = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                work(item)
+                ends.put((item, None))
+            except BaseException as error:
+                ends.put((item, error))
+
+    threads = [threading.Thread(target=worker, daemon=True) for _ in range(min(AT_ONCE, len(items)))]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in items:
+            item, error = ends.get()
+            if error is not None:
+                raise error
+            ended(item)
+    except Exception:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        raise
+    finally:
+        stop.set()

@@ -1,0 +1,101 @@
+"""The commands of stores, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command import exit_code
+from tests.object_store import S3, objects
+
+URL = "s3://bucket/small"
+
+
+def test_push_promote_list_and_pull(s3: S3, build: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (build / "notes.txt").write_text("mine")
+    assert exit_code("push", build, URL) == 0
+    said = capfd.readouterr().out.splitlines()
+    assert said[0] == "left out: notes.txt (edgekit did not write it)"
+    assert said[1].endswith("the build has 21 files, 2.7 MB")
+    assert exit_code(*said[3].removeprefix("next: edgekit ").split()) == 0
+    assert capfd.readouterr().out == f"production: small {said[2].partition('@')[2]}\n"
+    assert exit_code("builds", URL) == 0
+    assert "latest, production" in capfd.readouterr().out
+    assert exit_code("pull", f"{URL}@production", "--into", tmp_path / "into") == 0
+    assert capfd.readouterr().out.endswith(f"{tmp_path}/into/small: version {said[2].partition('@')[2]}\n")
+    assert exit_code("push", build, URL, "--json") == 0
+    record = json.loads(capfd.readouterr().out)
+    assert (record["moved_files"], record["left_out"]) == (0, ["notes.txt"])
+    assert exit_code("builds", URL, "--json") == 0
+    assert json.loads(capfd.readouterr().out)["channels"]["production"]["version"] == record["version"]
+    assert exit_code("promote", URL, "--to", "staging", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["channel"] == "staging"
+    assert exit_code("pull", URL, "--into", tmp_path / "into", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["moved_files"] == 0
+
+
+def test_commands_take_a_url(s3: S3, build: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("push", build, URL, "-q") == 0
+    assert capfd.readouterr().out == ""
+    assert exit_code("inspect", f"{URL}@latest/onnx", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["target"] == "onnx"
+    assert exit_code("report", URL, "--json") == 0
+    assert str(tmp_path / "cache") in json.loads(capfd.readouterr().out)["report"][0]
+    assert exit_code("diff", URL, build) == 0
+    assert capfd.readouterr().out == "nothing became better or worse\n"
+    assert exit_code("verify", URL, "-t", "onnx", "--json") == 0
+    assert [one["status"] for one in json.loads(capfd.readouterr().out)["artifacts"]] == ["verified"]
+    app = tmp_path / "app"
+    assert exit_code("assets", "android", URL, "--into", app) == 2
+    assert str(app) in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (("export", "-o", "s3://bucket/builds"), "builds are made locally; send them there afterwards"),
+        (("push", "nothing", URL), "no build in 'nothing': make one with `edgekit export`"),
+        (("push", "nothing", f"{URL}@production"), "a push takes no version and no channel"),
+        (("pull", "s3://nothing/small"), "The specified bucket does not exist"),
+        (("pull", URL), "there is no build in 's3://bucket/small': send one with `edgekit push BUILD"),
+        (("pull", "bucket/small"), "is no URL of a store: possible are s3://"),
+        (("pull", URL, "--require-signature"), "--require-signature needs --key"),
+        (("builds", "s3://bucket"), "names no place for a build"),
+        (("promote", URL, "--to", "latest"), "is no name for a channel"),
+        (("verify", f"{URL}@production"), "has no channel 'production'"),
+        (("profile", f"{URL}@production"), "has no channel 'production'"),
+        (("import", "result.zip", URL), "results are taken into builds locally"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    s3: S3, capfd: pytest.CaptureFixture[str], command: tuple[str, ...], sentence: str
+) -> None:
+    assert exit_code(*command) == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("edgekit: ")]
+    assert len(said) == 1
+    assert sentence in said[0]
+
+
+def test_ctrl_c_ends_a_push_at_once_and_the_next_one_goes_on(s3: S3, build: Path) -> None:
+    s3.after = lambda number: time.sleep(0 if number < 10 else 3)
+    command = [sys.executable, "-m", "edgekit", "push", str(build), URL]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ.copy())
+    while len(objects(s3)) < 10:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, said = process.communicate(timeout=30)
+    assert time.monotonic() - began < 3
+    assert process.returncode == 130
+    assert "interrupted; what was finished is kept, run the same command to go on" in said
+    assert "Traceback" not in said
+    s3.quiet()
+    assert exit_code("push", build, URL) == 0
+    assert 0 < len(objects(s3)) < 20
