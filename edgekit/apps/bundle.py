@@ -154,7 +154,7 @@ def _golden(build: Path, trust_build: bool, models: Sequence[Model]) -> tuple[di
     if not chosen.cases:
         return {}, ("there are no golden vectors: an input has a dtype that they do not hold",)
     chosen = chosen.with_another_size(answer, {m.manifest.target: partial(_size, m.manifest) for m in models})
-    limits = {m.manifest.target: chosen.limits(_kernels(m), _errors(m, chosen.spread)) for m in models}
+    limits = {m.manifest.target: device_limits(chosen, m.folder, m.manifest) for m in models}
     with scratch() as folder:
         golden.write_golden(folder, chosen, limits)
         return {name: (folder / name).read_bytes() for name in (golden.JSON, golden.BINARY)}, ()
@@ -166,14 +166,15 @@ def _size(manifest: Manifest, picture: tuple[int, int]) -> tuple[int, int]:
     return picture_size(manifest, declared.shape[2:], picture)
 
 
-def _kernels(model: Model) -> str:
-    """Whose limits a device holds an artifact to: phones have other kernels than the host that proved it."""
-    return {"fp32": "delegated", "fp16": "fp16"}.get(model.manifest.precision, "int8")
+def device_limits(chosen: golden.Golden, folder: Path, manifest: Manifest) -> golden.Limits:
+    """What a device may show of each output of an artifact: phones and servers have other kernels than its prover."""
+    kernels = {"fp32": "delegated", "fp16": "fp16"}.get(manifest.precision, "int8")
+    return chosen.limits(kernels, _errors(folder, manifest, chosen.spread))
 
 
-def _errors(model: Model, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def _errors(folder: Path, manifest: Manifest, spread: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """What an artifact showed of each output on the evaluation set, as it was measured on this host."""
-    found = result_of(model.folder, model.manifest)
+    found = result_of(folder, manifest)
     shown: dict[str, dict[str, float]] = {}
     for m in (m for place in (found.places if found is not None else ()) for m in place.measures):
         metric = SHOWN.get(m.metric)
@@ -181,4 +182,8 @@ def _errors(model: Model, spread: Mapping[str, float]) -> dict[str, dict[str, fl
             own = shown.setdefault(m.output, {})
             unit = spread.get(m.output, 1.0) if metric == "rms" else 1.0
             own[metric] = max(own.get(metric, 0.0), unit * m.value)
+    for counts in (o for o in manifest.outputs if o.role == "counts" and o.of in shown):
+        # INT8 is not measured by its largest difference in counts: a count is its score times the range, rounded.
+        error = 1 + shown[counts.of].get("max_abs", 0.0) * (counts.high - counts.low)
+        shown.setdefault(counts.name, {}).setdefault("max_abs", error)
     return shown

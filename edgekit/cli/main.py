@@ -17,6 +17,7 @@ from edgekit.cli import (
     profile_command,
     project,
     report_commands,
+    serve_command,
     store_commands,
     use_commands,
 )
@@ -26,8 +27,8 @@ from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences
 
 __all__ = [
-    "app", "build_commands", "main", "place_commands", "profile_command", "report_commands", "store_commands",
-    "use_commands",
+    "app", "build_commands", "main", "place_commands", "profile_command", "report_commands", "serve_command",
+    "store_commands", "use_commands",
 ]  # fmt: skip
 
 

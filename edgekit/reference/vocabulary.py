@@ -7,17 +7,22 @@ share a row.
 
 from __future__ import annotations
 
+import difflib
+import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, UsageError
 from edgekit.model.spec import Array
+from edgekit.storage.door import visible
 from edgekit.storage.files import load_json
 
 MOST_WORDS = 6  # of a query that is put into words again
 ROUNDING = 1e-4
+EXAMPLES = 12  # words that a sentence names
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,26 @@ class Vocabulary:
 
     words: tuple[str, ...]
     table: Array
+
+    def encode(self, text: str) -> Array:
+        """A query [Q] float32: the mean of its words' rows, as every library makes it.
+
+        Raises:
+            UsageError: It has no word, or one that is not known: "not red" must not be answered as "red".
+        """
+        words = re.findall(r"[^\W_]+", text.lower())  # letters and digits
+        unknown = [word for word in dict.fromkeys(words) if word not in self._rows]
+        if unknown or not words:
+            what = f"does not know {', '.join(repr(word) for word in unknown)}" if unknown else "needs a word"
+            near = [known for word in unknown for known in difflib.get_close_matches(word, self.words, 1)]
+            hint = f"did you mean '{' '.join(near)}'?" if near else f"it knows {', '.join(self.words[:EXAMPLES])} ..."
+            raise UsageError(f"the model {what} in the query '{visible(text)}': {hint}")
+        rows = self.table[[self._rows[word] for word in words]]
+        return np.asarray(rows.mean(0, dtype=np.float32))
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {word: row for row, word in enumerate(self.words)}
 
     def of(self, query: Array) -> tuple[str, ...]:
         """The words whose rows' mean is a query [Q], in the vocabulary's order; empty where there are none.

@@ -1,0 +1,204 @@
+"""One artifact that the server answers with: checked on this host when it is opened, it runs one request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from edgekit import registry
+from edgekit.apps.bundle import device_limits
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.run_record import MODEL, REFERENCE
+from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.model.folder import load_builds_model
+from edgekit.model.spec import Array
+from edgekit.pipeline.loaded import LoadedArtifact, load
+from edgekit.pipeline.signature import require_signed
+from edgekit.reference.golden import Case, Golden, Limits, choose_golden
+from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
+from edgekit.report.recommendation import SERVER, recommend
+from edgekit.report.rows import read_study
+from edgekit.server.errors import BusyError, TooSlowError
+
+VERIFIED = "verified"
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What must hold of an artifact before it is served.
+
+    Attributes:
+        device: "cpu" or "cuda": which of its target's places runs it.
+        unverified: Whether one is served that is not verified.
+        trust_build: Whether code that the build chooses may run.
+        key: Public key (PEM) of whoever must have signed the build; None asks for no signature.
+    """
+
+    device: str = "cpu"
+    unverified: bool = False
+    trust_build: bool = False
+    key: Path | None = None
+
+
+@dataclass
+class Served:
+    """An opened artifact and its queue.
+
+    Attributes:
+        folder: Its own.
+        artifact: What answers.
+        status: Its verdict in the place that runs it.
+        golden: Cases that it answered within their limits on this host.
+        limits: Of these, by output and metric.
+        vocabulary: What turns words into a query; None where the model has none.
+        version: `content_sha256` of its manifest, by which a newer one is known.
+    """
+
+    folder: Path
+    artifact: LoadedArtifact
+    status: str
+    golden: Golden
+    limits: Limits
+    vocabulary: Vocabulary | None
+    version: str
+    waiting: int = 0
+    started: float | None = None  # when the run that is under way began
+    seen: tuple[str, int, int] = ("", 0, 0)  # its manifest's file, by which a newer one is looked for
+    refused: str = ""  # why the newest that lies in its place was refused
+    _pool: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "run"))
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self.artifact.manifest.name
+
+    @property
+    def target(self) -> str:
+        """Of the artifact; the protocol's version."""
+        return self.artifact.manifest.target
+
+    @property
+    def manifest(self) -> Manifest:
+        """The artifact's."""
+        return self.artifact.manifest
+
+    async def run(self, inputs: Mapping[str, Array], queue: int, seconds: float) -> tuple[dict[str, Array], float]:
+        """Answer one batch after those that wait already; with the seconds that it ran.
+
+        Raises:
+            BusyError: If `queue` requests wait already.
+            TooSlowError: If there is no answer after `seconds`.
+            EdgekitError: What the artifact says of the inputs.
+        """
+        if self.waiting > queue:
+            raise BusyError(f"{queue} requests wait for '{self.name}' already: ask again later")
+        self.waiting += 1
+        future = self._pool.submit(self._timed, inputs)
+        future.add_done_callback(lambda _: self._left())
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds)
+        except TimeoutError as error:
+            future.cancel()
+            raise TooSlowError(f"'{self.name}' gave no answer within {seconds:g} s") from error
+
+    def answer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch in this thread: at start, and as another's shadow."""
+        return self.artifact.run(inputs)
+
+    def differs(self, inputs: Mapping[str, Array], answers: Mapping[str, Array], limits: Limits) -> str:
+        """In what answers to these inputs differ from its own by more than limits allow; empty where they do not."""
+        case = Case("shadow", None, inputs, {n: a for n, a in self.answer(inputs).items() if n in limits})
+        checked = Golden((case,), self.golden.spec, self.golden.spread)
+        return "; ".join(checked.failures(lambda _: dict(answers), limits))
+
+    async def close(self) -> None:
+        """Let what waits be answered, then free the artifact."""
+        await asyncio.to_thread(self._pool.shutdown)
+        self.artifact.close()
+
+    def _timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], float]:
+        self.started = start = time.monotonic()
+        try:
+            return self.answer(inputs), time.monotonic() - start
+        finally:
+            self.started = None
+
+    def _left(self) -> None:
+        self.waiting -= 1
+
+
+def open_served(build: Path, target: str, opening: Opening) -> Served:
+    """Open an artifact of a build, after its verdict, files, signature and golden vectors were checked.
+
+    Raises:
+        UsageError: If it is not verified, or cannot run on the device.
+        ArtifactError: If it is missing, damaged, not signed, or answers differently on this host.
+    """
+    folder = build / target
+    manifest = read_artifact(folder)
+    if opening.key is not None:
+        require_signed(build, opening.key).require_artifact(folder, manifest)
+    place = _place(manifest, opening.device)
+    statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
+    status = statuses.get(place, "not judged")
+    if status != VERIFIED and not opening.unverified:
+        raise UsageError(
+            f"'{folder}' is {status} in '{place}': only verified artifacts are served (--allow-unverified serves it)"
+        )
+    artifact = load(folder, place=place, trust_build=opening.trust_build)
+    try:
+        golden, limits = _golden(build, folder, manifest, opening.trust_build)
+        failures = golden.failures(artifact.run, limits)
+        if failures and not opening.unverified:
+            raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
+        words = read_vocabulary(build / MODEL)
+        return Served(folder, artifact, status, golden, limits, words, manifest.content_sha256)
+    except BaseException:
+        artifact.close()
+        raise
+
+
+def servable(build: Path, device: str) -> list[str]:
+    """The targets of a build whose artifact is verified and runs in this process on a device, the best first."""
+    names = []
+    for folder in sorted(path.parent for path in build.glob(f"*/{MANIFEST}")):
+        manifest = read_artifact(folder)
+        with suppress(EdgekitError):  # not installed here, a bundle, or for another device
+            place = _place(manifest, device)
+            if any(verdict.place == place and verdict.status == VERIFIED for verdict in manifest.verdicts):
+                registry.require(manifest.target, registry.find(manifest.target))
+                names.append(folder.name)
+    best = [one.best.row.target for one in recommend(read_study(build)) if one.audience == SERVER and one.best]
+    return sorted(names, key=lambda name: name not in best)
+
+
+def _place(manifest: Manifest, device: str) -> str:
+    """The place of an artifact's target that runs it on a device.
+
+    Raises:
+        UsageError: If it is a bundle, or no place of its target is on that device.
+    """
+    target = registry.find(manifest.target)
+    if manifest.bundle.variants:
+        raise UsageError(f"'{manifest.target}' is a bundle for browsers: `edgekit demo` serves it")
+    cuda = [one.name for one in target.places if one.settings.get("device") == "cuda"]
+    others = [one.name for one in target.places if one.name not in cuda]
+    names = cuda if device == "cuda" else others
+    if not names:
+        raise UsageError(f"'{manifest.target}' has no place on {device}")
+    return names[0]
+
+
+def _golden(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
+    from edgekit.runtime.eager import EagerRuntime
+
+    spec = load_builds_model(build / MODEL, trust_build)
+    golden = choose_golden(spec, build / REFERENCE, EagerRuntime(spec).run)
+    return golden, device_limits(golden, folder, manifest)
