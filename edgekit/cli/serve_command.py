@@ -65,7 +65,8 @@ def serve(
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
     listener = inherited()
     if listener is None:
-        raise typer.Exit(supervise(listening(host, port), [sys.executable, "-m", "edgekit", *sys.argv[1:]]))
+        with listening(host, port) as shared:
+            raise typer.Exit(supervise(shared, [sys.executable, "-m", "edgekit", *sys.argv[1:]]))
     import uvicorn
 
     models = Models(

@@ -39,6 +39,23 @@ def resized(pictures: Array, height: int, width: int) -> Array:
     return np.ascontiguousarray(pictures, np.float32)
 
 
+def seen_part(picture: tuple[int, int], height: int, width: int, fit: Fit) -> tuple[float, float, float, float]:
+    """The part of a picture (height, width) that `fitted` puts into a size: top, left, height, width in its pixels.
+
+    Of a letterbox it is larger than the picture, by the borders.
+    """
+    high, wide = picture
+    if fit == "stretch":
+        return 0.0, 0.0, high, wide
+    wider = wide * height > high * width
+    if fit == "crop":
+        edges = (high, _share(high, width, height)) if wider else (_share(wide, height, width), wide)
+        return (high - edges[0]) // 2, (wide - edges[1]) // 2, *edges
+    edges = (_share(width, high, wide), width) if wider else (height, _share(height, wide, high))
+    down, across = high / edges[0], wide / edges[1]
+    return -((height - edges[0]) // 2) * down, -((width - edges[1]) // 2) * across, height * down, width * across
+
+
 def fitted(picture: Array, height: int, width: int, fit: Fit = "stretch", border: float = BORDER) -> Array:
     """A picture [C, H, W] of a model's size, as an input's `fit` says; letterboxes have borders of the given value.
 

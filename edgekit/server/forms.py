@@ -14,6 +14,8 @@ import numpy as np
 
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.model.spec import Array
+from edgekit.pipeline.loaded import picture_size
+from edgekit.reference.pictures import seen_part
 from edgekit.reference.vocabulary import Vocabulary
 from edgekit.server.errors import RefusedError, TooLargeError
 
@@ -62,12 +64,13 @@ def inputs_of(
 def answer_of(manifest: Manifest, answers: Mapping[str, Array], size: tuple[int, int]) -> dict[str, Any]:
     """An answer to one picture: the best patches with their boxes in it, whether anything is there, and the outputs."""
     record: dict[str, Any] = {"model": manifest.name, "target": manifest.target}
+    image = next((tensor for tensor in manifest.inputs if tensor.kind == "image"), None)
     for tensor in manifest.outputs:
         values = answers[tensor.name]
         if tensor.role == "scores" and tensor.threshold is not None:
             record["present"] = bool(values.max() >= tensor.threshold)
-        if tensor.role == "ranking" and tensor.of in answers and all(size):
-            record["patches"] = _patches(answers[tensor.of][0], values[0], size)
+        if tensor.role == "ranking" and tensor.of in answers and image is not None:
+            record["patches"] = _patches(answers[tensor.of][0], values[0], size, image, manifest)
     record["outputs"] = {
         name: {"shape": [*values.shape], "data": _plain(values)} if values.size <= SHOWN else {"shape": [*values.shape]}
         for name, values in answers.items()
@@ -75,20 +78,23 @@ def answer_of(manifest: Manifest, answers: Mapping[str, Array], size: tuple[int,
     return record
 
 
-def _patches(scores: Array, ranking: Array, size: tuple[int, int]) -> list[dict[str, Any]]:
+def _patches(
+    scores: Array, ranking: Array, picture: tuple[int, int], image: TensorInfo, manifest: Manifest
+) -> list[dict[str, Any]]:
     """Best first: row, column, score, and left, top, right, bottom in the picture. Patches are square."""
-    height, width = size
+    height, width = picture_size(manifest, image.shape[2:], picture)
     rows = max(round(math.sqrt(scores.size * height / width)), 1)
     columns = scores.size // rows
     if rows * columns != scores.size:
         return []
+    top, left, high, wide = seen_part(picture, height, width, image.fit)
     patches = []
     for index in ranking.tolist():
         row, column = divmod(index, columns)
-        corners = (column * width / columns, row * height / rows)
-        box = [*corners, corners[0] + width / columns, corners[1] + height / rows]
-        score = float(scores[index])
-        patches.append({"row": row, "column": column, "score": score, "box": [round(edge, 2) for edge in box]})
+        across = [min(max(left + edge * wide / columns, 0.0), picture[1]) for edge in (column, column + 1)]
+        down = [min(max(top + edge * high / rows, 0.0), picture[0]) for edge in (row, row + 1)]
+        box = [round(edge, 2) for edge in (across[0], down[0], across[1], down[1])]
+        patches.append({"row": row, "column": column, "score": float(scores[index]), "box": box})
     return patches
 
 

@@ -119,7 +119,10 @@ class Models:
 
     async def _renew(self, old: Served, folder: Path) -> None:
         seen = _seen(folder)
-        if (await asyncio.to_thread(read_artifact, folder)).content_sha256 == old.version:
+        manifest = await asyncio.to_thread(read_artifact, folder)
+        if not manifest.verdicts and not self.opening.unverified:
+            return  # an export is under way, which judges it next
+        if manifest.content_sha256 == old.version:
             old.seen = seen
             return
         new = await asyncio.to_thread(open_served, folder.parent, old.target, self.opening)

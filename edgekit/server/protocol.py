@@ -26,6 +26,8 @@ DATATYPES = {
 }  # fmt: skip
 """NumPy's name -> the protocol's."""
 DTYPES = {name: np.dtype(dtype).newbyteorder("<") for dtype, name in DATATYPES.items()}
+KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+"""Kind of a dtype -> kinds of numbers in JSON that it takes."""
 MOST_DIMENSIONS = 16
 
 
@@ -146,7 +148,7 @@ def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
     shape, dtype = _form(name, tensor)
     try:
         values = np.asarray(tensor["data"])
-        if values.dtype.kind not in "biuf" or not np.can_cast(values.dtype, dtype, "same_kind"):
+        if values.dtype.kind not in KINDS[dtype.kind]:
             raise TypeError(f"values of {values.dtype}")
         fits = values.astype(dtype)
         if dtype.kind in "iu" and not np.array_equal(fits, values):

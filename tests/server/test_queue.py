@@ -1,0 +1,66 @@
+"""Queues, runs that do not end, and shadows: in this process, where a run can be held."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.model.spec import Array
+from edgekit.server.errors import BusyError, TooSlowError
+from edgekit.server.served import Opening, Served, open_served
+
+
+@pytest.fixture
+def served(exported: Path) -> Iterator[Served]:
+    opened = open_served(exported, "onnx", Opening(trust_build=True))
+    yield opened
+    asyncio.run(opened.close())
+
+
+def inputs() -> dict[str, Array]:
+    return {"images": np.full((1, 3, 16, 16), 0.5, np.float32), "queries": np.zeros((1, 24), np.float32)}
+
+
+def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+    right = served.artifact.run(inputs())
+
+    def run(arrays: dict[str, Array]) -> dict[str, Array]:
+        held.wait(30)
+        return right
+
+    monkeypatch.setattr(served.artifact, "run", run)
+
+    async def ask() -> None:
+        first = asyncio.create_task(served.run(inputs(), queue=1, seconds=20))
+        second = asyncio.create_task(served.run(inputs(), queue=1, seconds=20))
+        await asyncio.sleep(0.1)
+        with pytest.raises(BusyError, match="1 requests wait for 'toy' already"):
+            await served.run(inputs(), queue=1, seconds=20)
+        with pytest.raises(TooSlowError, match=r"gave no answer within 0\.1 s"):
+            await served.run(inputs(), queue=5, seconds=0.1)
+        assert served.started is not None
+        held.set()
+        for answers, _ in (await first, await second):
+            assert np.array_equal(answers["relevance"], right["relevance"])
+        for _ in range(100):
+            if served.waiting:
+                await asyncio.sleep(0.05)
+        assert served.waiting == 0
+        assert served.started is None
+
+    asyncio.run(ask())
+
+
+def test_a_shadow_sees_what_differs(served: Served) -> None:
+    answers = served.answer(inputs())
+    assert served.differs(inputs(), answers, served.limits) == ""
+    drifted = answers | {"relevance": answers["relevance"] + np.float32(0.05)}
+    assert "max_abs of the output 'relevance' is 0.05" in served.differs(inputs(), drifted, served.limits)

@@ -1,0 +1,258 @@
+"""The server as clients meet it: in a process of its own, over HTTP."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import edgekit
+from edgekit.reference.vocabulary import read_vocabulary
+from tests.apps import toy
+from tests.command import exit_code
+from tests.processes import soon
+from tests.server.conftest import Serving
+
+Start = Callable[..., Serving]
+INFER = "/v2/models/toy/infer"
+SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
+SHAPES = {"images": (1, 3, 16, 16), "queries": (1, 24)}
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (16, 16), kind: str = "PNG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def blank(width: int, height: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height)).save(file, "PNG")
+    return file.getvalue()
+
+
+def inputs(seed: int = 0, batch: int = 1) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return {name: draw.random((batch, *shape[1:]), np.float32) for name, shape in SHAPES.items()}
+
+
+def question(arrays: dict[str, np.ndarray], binary: bool) -> tuple[bytes, dict[str, str]]:
+    listed, parts = [], []
+    for name, array in arrays.items():
+        tensor = {"name": name, "shape": [*array.shape], "datatype": "FP32"}
+        data = array.tobytes()
+        listed.append(
+            tensor | ({"parameters": {"binary_data_size": len(data)}} if binary else {"data": array.tolist()})
+        )
+        parts.append(data)
+    head = json.dumps({"id": "7", "inputs": listed, "parameters": {"binary_data_output": binary}}).encode()
+    if not binary:
+        return head, {}
+    return b"".join((head, *parts)), {"Inference_Header_Content_Length": str(len(head))}
+
+
+def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    sent = picture(3, (40, 20))
+    status, record, response = server.form(image=sent, query=b"Red circle")
+    assert status == 200
+    words = read_vocabulary(exported / "model")
+    assert words is not None
+    pixels = np.asarray(Image.open(io.BytesIO(sent)).convert("RGB"))
+    with edgekit.load(exported / "onnx") as artifact:
+        right = artifact.run({"images": pixels, "queries": words.encode("red CIRCLE")[None]})
+    assert np.array_equal(np.float32(record["outputs"]["relevance"]["data"]), right["relevance"][0])
+    best = record["patches"][0]
+    assert best["score"] == pytest.approx(right["relevance"].max())
+    row, column = divmod(int(right["relevance"].argmax()), 4)
+    assert best["box"] == [10 * column, 5 * row, 10 * column + 10, 5 * row + 5]
+    assert response.headers["Edgekit-Verdict"] == "verified"
+    assert (record["model"], record["target"]) == ("toy", "onnx")
+    status, record, _ = server.form(image=sent, query=b"rad circle")
+    assert (status, record) == (
+        400,
+        {"error": "the model does not know 'rad' in the query 'rad circle': did you mean 'red'?"},
+    )
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+def test_the_protocol_gives_what_the_artifact_gives(exported: Path, serve: Start, binary: bool) -> None:
+    from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+
+    server = serve(exported)
+    client = InferenceServerClient(f"127.0.0.1:{server.port}")
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("toy", "onnx")
+    shapes = {one["name"]: one["shape"] for one in client.get_model_metadata("toy")["inputs"]}
+    assert shapes == {"images": [-1, 3, 16, 16], "queries": [-1, 24]}
+    arrays = inputs(5, 2)
+    with edgekit.load(exported / "onnx") as artifact:
+        right = artifact.run(arrays)
+    asked = []
+    for name, array in arrays.items():
+        asked.append(InferInput(name, array.shape, "FP32"))
+        asked[-1].set_data_from_numpy(array, binary_data=binary)
+    outputs = [InferRequestedOutput(name, binary_data=binary) for name in right]
+    answer = client.infer("toy", asked, outputs=outputs)
+    for name, values in right.items():
+        assert np.array_equal(answer.as_numpy(name), values)
+        assert answer.as_numpy(name).dtype == values.dtype
+    client.close()
+
+
+def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Start) -> None:
+    server = serve(exported, "--max-body", "1", "--max-pixels", "1", "--timeout", "1")
+    large = b"x" * (2 << 20)
+    assert server.ask("POST", INFER, large)[0].status == 413
+    assert server.form(image=blank(1200, 900), query=b"red")[:2] == (
+        413,
+        {"error": "the picture has 1200 x 900 pixels: at most 1000000 are taken"},
+    )
+    for path in ("/v2/models/other/infer", "/v2/models/toy/versions/other/infer", "/nothing"):
+        response, data = server.ask("POST", path, b"{}")
+        assert response.status == 404
+        assert json.loads(data)["error"]
+    assert server.form(image=picture())[1] == {"error": "the field 'query' is missing: words"}
+    assert "there is no field 'more'" in server.form(image=picture(), query=b"red", more=b"1")[1]["error"]
+    assert "is no picture" in server.form(image=b"\x89PNG nothing", query=b"red")[1]["error"]
+    body, _ = question(
+        {"images": np.zeros((1, 3, 16, 20), np.float32), "queries": np.zeros((1, 24), np.float32)}, False
+    )
+    response, data = server.ask("POST", INFER, body)
+    assert response.status == 400
+    assert "input 'images' is [1, 3, 16, 20]" in json.loads(data)["error"]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
+        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
+        assert b"408" in slow.recv(100)
+    counted = server.ask("GET", "/metrics")[1].decode()
+    assert 'edgekit_refused_total{reason="large"} 2.0' in counted
+    assert 'edgekit_refused_total{reason="slow"} 1.0' in counted
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    draw = random.Random(7)
+    codes = set()
+    for number in range(2000 if SLOW else 200):
+        binary = bool(number % 2)
+        body, headers = question(inputs(number), binary)
+        data = bytearray(body)
+        for _ in range(draw.choice((1, 3, 30))):
+            at = draw.randrange(max(len(data), 1))
+            match draw.randrange(4):
+                case 0:
+                    data[at : at + 1] = bytes([draw.randrange(256)])
+                case 1:
+                    del data[at:]
+                    data += b"}"
+                case 2:
+                    data[at:at] = draw.choice((b"[" * 5000, b"-1", b"1e999", b"NaN", b'"', b"null", b"99999999999999"))
+                case 3:
+                    del data[at : at + draw.randrange(40)]
+        response, answer = server.ask("POST", INFER, bytes(data), **headers)
+        codes.add(response.status)
+        assert response.status in (200, 400), answer
+        assert response.status == 200 or json.loads(answer)["error"]
+    assert codes == {200, 400}
+    assert not server.events("fault")
+    assert not server.events("crash")
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_a_crash_starts_it_again_and_new_requests_wait(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    (child,) = server.children()
+    os.kill(child, signal.SIGSEGV)
+    status, _, _ = server.form(image=picture(), query=b"red")  # the socket outlived the process
+    assert status == 200
+    assert [event["reason"] for event in server.events("crash")] == ["SIGSEGV"]
+    assert server.children() != [child]
+
+
+def test_it_ends_when_told_and_answers_what_it_has(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(server.form, image=picture(n), query=b"red") for n in range(4)]
+        statuses = [one.result()[0] for one in asked]
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(30) == 0
+    assert statuses == [200] * 4
+
+
+def test_a_newer_build_takes_over_without_a_lost_request(build: Path, serve: Start, tmp_path: Path) -> None:
+    server = serve(build, "--reload", "0.2")
+    body, headers = question(inputs(1), True)
+    before = server.ask("POST", INFER, body, **headers)[1]
+    edgekit.export(lambda: toy.spec(2.0), targets=["onnx"], output=build.parent, progress="none").raise_for_verdict()
+    codes, answers = [], []
+    start = time.monotonic()
+    while not server.events("reload") and time.monotonic() - start < 60:
+        response, data = server.ask("POST", INFER, body, **headers)
+        codes.append(response.status)
+        answers.append(data)
+    assert [event["outcome"] for event in server.events("reload")] == ["done"], [event.get("error") for event in server.events("reload")]
+    assert set(codes) == {200}
+    assert answers[0] == before
+    assert server.ask("POST", INFER, body, **headers)[1] != before
+
+
+def test_a_newer_build_that_is_not_verified_is_refused_and_the_older_one_goes_on(build: Path, serve: Start) -> None:
+    server = serve(build, "--reload", "0.2")
+    toy.judge(build / "onnx", "rejected", "max abs 0.3")
+    assert soon(lambda: bool(server.events("reload")))
+    assert server.events("reload")[0]["outcome"] == "refused"
+    assert "is rejected in 'cpu'" in server.events("reload")[0]["error"]
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_what_is_not_verified_is_served_on_request_only_and_says_so(
+    build: Path, serve: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    toy.judge(build / "onnx", "rejected", "max abs 0.3")
+    assert exit_code("serve", build, "--port", "0", "-t", "onnx", "--trust-build") == 2
+    assert "only verified artifacts are served (--allow-unverified serves it)" in capfd.readouterr().err
+    server = serve(build, "-t", "onnx", "--allow-unverified")
+    response = server.form(image=picture(), query=b"red")[2]
+    assert response.headers["Edgekit-Verdict"] == "rejected; allowed by --allow-unverified"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("nowhere",), "nowhere"),
+        (("{build}", "-t", "web"), "web"),
+        (("{build}", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
+        (("{build}", "--device", "cuda"), "nothing that is verified and runs in this process on cuda"),
+        (("{build}", "{build}"), "two builds hold a 'onnx' of 'toy'"),
+        (("{build}", "--host", "nowhere.invalid"), "cannot listen on nowhere.invalid:0"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_sentence(
+    build: Path, arguments: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    filled = [word.format(build=build) for word in arguments]
+    assert exit_code("serve", *filled, "--port", "0", "--trust-build") == 2
+    assert sentence in capfd.readouterr().err
+
+
+def test_a_damaged_file_is_not_served(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = build / "onnx" / "model.onnx"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert exit_code("serve", build, "--port", "0", "--trust-build") == 2
+    assert "model.onnx" in capfd.readouterr().err
