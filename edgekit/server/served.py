@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from edgekit import registry
@@ -197,8 +199,21 @@ def _place(manifest: Manifest, device: str) -> str:
 
 
 def _golden(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
+    """Cases and limits, made in a process that ends: the model itself and PyTorch take more memory than the server."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        try:
+            golden = process.submit(_cases, build, trust_build).result()
+        except BrokenProcessPool as error:
+            raise ArtifactError(
+                f"the model of '{build}' ended the process that asked it: is there memory left?"
+            ) from error
+    return golden, device_limits(golden, folder, manifest)
+
+
+def _cases(build: Path, trust_build: bool) -> Golden:
     from edgekit.runtime.eager import EagerRuntime
 
     spec = load_builds_model(build / MODEL, trust_build)
     golden = choose_golden(spec, build / REFERENCE, EagerRuntime(spec).run)
-    return golden, device_limits(golden, folder, manifest)
+    declared = replace(spec, module=None, evaluation=None, calibration=None)  # type: ignore[arg-type]  # not asked again
+    return replace(golden, spec=declared)

@@ -1,0 +1,230 @@
+"""What a server adds to its artifact, and how many requests it answers: `edgekit serve`, beside LitServe.
+
+    python -m tools.bench.serve build/arr-coc-tiny [--litserve PYTHON] [--soak N]
+
+One request is one picture of the default size as bytes of float32, by the Open Inference Protocol in binary; to
+LitServe, which does not speak it, the same bytes as a file in a form, and all outputs come back as bytes. Clients are
+threads of this process, each with one connection that it keeps. `--litserve` names a Python with litserve, onnxruntime
+and numpy.
+
+Columns: clients; requests a second; p50 and p99 in milliseconds; processor time of the server's processes a request, in
+milliseconds, beside that of the bare artifact in a loop; resident memory of the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import edgekit
+from edgekit.cli.console import print_table
+
+TARGET = "onnx"
+CLIENTS = (1, 4, 16)
+SECONDS = 5.0
+LITSERVE_PORT = 8791
+HEADS = ("server", "clients", "requests/s", "p50 ms", "p99 ms", "processor ms", "MB")
+LITSERVE = """
+import sys, numpy as np, onnxruntime as ort, litserve as ls
+from fastapi import Request
+from fastapi import Response
+class Api(ls.LitAPI):
+    def setup(self, device):
+        self.session = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+    def decode_request(self, request: Request):
+        return request["data"].file.read()
+    def predict(self, data):
+        images = np.frombuffer(data, np.float32, 3 * 224 * 224).reshape(1, 3, 224, 224)
+        queries = np.frombuffer(data, np.float32, 768, 4 * images.size).reshape(1, 768)
+        return self.session.run(None, {"images": images, "queries": queries})
+    def encode_response(self, answers):
+        return Response(b"".join(answer.tobytes() for answer in answers))
+if __name__ == "__main__":
+    ls.LitServer(Api(), accelerator="cpu").run(port=int(sys.argv[2]), generate_client_file=False, log_level="error")
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is sent, and where."""
+
+    port: int
+    path: str
+    body: bytes
+    headers: dict[str, str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--litserve", type=Path, default=None)
+    parser.add_argument("--soak", type=int, default=0, help="requests whose effect on memory is shown")
+    arguments = parser.parse_args()
+    draw = np.random.default_rng(0)
+    images, queries = draw.random((1, 3, 224, 224), np.float32), draw.random((1, 768), np.float32)
+    rows: list[tuple[str, ...]] = [
+        ("the artifact alone", "", *_alone(arguments.build / TARGET, {"images": images, "queries": queries}), "")
+    ]
+    field = b'--edge\r\nContent-Disposition: form-data; name="data"; filename="a"\r\n\r\n'
+    raw = b"".join((field, images.tobytes(), queries.tobytes(), b"\r\n--edge--\r\n"))
+    print_table(HEADS, rows)
+    with _edgekit(arguments.build) as (process, port):
+        asked = _binary(port, {"images": images, "queries": queries})
+        rows += [("edgekit serve", str(n), *_measured(asked, n, process)) for n in CLIENTS]
+        print_table(HEADS, rows)
+        if arguments.soak:
+            _soak(asked, arguments.soak, process)
+    if arguments.litserve is not None:
+        with _litserve(arguments.litserve, arguments.build / TARGET / "model.onnx") as (process, port):
+            asked = Asked(port, "/predict", raw, {"Content-Type": "multipart/form-data; boundary=edge"})
+            rows += [("LitServe", str(n), *_measured(asked, n, process)) for n in CLIENTS]
+    print_table(HEADS, rows)
+
+
+def _alone(folder: Path, inputs: dict[str, np.ndarray]) -> tuple[str, str, str, str]:
+    with edgekit.load(folder) as artifact:
+        for _ in range(20):
+            artifact.run(inputs)
+        times, start, used = [], time.perf_counter(), time.process_time()
+        while time.perf_counter() - start < SECONDS:
+            before = time.perf_counter()
+            artifact.run(inputs)
+            times.append(time.perf_counter() - before)
+        used = (time.process_time() - used) / len(times)
+    return _row(times, time.perf_counter() - start, used)
+
+
+def _row(times: list[float], seconds: float, used: float) -> tuple[str, str, str, str]:
+    p50, p99 = np.percentile(times, (50, 99)) * 1e3
+    return f"{len(times) / seconds:.1f}", f"{p50:.2f}", f"{p99:.2f}", f"{used * 1e3:.2f}"
+
+
+def _measured(asked: Asked, clients: int, process: int) -> tuple[str, ...]:
+    _load(asked, clients, 1.0)
+    before, start = _processor(process), time.perf_counter()
+    times = _load(asked, clients, SECONDS)
+    seconds = time.perf_counter() - start
+    return *_row(times, seconds, (_processor(process) - before) / len(times)), f"{_memory(process) / 1e6:.0f}"
+
+
+def _load(asked: Asked, clients: int, seconds: float) -> list[float]:
+    """Times of all requests, in seconds; one that fails ends the measurement."""
+    times: list[list[float]] = [[] for _ in range(clients)]
+    failed: list[str] = []
+
+    def client(own: list[float]) -> None:
+        connection = HTTPConnection("127.0.0.1", asked.port, timeout=60)
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end and not failed:
+            before = time.perf_counter()
+            connection.request("POST", asked.path, asked.body, asked.headers)
+            response = connection.getresponse()
+            data = response.read()
+            own.append(time.perf_counter() - before)
+            if response.status != 200:
+                failed.append(f"{response.status}: {data[:300]!r}")
+        connection.close()
+
+    threads = [threading.Thread(target=client, args=(own,)) for own in times]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise SystemExit(f"a request of {clients} clients failed: {failed[0]}")
+    return [one for own in times for one in own]
+
+
+def _soak(asked: Asked, requests: int, process: int) -> None:
+    done, shown = 0, 0
+    while done < requests:
+        times = _load(asked, 4, 10.0)
+        done += len(times)
+        if done >= shown:
+            p99 = np.percentile(times, 99) * 1e3
+            print(f"{done} requests: {_memory(process) / 1e6:.1f} MB, p99 {p99:.1f} ms", flush=True)
+            shown += requests // 20
+
+
+def _binary(port: int, inputs: dict[str, np.ndarray]) -> Asked:
+    tensors = [
+        {"name": n, "shape": [*a.shape], "datatype": "FP32", "parameters": {"binary_data_size": a.nbytes}}
+        for n, a in inputs.items()
+    ]
+    head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
+    body = b"".join((head, *(array.tobytes() for array in inputs.values())))
+    path = f"/v2/models/arr-coc-tiny/versions/{TARGET}/infer"
+    return Asked(port, path, body, {"Inference-Header-Content-Length": str(len(head))})
+
+
+@contextmanager
+def _edgekit(build: Path) -> Iterator[tuple[int, int]]:
+    command = [sys.executable, "-m", "edgekit", "serve", str(build), "-t", TARGET, "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    found = next(found for line in process.stdout if (found := re.search(r":(\d+)  ", line)))
+    yield from _until_ready(process, int(found[1]), "/health/ready")
+
+
+@contextmanager
+def _litserve(python: Path, model: Path) -> Iterator[tuple[int, int]]:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "served.py"
+        script.write_text(LITSERVE)
+        command = [str(python), str(script), str(model), str(LITSERVE_PORT)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        yield from _until_ready(process, LITSERVE_PORT, "/health")
+
+
+def _until_ready(process: subprocess.Popen[Any], port: int, path: str) -> Iterator[tuple[int, int]]:
+    try:
+        for _ in range(300):
+            time.sleep(0.2)
+            try:
+                connection = HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request("GET", path)
+                if connection.getresponse().status == 200:
+                    break
+            except OSError:
+                continue
+        yield process.pid, port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    return [pid, *(one for child in children.read_text().split() for one in _family(int(child)))]
+
+
+def _processor(pid: int) -> float:
+    """Seconds of processor time of a process and its children."""
+    fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in _family(pid)]
+    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory(pid: int) -> int:
+    """Resident bytes of the process of a family that has most."""
+    pages = [int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in _family(pid)]
+    return max(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main()
