@@ -28,7 +28,7 @@ $(VENV)/.export: pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,coreml,coreai,executorch,openvino,serve,web,sign,test,docs,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,coreml,coreai,executorch,mnn,openvino,serve,web,sign,test,docs,dev]'
 	$(COMPILE)
 	touch $@
 

@@ -48,6 +48,7 @@ HEAVY = (
     "onnxscript",
     "coremltools",
     "executorch",
+    "MNN",
     "openvino",
     "nncf",
     "coreai",

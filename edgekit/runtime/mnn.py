@@ -1,0 +1,149 @@
+"""MNN in this process, on its CPU backend: a `.mnn` file, which takes the shapes that its inputs have.
+
+MNN has no 64-bit numbers and no booleans: inputs are handed over in what the file declares, and answers come back in
+the dtypes that the manifest declares. The library prints by C's `printf`, when it opens a file and when it refuses one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.store import read_artifact
+from edgekit.errors import ArtifactError, RuntimeMissingError, reason
+from edgekit.model.spec import Array
+from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.processor import threads
+
+CPU = "mnn-cpu"
+"""The name of this place."""
+PRECISION = "high"
+"""Of the arithmetic: fp32 on every processor. MNN's "low" is fp16 where a processor has it, such as a phone's."""
+CHATTER = ("The device supports:", "MNN use ", "CPU Group:")
+"""How lines begin that MNN prints of every file that it opens."""
+_REDIRECTED = threading.Lock()
+
+
+class MnnRuntime:
+    """A `.mnn` file: the entry of an artifact.
+
+    A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
+
+    Raises:
+        RuntimeMissingError: If MNN is not installed.
+        ArtifactError: If MNN refuses the file, or its inputs and outputs are not those of the manifest.
+    """
+
+    def __init__(self, folder: Path, entry: str) -> None:
+        self._manifest = read_artifact(folder)
+        self._threads = threads()
+        self._mnn = _imported()
+        self._module = self._opened(folder / entry)
+        facts = self._module.get_info()
+        self._outputs: list[str] = facts["outputNames"]
+        self._inputs = dict(zip(facts["inputNames"], (one.dtype for one in facts["inputs"]), strict=True))
+        _require_names(self._manifest, entry, self._inputs, self._outputs)
+
+    @property
+    def device(self) -> str:
+        """Library, version, device, arithmetic and threads, in words."""
+        return f"MNN {self._mnn.version()}, CPU, fp32, {self._threads} threads"
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch; the answer is copied, since MNN writes the next one into the same memory."""
+        arrays = arguments(self._manifest, inputs)
+        given = [self._variable(arrays[name], dtype) for name, dtype in self._inputs.items()]
+        try:
+            answers = dict(zip(self._outputs, map(self._array, self._module.forward(given)), strict=True))
+        except Exception as error:  # of a shape that it cannot compute, it returns no variables
+            raise ArtifactError(f"MNN failed: {reason(error)}") from error
+        return {one.name: np.array(answers[one.name], dtype=one.dtype) for one in self._manifest.outputs}
+
+    def close(self) -> None:
+        """Free the model."""
+        del self._module
+
+    def _opened(self, path: Path) -> Any:
+        nn = self._mnn.nn
+        with printed() as said:
+            try:
+                config = {"backend": 0, "precision": PRECISION, "numThread": self._threads}
+                manager = nn.create_runtime_manager((config,))
+                # No names: all inputs and outputs that the file has.
+                return nn.load_module_from_file(
+                    str(path), [], [], runtime_manager=manager, dynamic=False, shape_mutable=True
+                )
+            except Exception as error:  # MNN's own is a SystemError without a reason
+                failed = error
+        why = next((line for line in reversed(said) if not line.startswith(CHATTER)), type(failed).__name__)
+        raise ArtifactError(f"MNN refuses '{path.name}': {why}") from failed
+
+    def _variable(self, array: Array, dtype: Any) -> Any:
+        """An array as MNN's variable, in the file's dtype."""
+        expr = self._mnn.expr
+        kinds = {expr.float: np.float32, expr.int: np.int32, expr.uint8: np.uint8}
+        variable = expr.placeholder(list(array.shape), expr.NCHW, dtype)
+        variable.write(np.asarray(array, dtype=kinds.get(dtype, np.float32), order="C"))
+        return variable
+
+    def _array(self, variable: Any) -> Array:
+        expr = self._mnn.expr
+        plain = expr.convert(variable, expr.NCHW) if variable.data_format == expr.NC4HW4 else variable
+        answer: Array = plain.read()
+        return answer.reshape(plain.shape)
+
+
+@contextlib.contextmanager
+def printed() -> Iterator[list[str]]:
+    """What the process writes to its standard output meanwhile, by C too: the list holds its lines afterwards.
+
+    Other threads' lines are caught with them.
+    """
+    lines: list[str] = []
+    with _REDIRECTED, tempfile.TemporaryFile("w+", errors="replace") as said:
+        sys.stdout.flush()
+        _flush()
+        before = os.dup(1)
+        os.dup2(said.fileno(), 1)
+        try:
+            yield lines
+        finally:
+            _flush()
+            os.dup2(before, 1)
+            os.close(before)
+            said.seek(0)
+            lines += [line.strip() for line in said if line.strip()]
+
+
+def _flush() -> None:
+    """Write what C's streams hold: `printf` keeps lines back where nobody watches."""
+    ctypes.CDLL(None).fflush(None)
+
+
+def _imported() -> Any:
+    try:
+        with printed():
+            import MNN
+    except ImportError as error:
+        raise RuntimeMissingError(f"MNN is not installed ({error})") from error
+    return MNN
+
+
+def _require_names(manifest: Manifest, entry: str, inputs: Mapping[str, object], outputs: list[str]) -> None:
+    """See that a file computes the manifest's outputs of its inputs; one that nothing reads is not in the file."""
+    known, wanted = {one.name for one in manifest.inputs}, {one.name for one in manifest.outputs}
+    if not inputs.keys() <= known or wanted != set(outputs):
+        raise ArtifactError(
+            f"'{entry}' has the inputs {sorted(inputs)} and the outputs {sorted(outputs)}, not {sorted(known)} and "
+            f"{sorted(wanted)}: export again"
+        )

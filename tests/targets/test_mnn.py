@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import edgekit
+from edgekit.artifact.store import read_artifact
+from edgekit.runtime import mnn as runtime
+from edgekit.testing import TargetContract, small_model
+from edgekit_targets import mnn
+from tests.onnxgraph.graphs import model
+from tests.targets import tampering
+from tests.targets.damage_contract import DamageContract
+
+pytest.importorskip("MNN", reason="no MNN: pip install 'edgekit[mnn]'")
+
+
+class TestMnn(DamageContract):
+    name = "mnn"
+    weights, place, named = "model.mnn", runtime.CPU, "'relevance'"
+    cut = {"model.mnn": "MNN refuses 'model.mnn': "}  # noqa: RUF012 - the contract's own way
+
+    def test_answers_come_in_the_declared_dtypes_at_every_size(self, builds: Path) -> None:
+        """MNN has no int64: indices and budgets come in 32 bits."""
+        spec = small_model()
+        with edgekit.load(builds / "small" / self.name) as loaded, edgekit.load(builds / "small" / "onnx") as source:
+            for sizes in ({"batch": 3}, {"height": 160}, {}):
+                asked = spec.random(1, sizes)
+                found, expected = loaded.run(asked), source.run(asked)
+                assert {n: (a.dtype, a.shape) for n, a in found.items()} == {
+                    n: (a.dtype, a.shape) for n, a in expected.items()
+                }
+                assert np.array_equal(found["indices"], expected["indices"])
+                assert np.allclose(found["relevance"], expected["relevance"], atol=1e-5)
+
+    def test_an_answer_outlives_the_next_run(self, builds: Path) -> None:
+        spec = small_model()
+        with edgekit.load(builds / "small" / self.name) as loaded:
+            first = loaded.run(spec.random(1))["relevance"]
+            kept = first.copy()
+            loaded.run(spec.random(2))
+            assert np.array_equal(first, kept)
+
+    def test_gelu_is_not_approximated(self, builds: Path) -> None:
+        """The converter's own choice is tanh's: it cost arr-coc-tiny 0.0027 of its relevance."""
+        spec = small_model()
+        with edgekit.load(builds / "small" / self.name) as loaded, edgekit.load(builds / "small" / "onnx") as source:
+            asked = spec.random(3)
+            assert np.allclose(loaded.run(asked)["tokens"], source.run(asked)["tokens"], atol=2e-5)
+
+    def test_opening_and_running_prints_nothing(self, builds: Path) -> None:
+        code = (
+            "import sys, edgekit\nfrom edgekit.testing import TargetContract, small_model\n"
+            "with edgekit.load(sys.argv[1]) as loaded: loaded.run(small_model().random(1))\nprint('mine')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(builds / "small" / self.name)], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "mine\n"
+
+    def test_another_models_file_is_refused(self, builds: Path, tmp_path: Path) -> None:
+        def change(folder: Path) -> None:
+            graph = model([helper.make_node("Neg", ["x"], ["y"])], {"x": [2]}, {"y": [2]}, {})
+            onnx.save(graph, tmp_path / "other.onnx")
+            mnn._convert(tmp_path / "other.onnx", folder / mnn.ENTRY, half=False)
+
+        row = tampering.judged(builds / "small", self.name, change, tmp_path / "small")
+        assert (
+            "'model.mnn' has the inputs ['x'] and the outputs ['y'], not ['images', 'queries'] and" in row.sentences[0]
+        )
+
+
+class TestHalfWeights(TargetContract):
+    name = "mnn"
+    options = {"precision": "fp16"}  # noqa: RUF012 - likewise
+
+    def test_holds_its_weights_in_two_bytes(self, builds: Path) -> None:
+        made = read_artifact(builds / "small" / self.name)
+        assert made.precision == "fp16"
+        size, of_onnx = ((builds / "small" / file).stat().st_size for file in ("mnn/model.mnn", "onnx/model.onnx"))
+        assert size < 0.8 * of_onnx
+
+
+def test_a_row_that_is_masked_from_end_to_end_is_zeros(tmp_path: Path) -> None:
+    """What the guard behind a softmax is left out for."""
+    graph = model([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": [2, 4]}, {"y": [2, 4]}, {})
+    onnx.save(graph, tmp_path / "model.onnx")
+    mnn._convert(tmp_path / "model.onnx", tmp_path / mnn.ENTRY, half=False)
+    with runtime.printed():
+        import MNN
+
+        manager = MNN.nn.create_runtime_manager(({"backend": 0, "precision": runtime.PRECISION},))
+        opened = MNN.nn.load_module_from_file(str(tmp_path / mnn.ENTRY), [], [], runtime_manager=manager)
+    x = MNN.expr.placeholder([2, 4], MNN.expr.NCHW, MNN.expr.float)
+    x.write(np.array([[-np.inf] * 4, [0, 0, -np.inf, -np.inf]], np.float32))
+    answer = opened.forward([x])[0].read()
+    assert np.allclose(answer, np.array([[0, 0, 0, 0], [0.5, 0.5, 0, 0]]))
+
+
+def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
+    graph = model([helper.make_node("Hardmax", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]}, {})
+    onnx.save(graph, tmp_path / "model.onnx")
+    said = mnn._convert(tmp_path / "model.onnx", tmp_path / mnn.ENTRY, half=False)
+    assert not (tmp_path / mnn.ENTRY).exists()
+    assert mnn._reason(said) == "it has no operator Hardmax"
+
+
+def test_a_file_that_it_cannot_read_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"nonsense")
+    said = mnn._convert(tmp_path / "model.onnx", tmp_path / mnn.ENTRY, half=False)
+    assert not (tmp_path / mnn.ENTRY).exists()
+    assert "please check your file format" in mnn._reason(said)
