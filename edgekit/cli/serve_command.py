@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from edgekit.server.models import Models
 
 MEBIBYTE = 1 << 20
+CONNECTIONS = 2048  # at once; more get 503
 NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
 
 
@@ -59,18 +61,17 @@ def serve(
     from edgekit.server.models import Models, Shadow
     from edgekit.server.process import inherited, listening, supervise
     from edgekit.server.served import Opening
-    from edgekit.stores import local
 
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
     listener = inherited()
     if listener is None:
         with listening(host, port) as shared:
-            raise typer.Exit(supervise(shared, [sys.executable, "-m", "edgekit", *sys.argv[1:]]))
+            raise typer.Exit(supervise(shared, [sys.executable, "-P", "-m", "edgekit", *sys.argv[1:]]))
     import uvicorn
 
     models = Models(
-        tuple(partial(local, build, key=key, progress="none") for build in builds or [DEFAULT_BUILD]),
+        tuple(_source(build, key) for build in builds or [DEFAULT_BUILD]),
         tuple(target or ()),
         Opening(device, allow_unverified, trust_build, key),
         Shadow(shadow, shadow_share) if shadow else None,
@@ -82,10 +83,30 @@ def serve(
         application(models, limits, reload),
         log_config=None,
         access_log=False,
+        limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(timeout) + 1,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has stopped, and raises the signal again
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _source(build: Path, key: Path | None) -> Callable[[], Path]:
+    """Where a build lies now; what a channel names is fetched when it becomes another version."""
+    from edgekit.storage.object_store import url_of
+    from edgekit.stores import local, pinned
+
+    if not (url := url_of(build)):
+        return lambda: build
+    fetched: dict[str, Path] = {}
+
+    def folder() -> Path:
+        version = pinned(url, key=key)
+        if version not in fetched:
+            fetched[version] = local(url, key=key, progress="none")
+        return fetched[version]
+
+    return folder
 
 
 def _say(models: Models, host: str, port: int) -> None:

@@ -63,7 +63,7 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
         word = "lacks the" if wrong[0] in declared else "has no"
         raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}': it takes {', '.join(declared)}")
     sizes: dict[str, int] = {}
-    given = {tensor.name: _prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
+    given = {tensor.name: prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
     for tensor in manifest.inputs:
         _check_array(manifest, tensor, given[tensor.name], sizes)
     if not manifest.takes(sizes):
@@ -73,7 +73,7 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     return given
 
 
-def _prepared(manifest: Manifest, tensor: TensorInfo, given: Array) -> Array:
+def prepared(manifest: Manifest, tensor: TensorInfo, given: Array) -> Array:
     """A picture in bytes [H, W, 3] as one row of its input; what is a tensor already stays as it is."""
     bytes_of_picture = isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape[2:] == (COLOURS,)
     if tensor.kind != "image" or not bytes_of_picture or given.ndim != 3 or not given.size:

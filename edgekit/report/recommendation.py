@@ -90,7 +90,7 @@ class Recommendation:
         """Why, in a sentence."""
         if self.best is None:
             return ""
-        joint = "as" if self.best.gains.endswith((" as fast", " as large")) else "than"
+        joint = "as" if self.best.gains.endswith(("as fast", "as large")) else "than"
         gains = f"{self.best.gains} {joint} {self.against}" if self.against and self.best.gains else ""
         alone = f"{formats.size(self.best.size)}, and nothing that was verified is better" if not self.against else ""
         unproved = "" if self.best.proved else "no device of the platform has run it"

@@ -9,26 +9,29 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from edgekit.errors import ArtifactError, EdgekitError
 from edgekit.model.spec import Array
 from edgekit.server import forms, measurements, protocol
-from edgekit.server.errors import NotReadyError, RefusedError, SlowClientError, TooLargeError
+from edgekit.server.errors import LeftError, NotReadyError, RefusedError, SlowClientError, TooLargeError
 from edgekit.server.log import log
 from edgekit.server.models import Models
 from edgekit.server.process import STUCK
 from edgekit.server.served import VERIFIED, Served
 
 MEBIBYTE = 1 << 20
+DECODING = 2  # pictures at once: a whole one takes more memory than what waits of it
 FORM = {
     "requestBody": {
         "required": True,
@@ -115,6 +118,7 @@ class _State:
     models: Models
     limits: Limits
     ready: bool = False
+    decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODING))
 
     def find(self, name: str, target: str) -> Served:
         if not self.ready:
@@ -131,27 +135,25 @@ class _State:
         body, length = await self._body(request, call), request.headers.get(protocol.LENGTH_HEADER)
         # Numbers in JSON take longer than a run: others are answered meanwhile.
         question = await asyncio.to_thread(protocol.parse, body, length)
+        served = self.find(served.name, served.target)  # a newer one may have come while the body did
         answers = await self._run(served, question.inputs, call)
         return protocol.render(question, served.manifest, answers)
 
     async def predict(self, served: Served, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
         """Answer a form."""
         form = await self._form(request, call)
-        inputs, size = await asyncio.to_thread(
-            forms.inputs_of, served.manifest, form, served.vocabulary, self.limits.pixels
-        )
+        async with self.decoding:
+            inputs, size = await asyncio.to_thread(
+                forms.inputs_of, served.manifest, form, served.vocabulary, self.limits.pixels
+            )
+        served = self.find(served.name, served.target)  # a newer one may have come while the body did
         answers = await self._run(served, inputs, call)
         record = forms.answer_of(served.manifest, answers, size)
         return json.dumps(record, allow_nan=False).encode(), {"Content-Type": "application/json"}
 
     async def _run(self, served: Served, inputs: Mapping[str, Array], call: _Call) -> dict[str, Array]:
-        queue = measurements.QUEUE.labels(served.name, served.target)
-        queue.set(served.waiting + 1)
         start = time.monotonic()
-        try:
-            answers, seconds = await served.run(inputs, self.limits.queue, self.limits.seconds)
-        finally:
-            queue.set(served.waiting)
+        answers, seconds = await served.run(inputs, self.limits.seconds)
         call.stages |= {"queue": time.monotonic() - start - seconds, "run": seconds}
         call.rows = max((array.shape[0] for array in answers.values() if array.ndim), default=1)
         call.compare = self.models.compare(served, inputs, answers)
@@ -182,15 +184,20 @@ class _State:
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body, "more_body": False}
 
+        kind, options = parse_options_header(request.headers.get("content-type", ""))
+        plain = kind + b"".join(b"; boundary=" + options[b"boundary"] for _ in range(b"boundary" in options))
+        scope = dict(request.scope) | {"headers": [(b"content-type", plain)]}  # no other encoding than UTF-8
         try:
-            async with Request(request.scope, receive).form(max_files=8, max_fields=32, max_part_size=MEBIBYTE) as form:
+            async with Request(scope, receive).form(max_files=8, max_fields=32, max_part_size=MEBIBYTE) as form:
                 if not form:
                     raise RefusedError(
                         "the request is no form: send fields, for example curl -F image=@a.jpg -F query=red"
                     )
+                if len(form.multi_items()) > len(form):
+                    raise RefusedError("a field of the form is there twice")
                 return {
-                    name: await field.read() if isinstance(field, UploadFile) else field.encode()
-                    for name, field in form.multi_items()
+                    name: await value.read() if isinstance(value, UploadFile) else value.encode()
+                    for name, value in form.multi_items()
                 }
         except HTTPException as error:
             raise RefusedError(f"the form is malformed: {error.detail}") from error
@@ -275,8 +282,12 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
     served = None
     try:
         served = state.find(name, target)
-        body, headers = await answer(served, request, call)
+        queue = measurements.QUEUE.labels(served.name, served.target)
+        with served.place(state.limits.queue), queue.track_inprogress():
+            body, headers = await answer(served, request, call)
         response = Response(body, 200, headers | _said(served))
+    except ClientDisconnect:
+        response = _refusal(LeftError("the client left"))
     except EdgekitError as error:
         response = _refusal(error)
     except Exception as error:  # a fault of ours must not end the server
@@ -328,7 +339,8 @@ def _refusal(error: EdgekitError) -> Response:
     status = error.status if isinstance(error, RefusedError) else 500 if isinstance(error, ArtifactError) else 400
     reason = error.reason if isinstance(error, RefusedError) else "failed" if status == 500 else "inputs"
     measurements.REFUSED.labels(reason).inc()
-    return JSONResponse({"error": str(error)}, status, {"Retry-After": "1"} if status in (429, 503) else {})
+    headers = {"Content-Type": "application/json"} | ({"Retry-After": "1"} if status in (429, 503) else {})
+    return Response(json.dumps({"error": str(error)}), status, headers)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

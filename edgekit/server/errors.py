@@ -35,6 +35,12 @@ class BusyError(RefusedError):
     status, reason = 429, "busy"
 
 
+class LeftError(RefusedError):
+    """A client that left before its body had arrived; nobody reads the answer."""
+
+    status, reason = 499, "left"
+
+
 class NotReadyError(RefusedError):
     """A server that starts or stops."""
 

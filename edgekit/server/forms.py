@@ -14,13 +14,14 @@ import numpy as np
 
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.model.spec import Array
-from edgekit.pipeline.loaded import picture_size
+from edgekit.pipeline.loaded import picture_size, prepared
 from edgekit.reference.pictures import seen_part
 from edgekit.reference.vocabulary import Vocabulary
 from edgekit.server.errors import RefusedError, TooLargeError
 
 FIELDS = {"image": "image", "query": "query"}
 """Kind of an input -> the field that it may be sent as, beside its own name."""
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 SHOWN = 4096
 """Values of an output that are given as they are; of a larger one the shape alone."""
 
@@ -49,8 +50,9 @@ def inputs_of(
             raise RefusedError(f"the field '{FIELDS.get(tensor.kind, tensor.name)}' is missing: {_wanted(tensor)}")
         left.discard(name)
         if tensor.kind == "image":
-            inputs[tensor.name] = picture = _picture(form[name], name, pixels)
+            picture = _picture(form[name], name, pixels)
             size = picture.shape[0], picture.shape[1]
+            inputs[tensor.name] = prepared(manifest, tensor, picture)  # what waits is of the model's size
         elif tensor.kind == "query" and vocabulary is not None:
             inputs[tensor.name] = vocabulary.encode(_text(form[name], name))[None]
         else:
@@ -113,17 +115,22 @@ def _picture(data: bytes, name: str, pixels: int) -> Array:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            opened = Image.open(io.BytesIO(data))
+            opened = Image.open(io.BytesIO(data), formats=FORMATS)
             if opened.width * opened.height > pixels:
                 raise TooLargeError(
                     f"the picture has {opened.width} x {opened.height} pixels: at most {pixels} are taken"
                 )
             upright = ImageOps.exif_transpose(opened)
+            if upright.mode.startswith("I;16"):
+                grey = np.asarray(upright, np.float64) / 257
+                return np.repeat(np.floor(grey + 0.5).astype(np.uint8)[..., None], 3, 2)
+            if upright.mode in ("I", "F"):
+                raise RefusedError(f"the field '{name}' is a picture of 32-bit numbers: send one of 8 or 16 bits")
             if upright.has_transparency_data:
                 ground = Image.new("RGBA", upright.size, "white")
                 upright = Image.alpha_composite(ground, upright.convert("RGBA"))
             return np.array(upright.convert("RGB"))
-    except TooLargeError:
+    except RefusedError:
         raise
     except Exception as error:  # whatever Pillow's decoders raise
         raise RefusedError(f"the field '{name}' is no picture, or a damaged one: send PNG, JPEG or WebP") from error

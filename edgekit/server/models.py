@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgekit.artifact.store import MANIFEST, read_artifact
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.model.spec import Array
 from edgekit.server import measurements
 from edgekit.server.errors import UnknownError
 from edgekit.server.log import log
-from edgekit.server.served import Opening, Served, open_served, servable
+from edgekit.server.served import Opening, Seen, Served, open_served, seen_of, servable
 
 Source = Callable[[], Path]
 """Where a build lies now: always in one folder, or, from a channel of a store, in another one after each promotion."""
@@ -34,6 +34,21 @@ class Shadow:
 
 
 @dataclass
+class _Origin:
+    """Where an artifact comes from: its build, its folder there, and what it must be.
+
+    `seen` is what was refused or is the same, which is not opened again; `refused` why.
+    """
+
+    source: Source
+    folder: str
+    name: str
+    target: str
+    seen: Seen = ("", 0, 0)
+    refused: str = ""
+
+
+@dataclass
 class Models:
     """What is served.
 
@@ -49,7 +64,7 @@ class Models:
     opening: Opening = field(default_factory=Opening)
     shadow: Shadow | None = None
     _served: dict[str, dict[str, Served]] = field(default_factory=dict)
-    _origins: list[tuple[Source, str, str]] = field(default_factory=list)
+    _origins: list[_Origin] = field(default_factory=list)
     _shadows: dict[str, Served] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -105,31 +120,44 @@ class Models:
 
         One that is not verified, damaged or answers differently is refused; the older one goes on.
         """
-        for source, name, target in self._origins:
-            old = self._served[name][target]
+        builds: dict[Source, Path] = {}
+        for origin in self._origins:
             try:
-                folder = await asyncio.to_thread(source) / target
-                if _seen(folder) != old.seen:
-                    await self._renew(old, folder)
-            except EdgekitError as error:
-                if old.refused != str(error):  # said once
-                    old.refused = str(error)
-                    measurements.RELOADS.labels(name, target, "refused").inc()
-                    log("reload", model=name, target=target, outcome="refused", error=str(error))
+                if origin.source not in builds:
+                    builds[origin.source] = await asyncio.to_thread(origin.source)
+                await self._renew(origin, builds[origin.source] / origin.folder)
+            except Exception as error:  # one that is broken must not keep the others from being renewed
+                sentence = str(error) if isinstance(error, EdgekitError) else repr(error)
+                if origin.refused != sentence:  # said once
+                    origin.refused = sentence
+                    measurements.RELOADS.labels(origin.name, origin.target, "refused").inc()
+                    log("reload", model=origin.name, target=origin.target, outcome="refused", error=sentence)
 
-    async def _renew(self, old: Served, folder: Path) -> None:
-        seen = _seen(folder)
+    async def _renew(self, origin: _Origin, folder: Path) -> None:
+        old, seen = self._served[origin.name][origin.target], seen_of(folder)
+        if seen in (old.seen, origin.seen):
+            return
         manifest = await asyncio.to_thread(read_artifact, folder)
         if not manifest.verdicts and not self.opening.unverified:
             return  # an export is under way, which judges it next
+        origin.seen = seen
+        if (manifest.name, manifest.target) != (origin.name, origin.target):
+            raise UsageError(f"'{folder}' is a '{manifest.target}' of '{manifest.name}' now")
         if manifest.content_sha256 == old.version:
-            old.seen = seen
             return
-        new = await asyncio.to_thread(open_served, folder.parent, old.target, self.opening)
-        new.seen = seen
-        self._served[old.name][old.target] = new
-        measurements.RELOADS.labels(old.name, old.target, "done").inc()
-        log("reload", model=old.name, target=old.target, outcome="done", version=new.version)
+        new = await asyncio.to_thread(open_served, folder.parent, folder.name, self.opening)
+        self._served[origin.name][origin.target] = new
+        origin.refused = ""
+        measurements.RELOADS.labels(origin.name, origin.target, "done").inc()
+        log("reload", model=origin.name, target=origin.target, outcome="done", version=new.version)
+        self._close_later(old)
+        if (shadow := self._shadows.get(origin.name)) is not None:
+            self._shadows[origin.name] = await asyncio.to_thread(
+                open_served, folder.parent, shadow.folder.name, self.opening
+            )
+            self._close_later(shadow)
+
+    def _close_later(self, old: Served) -> None:
         closing = asyncio.create_task(old.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -141,10 +169,11 @@ class Models:
         if shadow is None or self.shadow is None or random.random() >= self.shadow.share:  # noqa: S311
             return
         try:
-            drift = await asyncio.to_thread(shadow.differs, inputs, answers, served.limits)
+            drift = await shadow.compared(inputs, answers, served.limits)
         except EdgekitError as error:
             drift = str(error)
-        measurements.SHADOW.labels(served.name, served.target, "differs" if drift else "agrees").inc()
+        outcome = "skipped" if drift is None else "differs" if drift else "agrees"
+        measurements.SHADOW.labels(served.name, served.target, outcome).inc()
         if drift:
             log("drift", model=served.name, target=served.target, shadow=shadow.target, difference=drift)
 
@@ -158,14 +187,4 @@ class Models:
         if served.target in targets:
             raise UsageError(f"two builds hold a '{served.target}' of '{served.name}': serve one of them")
         targets[served.target] = served
-        served.seen = _seen(served.folder)
-        self._origins.append((source, served.name, served.target))
-
-
-def _seen(folder: Path) -> tuple[str, int, int]:
-    """What shows at a glance whether an artifact is another one: its folder, and its manifest's file and time."""
-    try:
-        state = (folder / MANIFEST).stat()
-    except OSError:  # it is being replaced: the next look finds it
-        return str(folder), 0, 0
-    return str(folder), state.st_ino, state.st_mtime_ns
+        self._origins.append(_Origin(source, served.folder.name, served.name, served.target))

@@ -147,11 +147,12 @@ def _length(header: str | None, size: int) -> int:
 def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
     shape, dtype = _form(name, tensor)
     try:
-        values = np.asarray(tensor["data"])
+        values = np.asarray(_leaves(tensor["data"], math.prod(shape)))
         if values.dtype.kind not in KINDS[dtype.kind]:
             raise TypeError(f"values of {values.dtype}")
-        fits = values.astype(dtype)
-        if dtype.kind in "iu" and not np.array_equal(fits, values):
+        with np.errstate(over="ignore"):
+            fits = values.astype(dtype)
+        if not (np.array_equal(fits, values) if dtype.kind in "iu" else np.isfinite(fits).all()):
             raise OverflowError("a value is out of range")
         return fits.reshape(shape)
     except KeyError as error:
@@ -160,6 +161,29 @@ def _from_json(name: str, tensor: Mapping[str, Any]) -> Array:
         raise RefusedError(
             f"the data of the input '{name}' are not {tensor['datatype']} {list(shape)}: {error}"
         ) from error
+
+
+def _leaves(data: object, count: int) -> list[bool | int | float]:
+    """The numbers of a list, or of lists in lists, in their order: of anything else NumPy would make huge arrays."""
+    if not isinstance(data, list):
+        raise TypeError("no list")
+    leaves: list[bool | int | float] = []
+    waiting = [iter(data)]
+    while waiting:
+        for value in waiting[-1]:
+            if type(value) is list:
+                if len(waiting) > MOST_DIMENSIONS:
+                    raise TypeError("lists too deep")
+                waiting.append(iter(value))
+                break
+            if type(value) not in (bool, int, float):
+                raise TypeError(f"a value is {str(value)[:20]!r}")
+            leaves.append(value)
+        else:
+            waiting.pop()
+    if len(leaves) != count:
+        raise ValueError(f"{len(leaves)} values")
+    return leaves
 
 
 def _from_bytes(name: str, tensor: Mapping[str, Any], data: bytes) -> Array:
@@ -184,8 +208,8 @@ def _form(name: str, tensor: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dty
 
 def _name(tensor: object) -> str:
     name = tensor.get("name") if isinstance(tensor, dict) else None
-    if not isinstance(name, str) or not 0 < len(name) <= 200:
-        raise RefusedError("a tensor has no 'name'")
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
+        raise RefusedError("a tensor has no 'name' that can be printed")
     return name
 
 
@@ -207,6 +231,6 @@ def _list(request: object, key: str) -> list[Any]:
 
 def _id(request: Mapping[str, Any]) -> str:
     value = request.get("id", "")
-    if not isinstance(value, str) or len(value) > 200:
-        raise RefusedError("'id' must be a text of at most 200 characters")
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise RefusedError("'id' must be a text of at most 200 characters that can be printed")
     return value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
@@ -30,6 +30,7 @@ from edgekit.report.rows import read_study
 from edgekit.server.errors import BusyError, TooSlowError
 
 VERIFIED = "verified"
+Seen = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Served:
         limits: Of these, by output and metric.
         vocabulary: What turns words into a query; None where the model has none.
         version: `content_sha256` of its manifest, by which a newer one is known.
+        seen: What its manifest's file was before it was opened, by which a newer one is looked for.
     """
 
     folder: Path
@@ -70,10 +72,9 @@ class Served:
     limits: Limits
     vocabulary: Vocabulary | None
     version: str
+    seen: Seen
     waiting: int = 0
     started: float | None = None  # when the run that is under way began
-    seen: tuple[str, int, int] = ("", 0, 0)  # its manifest's file, by which a newer one is looked for
-    refused: str = ""  # why the newest that lies in its place was refused
     _pool: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "run"))
 
     @property
@@ -91,19 +92,29 @@ class Served:
         """The artifact's."""
         return self.artifact.manifest
 
-    async def run(self, inputs: Mapping[str, Array], queue: int, seconds: float) -> tuple[dict[str, Array], float]:
-        """Answer one batch after those that wait already; with the seconds that it ran.
+    @contextmanager
+    def place(self, queue: int) -> Iterator[None]:
+        """A place in the queue, from before a request's body is read until it is answered.
 
         Raises:
             BusyError: If `queue` requests wait already.
-            TooSlowError: If there is no answer after `seconds`.
-            EdgekitError: What the artifact says of the inputs.
         """
         if self.waiting > queue:
             raise BusyError(f"{queue} requests wait for '{self.name}' already: ask again later")
         self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    async def run(self, inputs: Mapping[str, Array], seconds: float) -> tuple[dict[str, Array], float]:
+        """Answer one batch after those that wait already; with the seconds that it ran.
+
+        Raises:
+            TooSlowError: If there is no answer after `seconds`.
+            EdgekitError: What the artifact says of the inputs.
+        """
         future = self._pool.submit(self._timed, inputs)
-        future.add_done_callback(lambda _: self._left())
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds)
         except TimeoutError as error:
@@ -113,6 +124,13 @@ class Served:
     def answer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch in this thread: at start, and as another's shadow."""
         return self.artifact.run(inputs)
+
+    async def compared(self, inputs: Mapping[str, Array], answers: Mapping[str, Array], limits: Limits) -> str | None:
+        """What `differs` says, in the own thread; None where that is busy: a slow shadow holds up nobody."""
+        if self.waiting:
+            return None
+        with self.place(0):
+            return await asyncio.wrap_future(self._pool.submit(self.differs, inputs, answers, limits))
 
     def differs(self, inputs: Mapping[str, Array], answers: Mapping[str, Array], limits: Limits) -> str:
         """In what answers to these inputs differ from its own by more than limits allow; empty where they do not."""
@@ -132,9 +150,6 @@ class Served:
         finally:
             self.started = None
 
-    def _left(self) -> None:
-        self.waiting -= 1
-
 
 def open_served(build: Path, target: str, opening: Opening) -> Served:
     """Open an artifact of a build, after its verdict, files, signature and golden vectors were checked.
@@ -144,6 +159,7 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
         ArtifactError: If it is missing, damaged, not signed, or answers differently on this host.
     """
     folder = build / target
+    seen = seen_of(folder)
     manifest = read_artifact(folder)
     if opening.key is not None:
         require_signed(build, opening.key).require_artifact(folder, manifest)
@@ -156,15 +172,26 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
         )
     artifact = load(folder, place=place, trust_build=opening.trust_build)
     try:
+        if artifact.manifest.content_sha256 != manifest.content_sha256:
+            raise ArtifactError(f"'{folder}' was replaced while it was opened: start again")
         golden, limits = _golden(build, folder, manifest, opening.trust_build)
         failures = golden.failures(artifact.run, limits)
         if failures and not opening.unverified:
             raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
-        return Served(folder, artifact, status, golden, limits, words, manifest.content_sha256)
+        return Served(folder, artifact, status, golden, limits, words, manifest.content_sha256, seen)
     except BaseException:
         artifact.close()
         raise
+
+
+def seen_of(folder: Path) -> Seen:
+    """What shows at a glance whether an artifact is another one: its folder, and its manifest's file and time."""
+    try:
+        state = (folder / MANIFEST).stat()
+    except OSError:  # it is being replaced: the next look finds it
+        return str(folder), 0, 0
+    return str(folder), state.st_ino, state.st_mtime_ns
 
 
 def servable(build: Path, device: str) -> list[str]:

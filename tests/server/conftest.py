@@ -48,7 +48,7 @@ class Serving:
         """Send fields as a browser or curl does; those of bytes that are no text as files."""
         parts = []
         for name, data in fields.items():
-            named = f'form-data; name="{name}"' + ('; filename="a"' if data[:1] in (b"\x89", b"\xff", b"!") else "")
+            named = f'form-data; name="{name}"' + ('; filename="a"' if name == "image" else "")
             parts += [b"--edge\r\nContent-Disposition: " + named.encode() + b"\r\n\r\n" + data + b"\r\n"]
         body = b"".join(parts) + b"--edge--\r\n"
         response, data = self.ask("POST", path, body, Content_Type="multipart/form-data; boundary=edge")

@@ -39,20 +39,21 @@ def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
     monkeypatch.setattr(served.artifact, "run", run)
 
     async def ask() -> None:
-        first = asyncio.create_task(served.run(inputs(), queue=1, seconds=20))
-        second = asyncio.create_task(served.run(inputs(), queue=1, seconds=20))
+        async def one() -> dict[str, Array]:
+            with served.place(1):
+                return (await served.run(inputs(), seconds=20))[0]
+
+        first, second = asyncio.create_task(one()), asyncio.create_task(one())
         await asyncio.sleep(0.1)
-        with pytest.raises(BusyError, match="1 requests wait for 'toy' already"):
-            await served.run(inputs(), queue=1, seconds=20)
+        with pytest.raises(BusyError, match="1 requests wait for 'toy' already"), served.place(1):
+            pass
         with pytest.raises(TooSlowError, match=r"gave no answer within 0\.1 s"):
-            await served.run(inputs(), queue=5, seconds=0.1)
+            await served.run(inputs(), seconds=0.1)
+        assert await served.compared(inputs(), right, served.limits) is None  # busy: nobody waits for a shadow
         assert served.started is not None
         held.set()
-        for answers, _ in (await first, await second):
+        for answers in (await first, await second):
             assert np.array_equal(answers["relevance"], right["relevance"])
-        for _ in range(100):
-            if served.waiting:
-                await asyncio.sleep(0.05)
         assert served.waiting == 0
         assert served.started is None
 

@@ -21,7 +21,7 @@ import edgekit
 from edgekit.reference.vocabulary import read_vocabulary
 from tests.apps import toy
 from tests.command import exit_code
-from tests.processes import soon
+from tests.processes import running, soon
 from tests.server.conftest import Serving
 
 Start = Callable[..., Serving]
@@ -257,3 +257,70 @@ def test_a_damaged_file_is_not_served(build: Path, capfd: pytest.CaptureFixture[
     file.write_bytes(data)
     assert exit_code("serve", build, "--port", "0", "--trust-build") == 2
     assert "model.onnx" in capfd.readouterr().err
+
+
+def test_a_build_of_another_model_in_its_place_is_refused(build: Path, serve: Start, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    edgekit.export(toy.spec, targets=["onnx"], output=other, name="other", progress="none").raise_for_verdict()
+    server = serve(build, "--reload", "0.2")
+    build.rename(tmp_path / "before")
+    (other / "other").rename(build)
+    assert soon(lambda: any("'other' now" in str(event.get("error")) for event in server.events("reload")))
+    assert server.form(image=picture(), query=b"red")[1]["model"] == "toy"
+    build.rename(tmp_path / "after")
+    (tmp_path / "before").rename(build)
+    assert server.form(image=picture(), query=b"red")[0] == 200
+
+
+def test_who_answers_ends_with_who_listens(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    (child,) = server.children()
+    server.process.kill()
+    assert soon(lambda: not running(child))
+
+
+def test_pictures_of_every_kind(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    grey = np.linspace(0, 65535, 256).reshape(16, 16)
+    seen = {}
+    for name, image in {
+        "8 bits": Image.fromarray(np.floor(grey / 257 + 0.5).astype(np.uint8)),
+        "16 bits": Image.fromarray(grey.astype(np.uint16)),
+        "palette": Image.fromarray(np.floor(grey / 257 + 0.5).astype(np.uint8)).convert("P"),
+    }.items():
+        file = io.BytesIO()
+        image.save(file, "PNG")
+        status, record, _ = server.form(image=file.getvalue(), query=b"red")
+        assert status == 200, name
+        seen[name] = record["outputs"]["relevance"]["data"]
+    assert seen["16 bits"] == seen["8 bits"] == seen["palette"]
+    for image, kind, sentence in (
+        (Image.fromarray(grey.astype(np.float32)), "TIFF", "32-bit numbers"),
+        (Image.new("RGB", (16, 16)), "ICO", "is no picture"),
+    ):
+        file = io.BytesIO()
+        image.save(file, kind)
+        status, record, _ = server.form(image=file.getvalue(), query=b"red")
+        assert status == 400
+        assert sentence in record["error"]
+
+
+def test_a_form_of_another_encoding_holds_up_nobody(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    field = b'--edge\r\nContent-Disposition: form-data; name="query"\r\n\r\n' + b"-aaa" * 75_000 + b"\r\n"
+    body = field * 8 + b"--edge--\r\n"
+    start = time.monotonic()
+    response, data = server.ask(
+        "POST", "/predict", body, Content_Type="multipart/form-data; boundary=edge; charset=punycode"
+    )
+    assert response.status == 400
+    assert json.loads(data)["error"] == "a field of the form is there twice"
+    assert time.monotonic() - start < 20  # a minute and more, decoded as punycode
+
+
+def test_a_client_that_leaves_is_no_fault(exported: Path, serve: Start) -> None:
+    server = serve(exported)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+        client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
+    assert soon(lambda: any(event["code"] == 499 for event in server.events("request")))
+    assert not server.events("fault")
