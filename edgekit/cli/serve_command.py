@@ -47,7 +47,7 @@ def serve(
     queue: Annotated[int, typer.Option(help="Requests that may wait for an artifact; more get 429.", min=0)] = 64,
     timeout: Annotated[float, typer.Option(help="Seconds for a body to arrive, and for an answer.", min=0.1)] = 30.0,
     max_body: Annotated[int, typer.Option(help="MiB of a request.", min=1)] = 32,
-    max_pixels: Annotated[int, typer.Option(help="Million pixels of a picture.", min=1)] = 50,
+    max_pixels: Annotated[int, typer.Option(help="Million pixels of a picture.", min=1)] = 24,
     reload: Annotated[float, typer.Option(help="Seconds between looks for newer artifacts; 0: never.", min=0.0)] = 2.0,
     allow_unverified: Annotated[
         bool, typer.Option("--allow-unverified", help="Serve what is not verified; every answer's header says so.")

@@ -79,7 +79,9 @@ def fitted(picture: Array, height: int, width: int, fit: Fit = "stretch", border
 
 def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Array:
     """Bytes [H, W, 3] of a model's size, as every library makes them of a picture: rounded once, half up."""
-    planes = fitted(pixels.transpose(2, 0, 1).astype(np.float32), height, width, fit, 255 * BORDER)
+    channels = (pixels[None, ..., channel].astype(np.float32) for channel in range(pixels.shape[2]))
+    # One after the other: a large picture in floats takes twelve times its bytes.
+    planes = np.concatenate([fitted(one, height, width, fit, 255 * BORDER) for one in channels])
     made = np.floor(planes + np.float32(0.5)).clip(0, 255).astype(np.uint8)
     return np.ascontiguousarray(made.transpose(1, 2, 0))
 

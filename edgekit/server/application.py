@@ -63,7 +63,7 @@ class Limits:
     """
 
     body: int = 32 * MEBIBYTE
-    pixels: int = 50_000_000
+    pixels: int = 24_000_000
     queue: int = 64
     seconds: float = 30.0
 

@@ -120,7 +120,8 @@ def _picture(data: bytes, name: str, pixels: int) -> Array:
                 raise TooLargeError(
                     f"the picture has {opened.width} x {opened.height} pixels: at most {pixels} are taken"
                 )
-            upright = ImageOps.exif_transpose(opened)
+            upright: Image.Image = opened
+            ImageOps.exif_transpose(upright, in_place=True)
             if upright.mode.startswith("I;16"):
                 grey = np.asarray(upright, np.float64) / 257
                 return np.repeat(np.floor(grey + 0.5).astype(np.uint8)[..., None], 3, 2)
@@ -129,7 +130,7 @@ def _picture(data: bytes, name: str, pixels: int) -> Array:
             if upright.has_transparency_data:
                 ground = Image.new("RGBA", upright.size, "white")
                 upright = Image.alpha_composite(ground, upright.convert("RGBA"))
-            return np.array(upright.convert("RGB"))
+            return np.array(upright if upright.mode == "RGB" else upright.convert("RGB"))
     except RefusedError:
         raise
     except Exception as error:  # whatever Pillow's decoders raise
