@@ -12,10 +12,13 @@ import pytest
 from edgekit.apps import bundle
 from edgekit.apps.records import Platform, content_digest, content_size
 from edgekit.artifact.manifest import AxisInfo
-from edgekit.artifact.store import read_artifact
+from edgekit.artifact.result import RESULT, Measure, Verdict, result_text
+from edgekit.artifact.store import amend, read_artifact
 from edgekit.errors import ArtifactError
+from edgekit.reference import golden
+from edgekit.runtime.eager import EagerRuntime
 from tests.apps import toy
-from tests.manifests import resealed
+from tests.manifests import resealed, result
 
 
 def platform(*targets: str) -> Platform:
@@ -108,3 +111,16 @@ def test_an_artifact_of_another_size_goes_into_no_app(own: Path) -> None:
     resealed(own / "onnx", sizes=({"height": 160, "width": 112}, {"height": 160, "width": 160}))
     with pytest.raises(ArtifactError, match="takes 160x112, and a device checks itself with pictures of the default"):
         bundle.plan(own, ANY, ("onnx",), trust_build=True)
+
+
+def test_a_count_may_be_off_as_far_as_its_score(own: Path) -> None:
+    """INT8 is not measured by its largest difference in counts, which follow from the scores."""
+    folder = own / "executorch-int8"
+    measure = Measure(batch="evaluation", output="relevance", metric="max abs", value=0.05)
+    found = result(Verdict(place="cpu", status="verified", measures=(measure,)))
+    amend(folder, read_artifact(folder).verdicts, {RESULT: result_text(found).encode()})
+    manifest = read_artifact(folder)
+    chosen = golden.choose_golden(toy.spec(), own / "reference", EagerRuntime(toy.spec()).run)
+    limits = bundle.device_limits(chosen, folder, manifest)
+    assert limits["relevance"]["max_abs"] == pytest.approx(golden.MARGIN * 0.05)
+    assert limits["budgets"]["max_abs"] == pytest.approx(golden.MARGIN * (1 + 336 * 0.05))
