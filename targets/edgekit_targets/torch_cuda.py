@@ -40,10 +40,10 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     precision = job.get(PRECISION)
     job.progress(0.3, f"putting products and their weights into {precision}")
     to_half(exported, precision)
-    _strip(exported)
+    strip(exported)
     job.progress(0.7, "saving")
     saved = io.BytesIO()
-    torch.export.save(exported, saved, extra_files={DECLARED: json.dumps(_declared(spec))})
+    torch.export.save(exported, saved, extra_files={DECLARED: json.dumps(declared(spec))})
     (out / ENTRY).write_bytes(archive.without(saved.getvalue(), DROPPED))
     return Exported(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=_notes(precision))
 
@@ -54,7 +54,7 @@ def load(artifact: Path, place: Place) -> Runtime:
     return TorchCudaRuntime(artifact / ENTRY, place.settings)
 
 
-def _strip(exported: torch.export.ExportedProgram) -> None:
+def strip(exported: torch.export.ExportedProgram) -> None:
     """Take out the example, what names the host's sources, and checks of the device that it was captured on."""
     exported.example_inputs = None
     for node in list(exported.graph.nodes):
@@ -66,7 +66,8 @@ def _strip(exported: torch.export.ExportedProgram) -> None:
     exported.graph_module.recompile()
 
 
-def _declared(spec: ModelSpec) -> dict[str, Any]:
+def declared(spec: ModelSpec) -> dict[str, Any]:
+    """What the file says of a model's inputs and outputs; shapes are those that are compiled first."""
     sizes = {name: axis.default for name, axis in spec.axes.items()}
     inputs = [
         {
