@@ -22,6 +22,7 @@ import numpy as np
 from edgekit.analysis import compilation
 from edgekit.analysis.compilation import GraphBreak, Recompilation, Share
 from edgekit.analysis.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, placed, torch_modes
+from edgekit.artifact.store import contents
 from edgekit.errors import UsageError, reason
 from edgekit.model.adapter import to_tensors
 from edgekit.model.shapes import grid
@@ -110,6 +111,7 @@ class Profile:
         kernels: Time by operator or kernel of the compiled module; empty where it was not compiled.
         left_out: Artifacts that were not timed, and why.
         advice: Which mode to take.
+        artifacts: sha256 of each artifact of the build, by folder: a profile of earlier ones is not shown.
     """
 
     model: str
@@ -126,6 +128,7 @@ class Profile:
     kernels: tuple[Share, ...]
     left_out: tuple[str, ...]
     advice: str
+    artifacts: Mapping[str, str]
 
     def as_record(self) -> dict[str, Any]:
         """As JSON: what is no number is null."""
@@ -300,6 +303,7 @@ def _profile(spec: ModelSpec, request: Request, progress: Progress) -> Profile:
         operators=compilation.operator_times(module, tensors)[:LISTED],
         kernels=_kernels(module, tensors) if compiled else (),
         left_out=left_out,
+        artifacts=contents(request.build) if request.build is not None else {},
         advice="",
     )
     return replace(profile, advice=advice(profile, request.rate))

@@ -41,6 +41,11 @@ def read_artifact(folder: Path) -> Manifest:
     return manifest
 
 
+def contents(build: Path) -> dict[str, str]:
+    """sha256 of each artifact of a build, by folder."""
+    return {home.name: read_artifact(home).sha256 for home in sorted(p.parent for p in build.glob(f"*/{MANIFEST}"))}
+
+
 def read_file(folder: Path, manifest: Manifest, path: str) -> bytes:
     """The bytes of one file of an artifact that was read, checked once more.
 

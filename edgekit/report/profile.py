@@ -7,6 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgekit.artifact.run_record import CACHE
+from edgekit.artifact.store import contents
+from edgekit.errors import ArtifactError
 from edgekit.storage import door
 from edgekit.storage.files import load_json
 
@@ -73,11 +75,13 @@ class ProfileInfo(_Read):
     breaks: tuple[BreakInfo, ...]
     recompilations: tuple[AnewInfo, ...]
     advice: str
+    artifacts: dict[str, str]
 
 
 def read_profile(build: Path) -> ProfileInfo | None:
-    """The profile of a build; None where there is none that can be read."""
+    """The profile of a build; None where there is none that can be read, or an artifact is another one now."""
     try:
-        return ProfileInfo.model_validate(load_json(door.read_bytes(build, f"{CACHE}/{FILE}")))
-    except (OSError, ValueError):
+        profile = ProfileInfo.model_validate(load_json(door.read_bytes(build, f"{CACHE}/{FILE}")))
+        return profile if profile.artifacts.items() <= contents(build).items() else None
+    except (OSError, ValueError, ArtifactError):
         return None

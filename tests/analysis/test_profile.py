@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.report.profile import read_profile
 from edgekit.testing.models import SMALL
 from tests import modules
+from tests.manifests import resealed, spoilt
 
 
 class Branching(torch.nn.Module):
@@ -105,7 +107,7 @@ def test_advice_stays_with_eager_within_the_spread_of_its_runs() -> None:
 
 def _profile(*modes: ModeProfile) -> Profile:
     batch = BatchProfile(1, 1, 1, modes)
-    return Profile("m", "cpu", 1.0, 1.0, (batch,), (), "", (), (), (), (), (), (), "")
+    return Profile("m", "cpu", 1.0, 1.0, (batch,), (), "", (), (), (), (), (), (), "", {})
 
 
 def test_a_module_is_profiled_alone() -> None:
@@ -180,12 +182,20 @@ class TestBuild:
         assert "Modes of PyTorch, and what compiling costs" in page
 
     def test_a_damaged_profile_is_left_out(self, build: Path, tmp_path: Path) -> None:
-        (tmp_path / "cache").mkdir()
-        assert read_profile(build) is not None
+        copy = Path(shutil.copytree(build, tmp_path / "small"))
+        assert read_profile(copy) is not None
         whole = json.loads((build / "cache" / "profile.json").read_text())
         for text in ("", "[]", '{"device": 3}', json.dumps({**whole, "recompilations": [{}]})):
-            (tmp_path / "cache" / "profile.json").write_text(text)
-            assert read_profile(tmp_path) is None
+            (copy / "cache" / "profile.json").write_text(text)
+            assert read_profile(copy) is None
+
+    def test_a_profile_of_other_artifacts_is_left_out(self, build: Path, tmp_path: Path) -> None:
+        copy = Path(shutil.copytree(build, tmp_path / "small"))
+        assert read_profile(copy) is not None
+        resealed(copy / "onnx", notes=("another one",))
+        assert read_profile(copy) is not None  # its files are the same
+        spoilt(copy / "onnx")
+        assert read_profile(copy) is None
 
     def test_the_command_prints_one_object(self, build: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["profile", str(build), "--mode", "torchscript", "--seconds", "0.05", "--json"]
