@@ -305,6 +305,11 @@ class Target:
     options: tuple[Option[OptionValue], ...] = ()
     about: About = About()
 
+    def place_on(self, device: str) -> Place | None:
+        """Its first place on a device, "cuda" or "cpu"; None where it has none."""
+        cuda = device == "cuda"
+        return next((one for one in self.places if (one.settings.get("device") == "cuda") == cuda), None)
+
     def places_of(self, made: Manifest) -> tuple[Place, ...]:
         """Where one of its artifacts is judged: of a bundle in the places of those variants that are in it."""
         there = {variant.name for variant in made.bundle.variants}

@@ -86,7 +86,7 @@ def artifact_modes(build: Path, device: str, trusted: bool) -> tuple[list[Mode],
 
 def _place(target: Target, device: str) -> Place:
     """The place of a target whose verdict counts on a device: on a GPU its own there, else its first."""
-    return next((one for one in target.places if one.settings.get("device") == device), target.places[0])
+    return target.place_on(device) or target.places[0]
 
 
 def _runtime(

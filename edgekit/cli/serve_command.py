@@ -103,7 +103,7 @@ def _source(build: Path, key: Path | None) -> Callable[[], Path]:
     def folder() -> Path:
         version = pinned(url, key=key)
         if version not in fetched:
-            fetched[version] = local(url, key=key, progress="none")
+            fetched[version] = local(version, key=key, progress="none")
         return fetched[version]
 
     return folder

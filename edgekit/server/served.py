@@ -61,7 +61,6 @@ class Served:
         golden: Cases that it answered within their limits on this host.
         limits: Of these, by output and metric.
         vocabulary: What turns words into a query; None where the model has none.
-        version: `content_sha256` of its manifest, by which a newer one is known.
         seen: What its manifest's file was before it was opened, by which a newer one is looked for.
     """
 
@@ -71,7 +70,6 @@ class Served:
     golden: Golden
     limits: Limits
     vocabulary: Vocabulary | None
-    version: str
     seen: Seen
     waiting: int = 0
     started: float | None = None  # when the run that is under way began
@@ -81,6 +79,11 @@ class Served:
     def name(self) -> str:
         """Of the model."""
         return self.artifact.manifest.name
+
+    @property
+    def version(self) -> str:
+        """The seal of its manifest, by which a newer one is known."""
+        return self.manifest.content_sha256
 
     @property
     def target(self) -> str:
@@ -179,7 +182,7 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
         if failures and not opening.unverified:
             raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
-        return Served(folder, artifact, status, golden, limits, words, manifest.content_sha256, seen)
+        return Served(folder, artifact, status, golden, limits, words, seen)
     except BaseException:
         artifact.close()
         raise
@@ -217,12 +220,10 @@ def _place(manifest: Manifest, device: str) -> str:
     target = registry.find(manifest.target)
     if manifest.bundle.variants:
         raise UsageError(f"'{manifest.target}' is a bundle for browsers: `edgekit demo` serves it")
-    cuda = [one.name for one in target.places if one.settings.get("device") == "cuda"]
-    others = [one.name for one in target.places if one.name not in cuda]
-    names = cuda if device == "cuda" else others
-    if not names:
+    place = target.place_on(device)
+    if place is None:
         raise UsageError(f"'{manifest.target}' has no place on {device}")
-    return names[0]
+    return place.name
 
 
 def _golden(build: Path, folder: Path, manifest: Manifest, trust_build: bool) -> tuple[Golden, Limits]:
