@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgekit.artifact.run_record import CACHE
-from edgekit.artifact.store import contents
-from edgekit.errors import ArtifactError
 from edgekit.storage import door
 from edgekit.storage.files import load_json
 
@@ -78,10 +77,15 @@ class ProfileInfo(_Read):
     artifacts: dict[str, str]
 
 
-def read_profile(build: Path) -> ProfileInfo | None:
-    """The profile of a build; None where there is none that can be read, or an artifact is another one now."""
+def read_profile(build: Path, artifacts: Mapping[str, str]) -> ProfileInfo | None:
+    """The profile of a build; None where there is none that can be read, or an artifact is another one now.
+
+    Args:
+        build: Its folder.
+        artifacts: sha256 of each artifact that is there, by folder.
+    """
     try:
         profile = ProfileInfo.model_validate(load_json(door.read_bytes(build, f"{CACHE}/{FILE}")))
-        return profile if profile.artifacts.items() <= contents(build).items() else None
-    except (OSError, ValueError, ArtifactError):
+        return profile if profile.artifacts.items() <= artifacts.items() else None
+    except (OSError, ValueError):
         return None

@@ -44,9 +44,10 @@ def read_study(folder: Path) -> Study:
         raise UsageError(f"there is no artifact in '{folder}': make one with `edgekit export`")
     reference = read_info(folder / "reference")
     artifacts = [_artifact(home, reference.sha256) for home in homes]
+    present = {home.name: one.manifest.sha256 for home, one in zip(homes, artifacts, strict=True) if one.manifest}
     for home in imported:
         _join(artifacts, home, reference.sha256)
-    return Study(folder.name, tuple(_with_asked(artifacts, run)), reference, run, read_profile(folder))
+    return Study(folder.name, tuple(_with_asked(artifacts, run)), reference, run, read_profile(folder, present))
 
 
 def _with_asked(artifacts: Sequence[ReportedArtifact], run: RunRecord) -> list[ReportedArtifact]:

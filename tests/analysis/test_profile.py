@@ -16,6 +16,7 @@ import edgekit
 from edgekit.analysis import compilation
 from edgekit.analysis.modes import COMPILED, EAGER, furthest
 from edgekit.analysis.profile import BatchProfile, ModeProfile, Profile, Request, advice, break_even, part_of, profile
+from edgekit.artifact.store import contents
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
@@ -183,19 +184,19 @@ class TestBuild:
 
     def test_a_damaged_profile_is_left_out(self, build: Path, tmp_path: Path) -> None:
         copy = Path(shutil.copytree(build, tmp_path / "small"))
-        assert read_profile(copy) is not None
+        assert read_profile(copy, contents(copy)) is not None
         whole = json.loads((build / "cache" / "profile.json").read_text())
         for text in ("", "[]", '{"device": 3}', json.dumps({**whole, "recompilations": [{}]})):
             (copy / "cache" / "profile.json").write_text(text)
-            assert read_profile(copy) is None
+            assert read_profile(copy, contents(copy)) is None
 
     def test_a_profile_of_other_artifacts_is_left_out(self, build: Path, tmp_path: Path) -> None:
         copy = Path(shutil.copytree(build, tmp_path / "small"))
-        assert read_profile(copy) is not None
+        assert read_profile(copy, contents(copy)) is not None
         resealed(copy / "onnx", notes=("another one",))
-        assert read_profile(copy) is not None  # its files are the same
+        assert read_profile(copy, contents(copy)) is not None  # its files are the same
         spoilt(copy / "onnx")
-        assert read_profile(copy) is None
+        assert read_profile(copy, contents(copy)) is None
 
     def test_the_command_prints_one_object(self, build: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["profile", str(build), "--mode", "torchscript", "--seconds", "0.05", "--json"]
