@@ -25,6 +25,7 @@ NEEDS = "fastapi", "uvicorn", "prometheus_client", "python_multipart"
 @app.command(
     epilog="Examples:\n\n`edgekit serve build/arr-coc-tiny`\n\n"
     "`edgekit serve build/arr-coc-tiny -t onnx-int8-dynamic --port 9000 --shadow onnx`\n\n"
+    "`edgekit serve build/arr-coc-tiny -t torch-cuda --device cuda --batch 32`\n\n"
     "`edgekit serve s3://bucket/arr-coc-tiny@production --key release.pub --host 0.0.0.0`\n\n"
     "Then: `curl -F image=@a.jpg -F query='red circle' http://127.0.0.1:8000/predict`"
 )
@@ -45,6 +46,8 @@ def serve(
     shadow: Annotated[str, typer.Option(help="Target that is asked the same beside, to see answers drift.")] = "",
     shadow_share: Annotated[float, typer.Option(help="Of requests, for --shadow.", min=0.0, max=1.0)] = 0.1,
     queue: Annotated[int, typer.Option(help="Requests that may wait for an artifact; more get 429.", min=0)] = 64,
+    batch: Annotated[int, typer.Option(help="Rows of waiting requests that one run joins: for GPUs.", min=1)] = 1,
+    batch_wait: Annotated[float, typer.Option(help="ms that a run waits for others, with --batch.", min=0.0)] = 2.0,
     timeout: Annotated[float, typer.Option(help="Seconds for a body to arrive, and for an answer.", min=0.1)] = 30.0,
     max_body: Annotated[int, typer.Option(help="MiB of a request.", min=1)] = 32,
     max_pixels: Annotated[int, typer.Option(help="Million pixels of a picture.", min=1)] = 24,
@@ -58,6 +61,7 @@ def serve(
     """Serve verified artifacts: Open Inference Protocol v2, pictures and words by form, metrics; /docs lists it all."""
     _require_libraries()
     from edgekit.server.application import Limits, application
+    from edgekit.server.batcher import Batching
     from edgekit.server.models import Models, Shadow
     from edgekit.server.process import inherited, listening, supervise
     from edgekit.server.served import Opening
@@ -73,7 +77,7 @@ def serve(
     models = Models(
         tuple(_source(build, key) for build in builds or [DEFAULT_BUILD]),
         tuple(target or ()),
-        Opening(device, allow_unverified, trust_build, key),
+        Opening(device, allow_unverified, trust_build, key, Batching(batch, batch_wait / 1e3)),
         Shadow(shadow, shadow_share) if shadow else None,
     )
     models.open()

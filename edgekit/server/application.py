@@ -10,11 +10,12 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
@@ -31,6 +32,7 @@ from edgekit.server.process import STUCK
 from edgekit.server.served import VERIFIED, Served
 
 MEBIBYTE = 1 << 20
+HEAD = 1 << 14  # bytes of JSON that take no time worth another thread
 DECODING = 2  # pictures at once: a whole one takes more memory than what waits of it
 FORM = {
     "requestBody": {
@@ -127,14 +129,16 @@ class _State:
 
     def stuck(self, served: Served, times: float = 1.0) -> bool:
         """Whether the run that is under way takes longer than so many times what a client waits."""
-        started = served.started
+        started = served.batcher.started
         return started is not None and time.monotonic() - started > times * self.limits.seconds
 
     async def infer(self, served: Served, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
         """Answer by the protocol."""
         body, length = await self._body(request, call), request.headers.get(protocol.LENGTH_HEADER)
-        # Numbers in JSON take longer than a run: others are answered meanwhile.
-        question = await asyncio.to_thread(protocol.parse, body, length)
+        # Numbers in JSON take longer than a run: others are answered meanwhile. A head before bytes is read at once.
+        apart = length is None or not length.isdigit() or int(length) > HEAD
+        parse = partial(protocol.parse, body, length)
+        question = await asyncio.to_thread(parse) if apart else parse()
         served = self.find(served.name, served.target)  # a newer one may have come while the body did
         answers = await self._run(served, question.inputs, call)
         return protocol.render(question, served.manifest, answers)
@@ -218,13 +222,11 @@ Answer = Callable[[Served, Request, _Call], Awaitable[tuple[bytes, dict[str, str
 
 def _add_health(app: FastAPI, state: _State) -> None:
     async def live() -> Response:
-        return PlainTextResponse("live")
+        return JSONResponse({"live": True})
 
     async def ready() -> Response:
-        if not state.ready:
-            return PlainTextResponse("not ready", 503)
-        stuck = [served for served in state.models if state.stuck(served)]
-        return PlainTextResponse("stuck" if stuck else "ready", 503 if stuck else 200)
+        is_ready = state.ready and not any(state.stuck(served) for served in state.models)
+        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
 
     async def metrics() -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

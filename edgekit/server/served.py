@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from edgekit.reference.golden import Case, Golden, Limits, choose_golden
 from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
 from edgekit.report.recommendation import SERVER, recommend
 from edgekit.report.rows import read_study
+from edgekit.server.batcher import Batcher, Batching
 from edgekit.server.errors import BusyError, TooSlowError
 
 VERIFIED = "verified"
@@ -42,12 +42,14 @@ class Opening:
         unverified: Whether one is served that is not verified.
         trust_build: Whether code that the build chooses may run.
         key: Public key (PEM) of whoever must have signed the build; None asks for no signature.
+        batching: How requests are joined.
     """
 
     device: str = "cpu"
     unverified: bool = False
     trust_build: bool = False
     key: Path | None = None
+    batching: Batching = field(default_factory=Batching)
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Served:
         limits: Of these, by output and metric.
         vocabulary: What turns words into a query; None where the model has none.
         seen: What its manifest's file was before it was opened, by which a newer one is looked for.
+        batcher: The thread that runs it.
     """
 
     folder: Path
@@ -71,9 +74,8 @@ class Served:
     limits: Limits
     vocabulary: Vocabulary | None
     seen: Seen
+    batcher: Batcher
     waiting: int = 0
-    started: float | None = None  # when the run that is under way began
-    _pool: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "run"))
 
     @property
     def name(self) -> str:
@@ -111,13 +113,13 @@ class Served:
             self.waiting -= 1
 
     async def run(self, inputs: Mapping[str, Array], seconds: float) -> tuple[dict[str, Array], float]:
-        """Answer one batch after those that wait already; with the seconds that it ran.
+        """Answer a request after those that wait already; with the seconds of the run that did.
 
         Raises:
             TooSlowError: If there is no answer after `seconds`.
             EdgekitError: What the artifact says of the inputs.
         """
-        future = self._pool.submit(self._timed, inputs)
+        future = self.batcher.submit(inputs)
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds)
         except TimeoutError as error:
@@ -133,7 +135,7 @@ class Served:
         if self.waiting:
             return None
         with self.place(0):
-            return await asyncio.wrap_future(self._pool.submit(self.differs, inputs, answers, limits))
+            return await asyncio.wrap_future(self.batcher.after(partial(self.differs, inputs, answers, limits)))
 
     def differs(self, inputs: Mapping[str, Array], answers: Mapping[str, Array], limits: Limits) -> str:
         """In what answers to these inputs differ from its own by more than limits allow; empty where they do not."""
@@ -143,15 +145,8 @@ class Served:
 
     async def close(self) -> None:
         """Let what waits be answered, then free the artifact."""
-        await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self.batcher.close)
         self.artifact.close()
-
-    def _timed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], float]:
-        self.started = start = time.monotonic()
-        try:
-            return self.answer(inputs), time.monotonic() - start
-        finally:
-            self.started = None
 
 
 def open_served(build: Path, target: str, opening: Opening) -> Served:
@@ -182,7 +177,8 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
         if failures and not opening.unverified:
             raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
-        return Served(folder, artifact, status, golden, limits, words, seen)
+        batcher = Batcher(manifest, lambda inputs: artifact.run(inputs), opening.batching)
+        return Served(folder, artifact, status, golden, limits, words, seen, batcher)
     except BaseException:
         artifact.close()
         raise

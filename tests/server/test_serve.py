@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,44 @@ def test_the_protocol_gives_what_the_artifact_gives(exported: Path, serve: Start
         assert np.array_equal(answer.as_numpy(name), values)
         assert answer.as_numpy(name).dtype == values.dtype
     client.close()
+
+
+KSERVE = """
+import asyncio, sys
+import numpy as np
+from kserve import InferenceRESTClient, InferInput, InferOutput, InferRequest, RESTConfig
+
+async def main(url, folder):
+    arrays = dict(np.load(folder + "/inputs.npz"))
+    client = InferenceRESTClient(RESTConfig(protocol="v2"))
+    assert await client.is_server_ready(url)
+    for binary in (False, True):
+        asked = []
+        for name, array in arrays.items():
+            asked.append(InferInput(name, list(array.shape), "FP32"))
+            asked[-1].set_data_from_numpy(array, binary_data=binary)
+        request = InferRequest("toy", asked, parameters={"binary_data_output": binary})
+        answer = await client.infer(url, request, model_name="toy")
+        np.savez(f"{folder}/{binary}.npz", **{one.name: one.as_numpy() for one in answer.outputs})
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_kserves_client_gets_what_the_artifact_gives(exported: Path, serve: Start, tmp_path: Path) -> None:
+    python = os.environ.get("EDGEKIT_KSERVE")
+    if python is None:
+        pytest.skip("needs kserve: pip install kserve in an environment of its own; EDGEKIT_KSERVE names its Python")
+    server, arrays = serve(exported), inputs(5, 2)
+    np.savez(tmp_path / "inputs.npz", **arrays)
+    url = f"http://127.0.0.1:{server.port}"
+    subprocess.run([python, "-c", KSERVE, url, str(tmp_path)], check=True, timeout=120)
+    with edgekit.load(exported / "onnx") as artifact:
+        right = artifact.run(arrays)
+    for binary in (False, True):
+        with np.load(tmp_path / f"{binary}.npz") as answers:
+            for name, values in right.items():
+                assert np.array_equal(answers[name].reshape(values.shape), values)
 
 
 def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Start) -> None:

@@ -1,11 +1,11 @@
-"""What a server adds to its artifact, and how many requests it answers: `edgekit serve`, beside LitServe.
+"""What a server adds to its artifact, and how many requests it answers: `edgekit serve`, beside other servers.
 
-    python -m tools.bench.serve build/arr-coc-tiny [--litserve PYTHON] [--soak N]
+    python -m tools.bench.serve build/arr-coc-tiny [--peer litserve=PYTHON ...] [--soak MINUTES]
 
-One request is one picture of the default size as bytes of float32, by the Open Inference Protocol in binary; to
-LitServe, which does not speak it, the same bytes as a file in a form, and all outputs come back as bytes. Clients are
-threads of this process, each with one connection that it keeps. `--litserve` names a Python with litserve, onnxruntime
-and numpy.
+One request is one picture of the default size as bytes of float32, by the Open Inference Protocol in binary; to a
+server that does not take it the same bytes in another body (`peers.py`), and all outputs come back as bytes. Clients
+are threads of this process, each with one connection that it keeps. `--peer` names a Python with that server,
+onnxruntime and numpy, and may be given more than once.
 
 Columns: clients; requests a second; p50 and p99 in milliseconds; processor time of the server's processes a request, in
 milliseconds, beside that of the bare artifact in a loop; resident memory of the server.
@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -34,30 +34,13 @@ import numpy as np
 
 import edgekit
 from edgekit.cli.console import print_table
+from tools.bench.peers import PEERS, Peer
 
 TARGET = "onnx"
 CLIENTS = (1, 4, 16)
 SECONDS = 5.0
-LITSERVE_PORT = 8791
+PEER_PORT = 8791
 HEADS = ("server", "clients", "requests/s", "p50 ms", "p99 ms", "processor ms", "MB")
-LITSERVE = """
-import sys, numpy as np, onnxruntime as ort, litserve as ls
-from fastapi import Request
-from fastapi import Response
-class Api(ls.LitAPI):
-    def setup(self, device):
-        self.session = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-    def decode_request(self, request: Request):
-        return request["data"].file.read()
-    def predict(self, data):
-        images = np.frombuffer(data, np.float32, 3 * 224 * 224).reshape(1, 3, 224, 224)
-        queries = np.frombuffer(data, np.float32, 768, 4 * images.size).reshape(1, 768)
-        return self.session.run(None, {"images": images, "queries": queries})
-    def encode_response(self, answers):
-        return Response(b"".join(answer.tobytes() for answer in answers))
-if __name__ == "__main__":
-    ls.LitServer(Api(), accelerator="cpu").run(port=int(sys.argv[2]), generate_client_file=False, log_level="error")
-"""
 
 
 @dataclass(frozen=True)
@@ -73,8 +56,8 @@ class Asked:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
-    parser.add_argument("--litserve", type=Path, default=None)
-    parser.add_argument("--soak", type=int, default=0, help="requests whose effect on memory is shown")
+    parser.add_argument("--peer", action="append", default=[], help=f"NAME=PYTHON, one of {', '.join(PEERS)}")
+    parser.add_argument("--soak", type=float, default=0.0, help="minutes of requests whose memory and p99 are shown")
     arguments = parser.parse_args()
     draw = np.random.default_rng(0)
     images, queries = draw.random((1, 3, 224, 224), np.float32), draw.random((1, 768), np.float32)
@@ -90,10 +73,15 @@ def main() -> None:
         print_table(HEADS, rows)
         if arguments.soak:
             _soak(asked, arguments.soak, process)
-    if arguments.litserve is not None:
-        with _litserve(arguments.litserve, arguments.build / TARGET / "model.onnx") as (process, port):
-            asked = Asked(port, "/predict", raw, {"Content-Type": "multipart/form-data; boundary=edge"})
-            rows += [("LitServe", str(n), *_measured(asked, n, process)) for n in CLIENTS]
+    for name, _, python in (one.partition("=") for one in arguments.peer):
+        peer = PEERS[name]
+        with _peer(python, peer, arguments.build / TARGET / "model.onnx") as (process, port):
+            asked = {
+                "form": Asked(port, peer.path, raw, {"Content-Type": "multipart/form-data; boundary=edge"}),
+                "raw": Asked(port, peer.path, images.tobytes() + queries.tobytes(), {}),
+                "protocol": replace(_binary(port, {"images": images, "queries": queries}), path=peer.path),
+            }[peer.body]
+            rows += [(peer.name, str(n), *_measured(asked, n, process)) for n in CLIENTS]
     print_table(HEADS, rows)
 
 
@@ -151,15 +139,14 @@ def _load(asked: Asked, clients: int, seconds: float) -> list[float]:
     return [one for own in times for one in own]
 
 
-def _soak(asked: Asked, requests: int, process: int) -> None:
-    done, shown = 0, 0
-    while done < requests:
-        times = _load(asked, 4, 10.0)
+def _soak(asked: Asked, minutes: float, process: int) -> None:
+    """Memory and p99 of twenty parts of the time, by four clients."""
+    done, part = 0, max(minutes * 3, 1.0)
+    for _ in range(20):
+        times = _load(asked, 4, part)
         done += len(times)
-        if done >= shown:
-            p99 = np.percentile(times, 99) * 1e3
-            print(f"{done} requests: {_memory(process) / 1e6:.1f} MB, p99 {p99:.1f} ms", flush=True)
-            shown += requests // 20
+        p99 = np.percentile(times, 99) * 1e3
+        print(f"{done} requests: {_memory(process) / 1e6:.1f} MB, p99 {p99:.1f} ms", flush=True)
 
 
 def _binary(port: int, inputs: dict[str, np.ndarray]) -> Asked:
@@ -183,13 +170,13 @@ def _edgekit(build: Path) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _litserve(python: Path, model: Path) -> Iterator[tuple[int, int]]:
+def _peer(python: str, peer: Peer, model: Path) -> Iterator[tuple[int, int]]:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "served.py"
-        script.write_text(LITSERVE)
-        command = [str(python), str(script), str(model), str(LITSERVE_PORT)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        yield from _until_ready(process, LITSERVE_PORT, "/health")
+        script.write_text(peer.program)
+        command = [python, str(script), str(model.resolve()), str(PEER_PORT)]
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        yield from _until_ready(process, PEER_PORT, peer.ready)
 
 
 def _until_ready(process: subprocess.Popen[Any], port: int, path: str) -> Iterator[tuple[int, int]]:
