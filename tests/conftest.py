@@ -30,10 +30,13 @@ settings.load_profile("default" if os.environ.get("EDGEKIT_SLOW") else "same exa
 
 HERE = Path(__file__).parent
 BROWSER = (HERE / "web", HERE / "targets" / "test_web.py")
+LONG = (HERE / "web", HERE / "targets", HERE / "tools", HERE / "analysis", HERE / "docs")
+"""Files of minutes come first: at the end one process would wait for the other."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what drives Chromium where there is none or where the page cannot be built, and what needs a GPU."""
+    """Long files first; skip what drives Chromium where there is none or no page can be built, and what needs a GPU."""
+    items.sort(key=lambda item: not any(path in item.path.parents for path in LONG))
     found = [item for item in items if any(item.path == path or path in item.path.parents for path in BROWSER)]
     if found and (missing := _missing()):
         for item in found:

@@ -79,6 +79,17 @@ def build(exported: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Serving]]:
     """Starts servers, and ends them after the test."""
+    yield from _servers()
+
+
+@pytest.fixture(scope="module")
+def shared(exported: Path) -> Iterator[Serving]:
+    """A server for tests that ask and change nothing."""
+    for start in _servers():
+        yield start(exported)
+
+
+def _servers() -> Iterator[Callable[..., Serving]]:
     started: list[Serving] = []
 
     def start(*arguments: object) -> Serving:

@@ -64,10 +64,9 @@ def question(arrays: dict[str, np.ndarray], binary: bool) -> tuple[bytes, dict[s
     return b"".join((head, *parts)), {"Inference_Header_Content_Length": str(len(head))}
 
 
-def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: Path, serve: Start) -> None:
-    server = serve(exported)
+def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: Path, shared: Serving) -> None:
     sent = picture(3, (40, 20))
-    status, record, response = server.form(image=sent, query=b"Red circle")
+    status, record, response = shared.form(image=sent, query=b"Red circle")
     assert status == 200
     words = read_vocabulary(exported / "model")
     assert words is not None
@@ -81,7 +80,7 @@ def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: P
     assert best["box"] == [10 * column, 5 * row, 10 * column + 10, 5 * row + 5]
     assert response.headers["Edgekit-Verdict"] == "verified"
     assert (record["model"], record["target"]) == ("toy", "onnx")
-    status, record, _ = server.form(image=sent, query=b"rad circle")
+    status, record, _ = shared.form(image=sent, query=b"rad circle")
     assert (status, record) == (
         400,
         {"error": "the model does not know 'rad' in the query 'rad circle': did you mean 'red'?"},
@@ -89,11 +88,10 @@ def test_a_picture_and_words_get_the_patches_that_the_artifact_finds(exported: P
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
-def test_the_protocol_gives_what_the_artifact_gives(exported: Path, serve: Start, binary: bool) -> None:
+def test_the_protocol_gives_what_the_artifact_gives(exported: Path, shared: Serving, binary: bool) -> None:
     from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
-    server = serve(exported)
-    client = InferenceServerClient(f"127.0.0.1:{server.port}")
+    client = InferenceServerClient(f"127.0.0.1:{shared.port}")
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("toy", "onnx")
@@ -136,13 +134,13 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_kserves_client_gets_what_the_artifact_gives(exported: Path, serve: Start, tmp_path: Path) -> None:
+def test_kserves_client_gets_what_the_artifact_gives(exported: Path, shared: Serving, tmp_path: Path) -> None:
     python = os.environ.get("EDGEKIT_KSERVE")
     if python is None:
         pytest.skip("needs kserve: pip install kserve in an environment of its own; EDGEKIT_KSERVE names its Python")
-    server, arrays = serve(exported), inputs(5, 2)
-    np.savez(tmp_path / "inputs.npz", **arrays)
-    url = f"http://127.0.0.1:{server.port}"
+    arrays = inputs(5, 2)
+    np.savez(tmp_path / "inputs.npz", **arrays)  # type: ignore[arg-type]
+    url = f"http://127.0.0.1:{shared.port}"
     subprocess.run([python, "-c", KSERVE, url, str(tmp_path)], check=True, timeout=120)
     with edgekit.load(exported / "onnx") as artifact:
         right = artifact.run(arrays)
@@ -182,8 +180,7 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
     assert server.form(image=picture(), query=b"red")[0] == 200
 
 
-def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, serve: Start) -> None:
-    server = serve(exported)
+def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, shared: Serving) -> None:
     draw = random.Random(7)
     codes = set()
     for number in range(2000 if SLOW else 200):
@@ -202,14 +199,14 @@ def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, serve: Sta
                     data[at:at] = draw.choice((b"[" * 5000, b"-1", b"1e999", b"NaN", b'"', b"null", b"99999999999999"))
                 case 3:
                     del data[at : at + draw.randrange(40)]
-        response, answer = server.ask("POST", INFER, bytes(data), **headers)
+        response, answer = shared.ask("POST", INFER, bytes(data), **headers)
         codes.add(response.status)
         assert response.status in (200, 400), answer
         assert response.status == 200 or json.loads(answer)["error"]
     assert codes == {200, 400}
-    assert not server.events("fault")
-    assert not server.events("crash")
-    assert server.form(image=picture(), query=b"red")[0] == 200
+    assert not shared.events("fault")
+    assert not shared.events("crash")
+    assert shared.form(image=picture(), query=b"red")[0] == 200
 
 
 def test_a_crash_starts_it_again_and_new_requests_wait(exported: Path, serve: Start) -> None:
@@ -318,8 +315,7 @@ def test_who_answers_ends_with_who_listens(exported: Path, serve: Start) -> None
     assert soon(lambda: not running(child))
 
 
-def test_pictures_of_every_kind(exported: Path, serve: Start) -> None:
-    server = serve(exported)
+def test_pictures_of_every_kind(exported: Path, shared: Serving) -> None:
     grey = np.linspace(0, 65535, 256).reshape(16, 16)
     seen = {}
     for name, image in {
@@ -329,7 +325,7 @@ def test_pictures_of_every_kind(exported: Path, serve: Start) -> None:
     }.items():
         file = io.BytesIO()
         image.save(file, "PNG")
-        status, record, _ = server.form(image=file.getvalue(), query=b"red")
+        status, record, _ = shared.form(image=file.getvalue(), query=b"red")
         assert status == 200, name
         seen[name] = record["outputs"]["relevance"]["data"]
     assert seen["16 bits"] == seen["8 bits"] == seen["palette"]
@@ -339,7 +335,7 @@ def test_pictures_of_every_kind(exported: Path, serve: Start) -> None:
     ):
         file = io.BytesIO()
         image.save(file, kind)
-        status, record, _ = server.form(image=file.getvalue(), query=b"red")
+        status, record, _ = shared.form(image=file.getvalue(), query=b"red")
         assert status == 400
         assert sentence in record["error"]
 
