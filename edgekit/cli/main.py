@@ -13,6 +13,7 @@ import typer
 
 from edgekit.cli import (
     build_commands,
+    matrix_command,
     place_commands,
     profile_command,
     project,
@@ -27,8 +28,8 @@ from edgekit.storage.door import visible
 from edgekit.storage.host_errors import as_sentences
 
 __all__ = [
-    "app", "build_commands", "main", "place_commands", "profile_command", "report_commands", "serve_command",
-    "store_commands", "use_commands",
+    "app", "build_commands", "main", "matrix_command", "place_commands", "profile_command", "report_commands",
+    "serve_command", "store_commands", "use_commands",
 ]  # fmt: skip
 
 

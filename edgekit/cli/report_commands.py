@@ -48,11 +48,12 @@ def report(
 @app.command(
     epilog="Examples:\n\n`edgekit diff main/arr-coc-tiny build/arr-coc-tiny`\n\n"
     "`edgekit diff main/arr-coc-tiny build/arr-coc-tiny --speed 50 --markdown`\n\n"
-    "`edgekit diff s3://bucket/arr-coc-tiny@production build/arr-coc-tiny`"
+    "`edgekit diff s3://bucket/arr-coc-tiny@production build/arr-coc-tiny`\n\n"
+    "`edgekit diff build/monday build/tuesday` of two matrices: verdicts, sizes and bytes, cell by cell."
 )
 def diff(
-    before: Annotated[Path, typer.Argument(help="The build to compare with: a model's build folder.")],
-    after: Annotated[Path, typer.Argument(help="The build in question.")],
+    before: Annotated[Path, typer.Argument(help="The build to compare with: a model's build folder, or a matrix.")],
+    after: Annotated[Path, typer.Argument(help="The build, or matrix, in question.")],
     size: Annotated[float, typer.Option(min=0, help="Percent that an artifact may grow.")] = 1.0,
     speed: Annotated[float, typer.Option(min=0, help="Percent that its ratio to a baseline may fall.")] = 20.0,
     accuracy: Annotated[
@@ -64,10 +65,12 @@ def diff(
     """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
     from edgekit.report.change import Allowed
     from edgekit.report.difference import compare_builds
+    from edgekit.report.matrix_difference import are_matrices, compare_matrices
     from edgekit.stores import local
 
     there, here = (local(build, progress=progress_style(as_json)) for build in (before, after))
-    difference = compare_builds(there, here, Allowed(size / 100, speed / 100, accuracy / 100))
+    compare = compare_matrices if are_matrices(there, here) else compare_builds
+    difference = compare(there, here, Allowed(size / 100, speed / 100, accuracy / 100))
     if as_json:
         print(json.dumps(difference.as_record(), indent=2))
     else:

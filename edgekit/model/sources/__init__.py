@@ -52,6 +52,23 @@ def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
     raise UsageError(f"no model '{model}': {_hint(model)}")
 
 
+def check_model(model: str) -> None:
+    """See that there is a model of a name, without making it: a path is there, a factory can be imported.
+
+    Raises:
+        UsageError: If it is none of what `resolve_model` takes.
+        ModelError: If the factory cannot be imported.
+    """
+    if model.startswith(transformers.PREFIX):
+        if not Path(model.removeprefix(transformers.PREFIX)).is_dir():
+            raise UsageError(f"no folder '{model.removeprefix(transformers.PREFIX)}': '{model}' names one")
+    elif model not in PRESETS and not model.startswith(timm.PREFIX) and (not model or not Path(model).exists()):
+        if ":" not in model:
+            raise UsageError(f"no model '{model}': {_hint(model)}")
+        factory.search_working_directory()
+        factory.imported(model)
+
+
 def _hint(model: str) -> str:
     """What a name that is no model may have meant, and what is possible."""
     if meant := did_you_mean(model, PRESETS):

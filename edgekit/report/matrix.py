@@ -1,0 +1,199 @@
+"""Many builds as one table, models by targets: a record for each cell, `matrix.json` and `matrix.html` for all.
+
+`matrix.schema.json`, which programs may rely on, is what `matrix.json` and `edgekit matrix --json` hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgekit.artifact.run_record import read_run
+from edgekit.errors import ArtifactError, EdgekitError, UsageError
+from edgekit.report import formats
+from edgekit.report.decision import decisive, share_of_limit, told
+from edgekit.report.page import environment
+from edgekit.report.rows import read_study
+from edgekit.report.study import STATUSES, ReportRow, RowStatus
+from edgekit.storage.files import dump_json, write_text, write_together
+
+RECORD, PAGE, CELL, LOG = "matrix.json", "matrix.html", "cell.json", "log.txt"
+SAID = "edgekit: "
+"""What the sentence of a command that failed begins with."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CellRecord(_Record):
+    """What became of one cell.
+
+    Attributes:
+        model: Its name in the matrix.
+        target: The target's name.
+        column: The target with the options of this cell.
+        folder: In the matrix's own: the build lies in it under the model's name, beside log.txt.
+        status: The worst of the places where the artifact was judged; "failed" where there is none.
+        qualifier: What must stand beside the word verified.
+        sentence: The first reason, where it is not verified.
+        places: The verdict in each place.
+        size: Bytes on disk; None where there is no artifact.
+        sha256: Hash over the artifact's files: the same for the same bytes.
+        speed: How fast it is beside its baseline, in words.
+        decided: The number that decided, with its limit.
+        code: Exit code of `edgekit export`, or minus a signal's number; None where nobody knows, or the time was up.
+        seconds: That the last attempt took.
+        attempts: How often it was asked until its process ended by itself.
+        host: Where it ran.
+        key: Hash of what it was made of; another one makes it again.
+    """
+
+    model: str
+    target: str
+    column: str
+    folder: str
+    status: RowStatus
+    qualifier: str = ""
+    sentence: str = ""
+    places: dict[str, RowStatus] = {}
+    size: int | None = None
+    sha256: str = ""
+    speed: str = ""
+    decided: str = ""
+    code: int | None = None
+    seconds: float = 0.0
+    attempts: int = 1
+    host: str = ""
+    key: str = ""
+
+    @property
+    def name(self) -> str:
+        """Model and column."""
+        return f"{self.model} {self.column}"
+
+    @property
+    def told(self) -> str:
+        """The status as people are told it."""
+        return f"{self.status} ({self.qualifier})" if self.qualifier and self.status == "verified" else self.status
+
+    @property
+    def report(self) -> str:
+        """The build's own report, in the matrix's folder."""
+        return f"{self.folder}/{self.model}/report.html"
+
+    @property
+    def log(self) -> str:
+        """What the export printed, in the matrix's folder."""
+        return f"{self.folder}/{LOG}"
+
+
+class Matrix(_Record):
+    """What became of all cells."""
+
+    schema_version: Literal[1] = 1
+    cells: tuple[CellRecord, ...]
+
+    @property
+    def models(self) -> list[str]:
+        """The rows."""
+        return list(dict.fromkeys(cell.model for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """The targets with their options."""
+        return list(dict.fromkeys(cell.column for cell in self.cells))
+
+    @property
+    def summary(self) -> str:
+        """How many cells have which status, in a line."""
+        counts = Counter(cell.status for cell in self.cells)
+        parts = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+        return f"{len(self.cells)} {'cell' if len(self.cells) == 1 else 'cells'}: {parts or 'nothing ended'}"
+
+
+def record_of(model: str, target: str, column: str, root: Path, folder: str, why: str = "") -> CellRecord:
+    """What a cell's build says of its target; `why` where its export did not end by itself."""
+    build = root / folder / model
+    sentence = why or _last_said(root / folder / LOG)
+    record = CellRecord(model=model, target=target, column=column, folder=folder, status="failed", sentence=sentence)
+    if why:
+        return record
+    try:
+        asked = read_run(build).targets.get(target)
+        artifact = next((each for each in read_study(build).artifacts if each.target == target), None)
+    except EdgekitError as error:
+        return record if sentence else record.model_copy(update={"sentence": str(error)})
+    if asked is None or artifact is None:
+        return record
+    rows = [row for row in artifact.rows if not row.origin] or list(artifact.rows)
+    worst = max(rows, key=lambda row: (STATUSES[row.status].rank, _used(row)))
+    reasons = [str(reason) for row in rows if row.status != "verified" for reason in row.reasons]
+    found = {
+        "status": asked.status,
+        "qualifier": next((row.verdict.qualifier for row in rows if row.verdict.qualifier), ""),
+        "sentence": "" if asked.status == "verified" else next(iter(reasons), asked.error),
+        "places": {row.place: row.status for row in rows if row.place},
+        "size": worst.size,
+        "sha256": artifact.manifest.sha256 if artifact.manifest is not None else "",
+        "speed": next((formats.beside_baseline(row.verdict) for row in rows if row.timing), ""),
+        "decided": told(worst.verdict),
+    }
+    return CellRecord.model_validate(record.model_dump() | found)
+
+
+def _used(row: ReportRow) -> float:
+    measure = decisive(row.verdict)
+    return share_of_limit(measure) if measure is not None else 0.0
+
+
+def _last_said(log: Path) -> str:
+    """The sentence with which a command ended that could do nothing; the last line where it met a bug."""
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return "it left no log"
+    said = [line for line in lines if line.startswith(SAID)]
+    return said[-1].removeprefix(SAID) if said else next(reversed(lines), "it printed nothing")
+
+
+def write_cell(folder: Path, record: CellRecord) -> None:
+    """Write a cell's record, atomically: from then on the cell is finished."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CELL, dump_json(record.model_dump(mode="json")))
+
+
+def read_cell(folder: Path) -> CellRecord | None:
+    """A cell's record; None where it is not finished, or another version wrote it."""
+    try:
+        return CellRecord.model_validate_json((folder / CELL).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_matrix(root: Path, cells: Sequence[CellRecord]) -> Matrix:
+    """Write `matrix.json` and `matrix.html`; both are always of one matrix."""
+    matrix = Matrix(cells=tuple(cells))
+    by = {(cell.model, cell.column): cell for cell in cells}
+    page = environment().get_template(PAGE).render(matrix=matrix, by=by, folder=root.resolve().name)
+    write_together({root / RECORD: dump_json(matrix.model_dump(mode="json")), root / PAGE: page})
+    return matrix
+
+
+def read_matrix(root: Path) -> Matrix:
+    """A matrix that `edgekit matrix` wrote.
+
+    Raises:
+        UsageError: If there is none.
+        ArtifactError: If it is not as it was written.
+    """
+    try:
+        return Matrix.model_validate_json((root / RECORD).read_bytes())
+    except FileNotFoundError as error:
+        raise UsageError(f"no matrix in '{root}': make one with `edgekit matrix`") from error
+    except ValidationError as error:
+        raise ArtifactError(f"'{root / RECORD}' is damaged: run `edgekit matrix` again") from error
