@@ -72,10 +72,12 @@ class Cluster:
         self._running.pop(started, None)
         try:
             ended = started.result()
-        except self._ray.exceptions.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, UsageError) else error) from None
+        except self._ray.exceptions.RayTaskError as error:  # of the worker's own code: its disk is full
+            if isinstance(error.cause, UsageError):
+                raise error.cause from error
+            raise LostError(reason(error.cause)) from error
         except self._ray.exceptions.RayError as error:
-            raise LostError(reason(error)) from error
+            raise LostError(reason(error).partition(". ")[0]) from error  # what Ray says then is of its tools
         take(ended.archive, folder)
         return replace(ended, archive=b"")
 

@@ -20,7 +20,7 @@ from edgekit.errors import UsageError
 from edgekit.matrix.attempt import Ended, LostError, Task, variables
 from edgekit.matrix.cell import Cell
 from edgekit.matrix.crew import Crew
-from edgekit.report.matrix import PAGE, RECORD, CellRecord, Matrix, read_cell, record_of, write_cell, write_matrix
+from edgekit.report.matrix import CELL, PAGE, RECORD, CellRecord, Matrix, read_cell, record_of, write_cell, write_matrix
 from edgekit.storage.child import ending
 from edgekit.storage.files import locked
 from edgekit.storage.host_errors import as_sentences
@@ -68,11 +68,12 @@ def run(
     """
     _require_own(root)
     with locked(root, lambda: tell(f"waiting for another run in '{root}'")):
-        root.mkdir(parents=True, exist_ok=True)
         state = _State(root, cells, settings, tell)
+        workers = crew() if state.waiting else None  # where there are none, nothing is written
+        root.mkdir(parents=True, exist_ok=True)
         try:
-            if state.waiting:
-                state.fill(crew())
+            if workers is not None:
+                state.fill(workers)
         finally:
             matrix = write_matrix(root, [state.records[cell.name] for cell in cells if cell.name in state.records])
     return matrix
@@ -104,14 +105,15 @@ class _State:
             kept = None if self.settings.fresh else read_cell(folder)
             if kept is not None and kept.key == cell.key and (kept.status == "verified" or not self.settings.again):
                 self.records[cell.name] = kept
-                continue
-            (folder / "cell.json").unlink(missing_ok=True)
-            if self.settings.fresh:
-                shutil.rmtree(folder, ignore_errors=True)
-            self.waiting[cell.name] = cell
+            else:
+                self.waiting[cell.name] = cell
 
     def fill(self, crew: Crew) -> None:
         """Run what is waiting."""
+        for cell in self.waiting.values():
+            (self.root / cell.folder / CELL).unlink(missing_ok=True)
+            if self.settings.fresh:
+                shutil.rmtree(self.root / cell.folder, ignore_errors=True)
         try:
             while self.waiting or self.running:
                 for cell in [one for one in self.waiting.values() if self._ready(one)]:
