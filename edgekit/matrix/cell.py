@@ -109,10 +109,16 @@ class Cell:
 
         Of a factory the file counts that defines it; what that file imports does not.
         """
-        target = registry.find(self.target)
         files = [_content(path) for path in (self.entry.model, self.entry.weights)]
-        made_of = [list(self.arguments), files, registry.code_digest(target), registry.versions(target)]
+        made_of = [list(self.arguments), files, _made_by(self.target)]
         return digest_text(dump_json(made_of))
+
+
+@cache
+def _made_by(target: str) -> list[object]:
+    """The code and the libraries that make a target's artifacts."""
+    declared = registry.find(target)
+    return [registry.code_digest(declared), registry.versions(declared)]
 
 
 @cache

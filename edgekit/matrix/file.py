@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -124,9 +125,8 @@ def cells_of(file: MatrixFile) -> tuple[Cell, ...]:
             added = any(a.model == name and (a.target, a.options) == (target, options) for a in file.include)
             if added or not any(one.holds(name, target) for one in file.exclude):
                 cells.append(_cell(file, name, target, options, targets))
-    twice = next((c for n, c in enumerate(cells) if c.name in {other.name for other in cells[:n]}), None)
-    if twice is not None:
-        raise UsageError(f"'{twice.name}' is asked for twice: remove one of its sets of options or additions")
+    if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
+        raise UsageError(f"'{twice[0]}' is asked for twice: remove one of its sets of options or additions")
     if not cells:
         raise UsageError("the matrix has no cell: name targets, for example targets = ['onnx', 'onnx-fp16']")
     return tuple(cells)

@@ -3,43 +3,53 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from edgekit import registry
+from edgekit.matrix.crew import Local
+from edgekit.matrix.run import Settings
 from edgekit.model.spec import Array
-from tools.exam.sitting import ROOT, SETTINGS, called_here, environment
+from edgekit.report.matrix import CellRecord, read_cell
+from tools.exam.sitting import ROOT, environment
 from tools.zoo import comparison
-from tools.zoo.__main__ import merged
-from tools.zoo.cell import FALSE, REFUSED, TRACEBACK, VERIFIED, Cell
-from tools.zoo.keeper import exported
+from tools.zoo.__main__ import VARIABLES, cells, fill, merged
+from tools.zoo.cell import ELSEWHERE, FALSE, LATE, REFUSED, TRACEBACK, VERIFIED, Cell, cell_of, status_of
 from tools.zoo.table import read, total, written
 
 SAMPLE = (("gru", "onnx"), ("lstm", "onnx-int8-dynamic"), ("encoder", "torchscript"), ("generator", "coreml"))
 """Those that take seconds; `python -m tools.zoo` asks the others."""
 
 
-@pytest.mark.parametrize(("model", "target"), SAMPLE)
-def test_a_public_architecture_is_verified_and_right(
-    model: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if target == "coreml":
-        pytest.importorskip("coremltools", reason="no coremltools: pip install 'edgekit[coreml]'")
+def test_public_architectures_are_verified_and_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("coremltools", reason="no coremltools: pip install 'edgekit[coreml]'")
     monkeypatch.syspath_prepend(str(ROOT))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with called_here(), environment(SETTINGS), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = exported(model, tmp_path, target)
-    torch.set_num_threads(threads)
-    assert (found.word, found.sentence) == (VERIFIED, "")
-    assert found.ratio is not None
-    assert found.ratio < 1
+    monkeypatch.chdir(ROOT)
+    with environment(VARIABLES):
+        fill(cells(SAMPLE), tmp_path, partial(Local, 2), Settings(seconds=400))
+    for model, target in SAMPLE:
+        record = read_cell(tmp_path / "cells" / model / target)
+        assert record is not None
+        found = cell_of(record, tmp_path)
+        assert (found.word, found.sentence) == (VERIFIED, "")
+        assert found.ratio is not None
+        assert found.ratio < 1
+
+
+def test_what_the_table_says_of_a_cell() -> None:
+    record = CellRecord(model="vit", target="coreml", column="coreml", folder="cells/vit/coreml", status="failed")
+
+    def said(**fields: object) -> str:
+        return status_of(record.model_copy(update=fields))
+
+    assert said(code=0, status=ELSEWHERE, places={"interpreter": VERIFIED, "mac": ELSEWHERE}) == VERIFIED
+    assert said(code=0, status=ELSEWHERE, places={"mac": ELSEWHERE}) == ELSEWHERE
+    assert (said(code=2), said(code=None), said(code=3, status="rejected")) == (REFUSED, LATE, "rejected")
+    assert {said(code=1), said(code=-11), said(code=2, sentence="the worker met a bug:")} == {TRACEBACK}
 
 
 def test_a_wrong_answer_is_a_false_verdict() -> None:

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from edgekit.report.matrix import CellRecord
+from edgekit.storage.files import write_text
 
 VERIFIED, REJECTED, REFUSED = "verified", "rejected", "refused"
 TRACEBACK, LATE = "traceback", "too long"
 FALSE = "false verdict"
+ELSEWHERE = "not verified here"
+BUG = ("Traceback", "met a bug")
+"""What a sentence says only where edgekit did not expect what happened."""
+COMPARISON = "comparison.json"
+"""Of a verified cell, in its folder beside the record."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The largest error that the independent comparison found, in units of what it allows, and where.
+
+    `key` is the record's: of another one nothing was compared.
+    """
+
+    ratio: float
+    where: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -22,8 +41,6 @@ class Cell:
         status: What edgekit made of it, or that it took too long.
         sentence: The first reason, of one that is not verified.
         ratio: Of a verified one: the largest error that the independent comparison found, in units of what it allows.
-        where: Which output, on which inputs, that was.
-        seconds: Of the export.
     """
 
     model: str
@@ -31,8 +48,6 @@ class Cell:
     status: str
     sentence: str = ""
     ratio: float | None = None
-    where: str = ""
-    seconds: float = 0.0
 
     @property
     def word(self) -> str:
@@ -41,21 +56,32 @@ class Cell:
         return FALSE if wrong and self.target != "web" else self.status
 
 
-def write(cell: Cell, folder: Path) -> None:
-    """Keep a cell."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path(folder, cell.model, cell.target).write_text(json.dumps(asdict(cell), indent=1) + "\n")
+def cell_of(record: CellRecord, folder: Path) -> Cell:
+    """A cell of the matrix in a folder."""
+    found = compared(record, folder)
+    sentence = "" if status_of(record) == VERIFIED else record.sentence
+    return Cell(record.model, record.target, status_of(record), sentence, found.ratio if found else None)
 
 
-def read(folder: Path, model: str, target: str) -> Cell | None:
-    """A kept cell; None where there is none."""
-    kept = path(folder, model, target)
-    if not kept.is_file():
-        return None
-    found: Mapping[str, object] = json.loads(kept.read_text())
-    return Cell(**found)  # type: ignore[arg-type]  # what `write` wrote
+def status_of(record: CellRecord) -> str:
+    """What edgekit said: a place that this machine has not (Core ML itself) leaves the verdict to those that it has."""
+    here = {*record.places.values()} - {ELSEWHERE}
+    if record.status in (VERIFIED, ELSEWHERE) and here == {VERIFIED}:
+        return VERIFIED
+    if record.code is None:
+        return LATE
+    if record.code == 1 or record.code < 0 or any(word in record.sentence for word in BUG):
+        return TRACEBACK
+    return {"failed": REFUSED, "skipped": REFUSED}.get(record.status, record.status)
 
 
-def path(folder: Path, model: str, target: str) -> Path:
-    """Where a cell is kept."""
-    return folder / f"{model}.{target}.json"
+def compared(record: CellRecord, folder: Path) -> Comparison | None:
+    """What was found of a cell; None where it was not compared yet."""
+    path = folder / record.folder / COMPARISON
+    found = Comparison(**json.loads(path.read_text())) if path.is_file() else None
+    return found if found is not None and found.key == record.key else None
+
+
+def keep(found: Comparison, record: CellRecord, folder: Path) -> None:
+    """Keep what was found of a cell."""
+    write_text(folder / record.folder / COMPARISON, json.dumps(asdict(found), indent=1) + "\n")
