@@ -55,7 +55,7 @@ CELLS = (cell("onnx"), cell("onnx-fp16", "onnx"), cell("torchscript"))
 
 
 def ran(root: Path, crew: Script, **settings: bool) -> Matrix:
-    return running.run(CELLS, root, lambda: crew, Settings(**settings))  # type: ignore[arg-type]
+    return running.run(CELLS, root, lambda: crew, Settings(**settings))
 
 
 def test_a_cell_whose_worker_is_lost_is_asked_again_so_often(tmp_path: Path) -> None:
