@@ -38,7 +38,7 @@ def matrix(
         ),
     ] = "",
     threads: Annotated[
-        int, typer.Option(help="Processors for a cell; 0: what this machine has, over --jobs; with --ray 1.", min=0)
+        int, typer.Option(help="Processors for a cell; 0: those of this machine over --jobs, with --ray 1.", min=0)
     ] = 0,
     seconds: Annotated[float, typer.Option(help="Time that one cell may take.", min=1.0)] = 3600.0,
     again: Annotated[bool, typer.Option("--again", help="Ask the cells again that did not end verified.")] = False,
@@ -56,10 +56,10 @@ def matrix(
     root = output or Path("build") / file.stem
     require_folder(root, "matrices are made")
     cells = cells_of(read_file(file))
-    own = threads or (1 if ray else max(1, (os.cpu_count() or 1) // jobs))
+    own = threads or _threads(jobs, bool(ray))
 
     def crew() -> Crew:
-        return Cluster(ray, jobs, own) if ray else Local(jobs)
+        return Cluster(ray, jobs, max(own, 1)) if ray else Local(jobs)
 
     tell = (lambda _: None) if as_json or quiet else _say
     found = run(cells, root, crew, Settings(seconds, own, again, fresh), tell)
@@ -72,6 +72,13 @@ def matrix(
         sys.exit(REJECTED)
     if statuses - {"verified", "not verified here"}:
         sys.exit(USER_ERROR)
+
+
+def _threads(jobs: int, elsewhere: bool) -> int:
+    """How many threads a cell takes where the user did not say: what one alone takes by itself is left as it is."""
+    if "EDGEKIT_THREADS" in os.environ or (jobs == 1 and not elsewhere):
+        return 0
+    return 1 if elsewhere else max(1, (os.cpu_count() or 1) // jobs)
 
 
 def _show(found: Matrix, root: Path, quiet: bool) -> None:

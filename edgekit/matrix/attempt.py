@@ -111,9 +111,9 @@ class Processes:
 
 
 def variables(threads: int) -> dict[str, str]:
-    """The variables of a cell: those of this process that edgekit reads, and how many threads it may take."""
+    """The variables of a cell: those of this process that edgekit reads, and how many threads it may take; 0: any."""
     own = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
-    return {"EDGEKIT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)} | own
+    return own | ({"EDGEKIT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)} if threads else {})
 
 
 def _export() -> NoReturn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +21,17 @@ from edgekit.matrix.folder import packed, take, unpack
 from edgekit.storage.files import scratch
 from edgekit.storage.packages import package_digest
 
-LOCAL = "local"
-"""The address of a cluster that is started for this run, on this machine."""
+LOCAL, AUTO = "local", "auto"
+"""Addresses: a cluster that is started for this run, on this machine; the one that this machine is a node of."""
+CONNECTED = 10.0  # seconds that a head node may take to accept a connection
 
 
 class Cluster:
     """The workers of a cluster.
 
     Args:
-        address: As `ray.init` takes it: HOST:PORT, ray://HOST:PORT, "auto", or "local" for a cluster on this machine.
+        address: HOST:PORT of the head node, "auto" for the cluster that this machine is a node of, or "local" for a new
+            one on this machine.
         jobs: Of a local cluster: cells at once.
         threads: Processors that a cell takes.
 
@@ -43,6 +46,7 @@ class Cluster:
             import ray
         except ImportError as error:
             raise DependencyError("a Ray cluster needs ray: pip install 'edgekit[ray]'") from error
+        _require_head(address)
         self._ray, self._seeds, self._running = ray, dict[Path, Any](), dict[Future[Any], Any]()
         own: dict[str, Any] = {"num_cpus": jobs * threads} if address == LOCAL else {}
         try:
@@ -86,6 +90,19 @@ class Cluster:
         for reference in self._running.values():
             self._ray.cancel(reference, force=True)
         self._ray.shutdown()
+
+
+def _require_head(address: str) -> None:
+    """See that somebody listens: Ray itself tries for minutes, and then ends the process."""
+    if address in (LOCAL, AUTO):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"no Ray cluster at '{address}': possible are HOST:PORT, {AUTO} and {LOCAL}")
+    try:
+        socket.create_connection((host, int(port)), CONNECTED).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"no Ray cluster at '{address}' ({reason(error)}): start one with `ray start`") from error
 
 
 def work(task: Task, seed: bytes, digest: str) -> Ended:

@@ -36,13 +36,13 @@ class Settings:
 
     Attributes:
         seconds: That one cell may take.
-        threads: That one cell may use.
+        threads: That one cell may use; 0 for what it takes by itself.
         again: Whether cells that did not end verified are asked again.
         fresh: Whether all are.
     """
 
     seconds: float = 3600.0
-    threads: int = 1
+    threads: int = 0
     again: bool = False
     fresh: bool = False
 
