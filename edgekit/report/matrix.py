@@ -130,9 +130,10 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
         return record if sentence else record.model_copy(update={"sentence": str(error)})
     if asked is None or artifact is None:
         return record
-    rows = [row for row in artifact.rows if not row.origin] or list(artifact.rows)
+    rows = artifact.rows  # those of further places too: nothing else is imported into a cell's build
     worst = max(rows, key=lambda row: (STATUSES[row.status].rank, _used(row)))
     reasons = [str(reason) for row in rows if row.status != "verified" for reason in row.reasons]
+    decided = told(worst.verdict)
     found = {
         "status": asked.status,
         "qualifier": next((row.verdict.qualifier for row in rows if row.verdict.qualifier), ""),
@@ -141,7 +142,7 @@ def record_of(model: str, target: str, column: str, root: Path, folder: str, why
         "size": worst.size,
         "sha256": artifact.manifest.sha256 if artifact.manifest is not None else "",
         "speed": next((formats.beside_baseline(row.verdict) for row in rows if row.timing), ""),
-        "decided": told(worst.verdict),
+        "decided": f"{worst.place}: {decided}" if decided and len(rows) > 1 else decided,
     }
     return CellRecord.model_validate(record.model_dump() | found)
 

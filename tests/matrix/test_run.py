@@ -79,6 +79,16 @@ def test_a_finished_cell_is_kept_unless_it_is_asked_again(tmp_path: Path) -> Non
     assert read_matrix(tmp_path) == first
 
 
+def test_fresh_asks_all_cells_from_nothing(tmp_path: Path) -> None:
+    ran(tmp_path, Script())
+    left = tmp_path / CELLS[0].folder / "small"
+    left.mkdir()
+    crew = Script()
+    ran(tmp_path, crew, fresh=True)
+    assert len(crew.started) == 3
+    assert not left.exists()
+
+
 def test_a_cell_that_is_made_of_something_else_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(tmp_path, Script())
     monkeypatch.setattr(Cell, "key", property(lambda cell: f"other code for {cell.name}"))
