@@ -19,7 +19,7 @@ from tests.command import exit_code
 
 ROOT = Path(__file__).parents[2]
 RAY = pytest.mark.skipif(util.find_spec("ray") is None, reason="no ray: pip install 'edgekit[ray]'")
-SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 minutes: set EDGEKIT_SLOW=1")
+SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 6 minutes: set EDGEKIT_SLOW=1")
 TOY = """targets = ["onnx", "torchscript"]
 [models]
 linear = "tests.matrix.models:linear"
