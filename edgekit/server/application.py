@@ -298,13 +298,21 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
     response.headers["X-Request-Id"] = call.id
     spent = time.monotonic() - start
     call.stages["write"] = max(spent - sum(call.stages.values()), 0.0)
+    # After the answer is on its way.
+    asyncio.get_running_loop().call_soon(_record, call, served, (name, target), response, spent)
+    return response
+
+
+def _record(call: _Call, served: Served | None, named: tuple[str, str], response: Response, spent: float) -> None:
+    """Measure and log a request, and ask a shadow the same."""
     _measure(served, call, response.status_code)
     error_text = json.loads(bytes(response.body))["error"] if response.status_code != 200 else None
+    model, target = (served.name, served.target) if served else (named[0][:80], named[1][:80])
     log(
         "request",
         id=call.id,
-        model=served.name if served else name[:80],
-        target=served.target if served else target[:80],
+        model=model,
+        target=target,
         code=response.status_code,
         ms=round(spent * 1e3, 2),
         rows=call.rows or None,
@@ -314,7 +322,6 @@ async def _answered(state: _State, request: Request, name: str, target: str, ans
         task = asyncio.create_task(call.compare)
         _COMPARING.add(task)
         task.add_done_callback(_COMPARING.discard)
-    return response
 
 
 _COMPARING: set[asyncio.Task[None]] = set()

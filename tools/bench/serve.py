@@ -38,7 +38,7 @@ from tools.bench.peers import PEERS, Peer
 
 TARGET = "onnx"
 CLIENTS = (1, 4, 16)
-SECONDS = 5.0
+SECONDS = 4.0
 PEER_PORT = 8791
 HEADS = ("server", "clients", "requests/s", "p50 ms", "p99 ms", "processor ms", "MB")
 
