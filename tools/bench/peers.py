@@ -81,7 +81,8 @@ class Served(MLModel):
 
 async def main():
     port = int(sys.argv[2])
-    server = MLServer(Settings(http_port=port, grpc_port=port + 1, metrics_port=port + 2, parallel_workers=0))
+    ports = {"http_port": port, "grpc_port": port + 1, "metrics_port": port + 2}
+    server = MLServer(Settings(**ports, parallel_workers=0, debug=False))
     await server.start([ModelSettings(name="arr-coc-tiny", implementation=Served)])
 
 if __name__ == "__main__":
@@ -104,7 +105,7 @@ class Served(kserve.Model):
             datatype = {"float32": "FP32", "int32": "INT32", "int64": "INT64"}[answer.dtype.name]
             outputs.append(InferOutput(name=meta.name, shape=list(answer.shape), datatype=datatype))
             outputs[-1].set_data_from_numpy(answer, binary_data=True)
-        return InferResponse(response_id="", model_name=self.name, infer_outputs=outputs)
+        return InferResponse("", self.name, outputs, use_binary_outputs=True)
 
 if __name__ == "__main__":
     kserve.ModelServer(http_port=int(sys.argv[2]), enable_grpc=False, access_log_format=None).start([Served()])

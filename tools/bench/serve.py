@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
@@ -38,7 +38,7 @@ from tools.bench.peers import PEERS, Peer
 
 TARGET = "onnx"
 CLIENTS = (1, 4, 16)
-SECONDS = 4.0
+SECONDS = 5.0
 PEER_PORT = 8791
 HEADS = ("server", "clients", "requests/s", "p50 ms", "p99 ms", "processor ms", "MB")
 
@@ -175,8 +175,14 @@ def _peer(python: str, peer: Peer, model: Path) -> Iterator[tuple[int, int]]:
         script = Path(folder) / "served.py"
         script.write_text(peer.program)
         command = [python, str(script), str(model.resolve()), str(PEER_PORT)]
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        yield from _until_ready(process, PEER_PORT, peer.ready)
+        process = subprocess.Popen(
+            command, cwd=folder, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            yield from _until_ready(process, PEER_PORT, peer.ready)
+        finally:  # its workers too, which would keep the port
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _until_ready(process: subprocess.Popen[Any], port: int, path: str) -> Iterator[tuple[int, int]]:
