@@ -9,9 +9,11 @@ import random
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +247,44 @@ def test_a_newer_build_takes_over_without_a_lost_request(build: Path, serve: Sta
     assert set(codes) == {200}
     assert answers[0] == before
     assert server.ask("POST", INFER, body, **headers)[1] != before
+
+
+def _has_reloaded(server: Serving, times: int) -> bool:
+    return len(server.events("reload")) >= times
+
+
+@pytest.mark.skipif(not SLOW, reason="takes ten minutes: set EDGEKIT_SLOW=1")
+def test_a_hundred_reloads_under_load_lose_no_request(build: Path, serve: Start, tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    edgekit.export(lambda: toy.spec(2.0), targets=["onnx"], output=changed, progress="none").raise_for_verdict()
+    others = [build, changed / "toy"]
+    place = tmp_path / "served"
+    place.symlink_to(others[0])
+    server = serve(place, "--reload", "0.2")
+    body, headers = question(inputs(1), True)
+    codes: list[list[int]] = [[] for _ in range(4)]
+    ending = threading.Event()
+
+    def client(own: list[int]) -> None:
+        while not ending.is_set():
+            own.append(server.ask("POST", INFER, body, **headers)[0].status)
+
+    clients = [threading.Thread(target=client, args=(own,)) for own in codes]
+    for one in clients:
+        one.start()
+    try:
+        for number in range(1, 101):
+            link = tmp_path / "next"
+            link.symlink_to(others[number % 2])
+            link.replace(place)
+            assert soon(partial(_has_reloaded, server, number))
+    finally:
+        ending.set()
+        for one in clients:
+            one.join()
+    assert {event["outcome"] for event in server.events("reload")} == {"done"}
+    assert {code for own in codes for code in own} == {200}
+    print(f"{sum(map(len, codes))} requests, 100 reloads")
 
 
 def test_a_newer_build_that_is_not_verified_is_refused_and_the_older_one_goes_on(build: Path, serve: Start) -> None:
