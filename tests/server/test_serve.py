@@ -254,6 +254,7 @@ def _has_reloaded(server: Serving, times: int) -> bool:
 
 
 @pytest.mark.skipif(not SLOW, reason="takes ten minutes: set EDGEKIT_SLOW=1")
+@pytest.mark.timeout(3600)
 def test_a_hundred_reloads_under_load_lose_no_request(build: Path, serve: Start, tmp_path: Path) -> None:
     changed = tmp_path / "changed"
     edgekit.export(lambda: toy.spec(2.0), targets=["onnx"], output=changed, progress="none").raise_for_verdict()
