@@ -22,7 +22,7 @@ from tests.manifests import manifest
 GOLDEN = Path(__file__).parents[1] / "golden"
 LISTED = b"- aten::topk\n- aten::shift_"
 FILES = {
-    "torch-mobile": {"model.ptl": b"lite" * 999, "model.v7.ptl": b"older", "operators.yaml": LISTED},
+    "torch-mobile": {"model.ptl": b"lite" * 999, "operators.yaml": LISTED},
     "executorch": {"model.pte": b"flat" * 777},
     "executorch-int8": {"model.pte": b"int8" * 200},
     "litert": {"model.tflite": b"....TFL3" * 333},

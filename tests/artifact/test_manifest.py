@@ -88,7 +88,7 @@ def test_static_and_rejected_are_read_off() -> None:
 
 
 def test_the_size_of_an_artifact_holds_the_weights_beside_its_entry() -> None:
-    files = [{"path": path, "size": 3, "sha256": "3" * 64} for path in ("model.xml", "model.bin", "model.v7.ptl")]
+    files = [{"path": path, "size": 3, "sha256": "3" * 64} for path in ("model.xml", "model.bin", "model.extra.ptl")]
     assert made(entry="model.xml", files=tuple(files)).size == 6
     outside = [{"path": path, "size": 3, "sha256": "3" * 64} for path in ("model.onnx", "model.onnx.data")]
     assert made(files=tuple(outside)).size == 6

@@ -54,19 +54,6 @@ def test_takes_no_more_than_the_weights(name: str, folder: Path) -> None:
     assert all(f.size <= 1.05 * weights + 60_000 for f in models)
 
 
-def test_version_7_lies_beside_and_answers_the_same(folder: Path) -> None:
-    import torch
-    from torch.jit.mobile import _get_model_bytecode_version, _load_for_lite_interpreter
-
-    older = folder / "torch-mobile" / torch_mobile.OLDER
-    spec = phone_models.arr_coc()
-    inputs = to_tensors(spec, spec.random(3, {"batch": 3}))
-    loaded = _load_for_lite_interpreter(str(older))  # type: ignore[no-untyped-call]
-    assert _get_model_bytecode_version(str(older)) == 7
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(*inputs), spec.module(*inputs), rtol=0, atol=1e-6)
-
-
 def test_says_its_operators_and_versions(folder: Path) -> None:
     manifest = read_artifact(folder / "torch-mobile")
     operators = (folder / "torch-mobile" / torch_mobile.OPERATORS).read_text().split("\n- ")

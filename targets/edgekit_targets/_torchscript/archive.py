@@ -2,15 +2,13 @@
 
 A TorchScript file is an uncompressed zip whose records start at multiples of 64 bytes, so that a phone can map the
 weights (https://github.com/pytorch/pytorch/blob/main/caffe2/serialize/inline_container.h). PyTorch puts the absolute
-paths of the model's sources into it (`*.debug_pkl`), the order of class constants in `code/` varies from process to
-process, and a backport names constants by their addresses. None is needed to run, and what remains is the same bytes
-each time.
+paths of the model's sources into it (`*.debug_pkl`), and the order of class constants in `code/` varies from process to
+process. Neither is needed to run, and what remains is the same bytes each time.
 """
 
 from __future__ import annotations
 
 import io
-import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -21,7 +19,6 @@ ALIGNMENT = 64  # bytes, as PyTorch's own writer aligns
 DEBUG = ".debug_pkl"
 IDENTITY = ".data/serialization_id"
 CODE = "code/"
-ADDRESS = re.compile(r"(?<=constants/)\d{6,}(?=\.storage$)")
 _LOCAL_HEADER = 30  # bytes of a zip entry before its name
 
 
@@ -34,15 +31,10 @@ def rewrite(archive: bytes, code: bool) -> bytes:
     """
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(out, "w") as new:
-        addresses = [found[0] for name in old.namelist() if (found := ADDRESS.search(name))]
         for name in old.namelist():
             record, data = name.partition("/")[2], old.read(name)
             if record.endswith(DEBUG) or record == IDENTITY or (record.startswith(CODE) and not code):
                 continue
-            name = ADDRESS.sub(lambda found: str(addresses.index(found[0])), name)
-            if record.endswith(".pkl"):
-                for number, address in enumerate(addresses):
-                    data = data.replace(_text(f"{address}.storage"), _text(f"{number}.storage"))
             entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             entry.extra = _padding(out.tell() + _LOCAL_HEADER + len(name.encode()))
             new.writestr(entry, data)
@@ -77,11 +69,6 @@ def require_whole(path: Path, kind: str = "a TorchScript archive") -> None:
         raise ArtifactError(f"'{path}' is not {kind} or damaged ({error}): export again") from error
     if bad is not None:
         raise ArtifactError(f"'{path}' is damaged in its record '{bad}': export again")
-
-
-def _text(text: str) -> bytes:
-    """A text as the pickles hold it: BINUNICODE, its length, its bytes."""
-    return b"X" + len(text).to_bytes(4, "little") + text.encode()
 
 
 def _padding(start: int) -> bytes:
