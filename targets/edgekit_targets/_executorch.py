@@ -22,6 +22,10 @@ from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
 from edgekit_targets import _executorch_graph
+from edgekit_targets._xnnpack_reductions import write_out_reductions
+from edgekit_targets._xnnpack_slices import combine_slices
+from edgekit_targets._xnnpack_splits import split_linears
+from edgekit_targets._xnnpack_views import simplify_views
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +80,12 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.expor
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
-    module = _executorch_graph.apply_workarounds(spec.name, whole.exported)
+    module = captured(spec, _executorch_graph.apply_workarounds(spec.name, whole.exported), axes).module()
+    _executorch_graph.fold_constants(module)
+    split_linears(module)
+    combine_slices(module)
+    write_out_reductions(module)
+    module.recompile()
     return captured(spec, module, axes)
 
 
@@ -113,7 +122,7 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
 
         _executorch_graph.name_parts(exported)
         try:
-            edge = to_edge_transform_and_lower(exported, partitioner=partitioners)
+            edge = to_edge_transform_and_lower(exported, [simplify_views], partitioners)
             info = get_delegation_info(edge.exported_program().graph_module)
             data = bytes(edge.to_executorch().buffer)
         except Exception as error:

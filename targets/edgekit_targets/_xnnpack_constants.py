@@ -1,0 +1,48 @@
+"""Constants of a captured graph: what the passes for XNNPACK read and add."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
+    """The tensor that a node of a graph stands for; None where it is computed."""
+    import torch
+
+    if not isinstance(node, torch.fx.Node) or node.op != "get_attr":
+        return None
+    part: object = module
+    for name in str(node.target).split("."):
+        part = getattr(part, name)
+    return part if isinstance(part, torch.Tensor) else None
+
+
+def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.fx.Node:
+    """A node for a new buffer, at the graph's place of insertion; one of this name that is there is taken again.
+
+    Args:
+        module: Gets the buffer.
+        name: Its dotted name; modules that are not there are added.
+        tensor: Its value.
+    """
+    import torch
+
+    home, _, last = name.rpartition(".")
+    part: torch.nn.Module = module
+    for step in filter(None, home.split(".")):
+        if not hasattr(part, step):
+            part.add_module(step, torch.nn.Module())
+        part = getattr(part, step)
+    if not hasattr(part, last):
+        part.register_buffer(last, tensor.detach().clone(memory_format=torch.contiguous_format))
+    node = module.graph.get_attr(name)
+    node.meta["val"] = tensor
+    return node
+
+
+def is_dynamic(node: torch.fx.Node) -> bool:
+    """Whether a size of a tensor is not a number."""
+    return any(not isinstance(size, int) for size in node.meta["val"].shape)
