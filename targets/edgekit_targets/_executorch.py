@@ -23,6 +23,7 @@ from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
 from edgekit_targets import _executorch_graph
 from edgekit_targets._xnnpack_reductions import write_out_reductions
+from edgekit_targets._xnnpack_scales import fold_scales
 from edgekit_targets._xnnpack_slices import combine_slices
 from edgekit_targets._xnnpack_splits import split_linears
 from edgekit_targets._xnnpack_views import simplify_views
@@ -83,6 +84,7 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.expor
     module = captured(spec, _executorch_graph.apply_workarounds(spec.name, whole.exported), axes).module()
     _executorch_graph.fold_constants(module)
     split_linears(module)
+    fold_scales(module)
     combine_slices(module)
     write_out_reductions(module)
     module.recompile()

@@ -232,8 +232,8 @@ def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scal
     import torch
 
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    q, k, v = (t.reshape(-1, t.shape[-2], t.shape[-1]) for t in (query, key, value))
-    weights = torch.softmax(torch.bmm(q * scale, k.transpose(1, 2)), -1)
+    q, k, v = (t.reshape(-1, t.shape[-2], t.shape[-1]) for t in (query, key.transpose(-2, -1), value))
+    weights = torch.softmax(torch.bmm(q * scale, k), -1)
     return torch.bmm(weights, v).reshape(query.shape[:-1] + value.shape[-1:])
 
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+OWN = "_xnnpack_"
+"""Begins the names of matrices that no weight was made of: they stay in fp32."""
+
 
 def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
     """The tensor that a node of a graph stands for; None where it is computed."""
@@ -41,6 +44,15 @@ def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.
     node = module.graph.get_attr(name)
     node.meta["val"] = tensor
     return node
+
+
+def replace(module: torch.nn.Module, node: torch.fx.Node, tensor: torch.Tensor) -> None:
+    """Another value for a constant that one node stands for."""
+    import torch
+
+    home, _, last = str(node.target).rpartition(".")
+    setattr(module.get_submodule(home), last, torch.nn.Parameter(tensor.detach().contiguous(), requires_grad=False))
+    node.meta["val"] = tensor
 
 
 def is_dynamic(node: torch.fx.Node) -> bool:

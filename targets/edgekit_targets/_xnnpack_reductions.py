@@ -131,8 +131,8 @@ def _row(module: torch.fx.GraphModule, sizes: Sequence[int], *, mean: bool) -> t
     import torch
 
     count = math.prod(sizes)
-    name, each = (f"_mean_{count}", 1.0 / count) if mean else (f"_sum_{count}", 1.0)
-    return constants.add(module, name, torch.full((1, count), each))
+    name, each = ("mean", 1.0 / count) if mean else ("sum", 1.0)
+    return constants.add(module, f"{constants.OWN}{name}_{count}", torch.full((1, count), each))
 
 
 def _first(x: torch.Tensor, count: int) -> int:

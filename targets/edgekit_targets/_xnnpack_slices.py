@@ -55,7 +55,7 @@ def combine_slices(module: torch.fx.GraphModule) -> None:
         if all(inner) or combination.slices < LEAST or not _is_worth_it(combination):
             continue
         with module.graph.inserting_before(node):
-            matrix = constants.add(module, f"_slices_{number}", combination.matrix)
+            matrix = constants.add(module, f"{constants.OWN}slices_{number}", combination.matrix)
             base = products.get(combination.base, combination.base)
             products[node] = product = module.graph.call_function(along, (base, matrix, combination.axis))
         outer = [user for user, own in zip(list(node.users), inner, strict=True) if not own]

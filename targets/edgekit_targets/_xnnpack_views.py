@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def simplify_views(module: torch.fx.GraphModule) -> PassResult:
-    """A pass for ExecuTorch's `transform_passes`: squeezes become views, sizes that grow -1, empty expansions nothing."""
+    """A pass for ExecuTorch's `transform_passes`: squeezes become views, sizes that grow -1, two permutations one."""
     from executorch.exir.dialects._ops import ops
     from torch.fx.passes.infra.pass_base import PassResult
 
@@ -20,6 +20,9 @@ def simplify_views(module: torch.fx.GraphModule) -> PassResult:
     for node in list(module.graph.nodes):
         if node.target is aten.expand_copy.default and _same(node, node.args[0]):
             node.replace_all_uses_with(node.args[0])
+        elif node.target is aten.permute_copy.default and node.args[0].target is aten.permute_copy.default:
+            first = node.args[0]
+            node.args = (first.args[0], [first.args[1][axis] for axis in node.args[1]])
         elif node.target in (*squeezes, aten.view_copy.default):
             shape = list(node.meta["val"].shape)
             if sizes := _sizes(shape):

@@ -20,7 +20,7 @@ from edgekit.model.spec import ModelSpec
 from edgekit.quantization import calibration
 from edgekit.runtime.executorch import ExecutorchRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets import _executorch
+from edgekit_targets import _executorch, _xnnpack_constants
 
 if TYPE_CHECKING:
     import torch
@@ -122,11 +122,12 @@ def _layer(node: torch.fx.Node) -> str:
 
 
 def _weight(node: torch.fx.Node) -> str:
-    """Name of a layer's weight; empty for other operators, and for convolutions with computed kernels."""
+    """Name of a layer's weight; empty for other operators, computed kernels, and matrices that no weight was made of."""
     if str(node.target) not in LAYERS:
         return ""
     weight = node.all_input_nodes[1]
-    return str(weight.target) if weight.op == "get_attr" else ""
+    own = weight.op == "get_attr" and not str(weight.target).startswith(_xnnpack_constants.OWN)
+    return str(weight.target) if own else ""
 
 
 def _quantized(

@@ -1,0 +1,122 @@
+"""Scales and shifts beside a layer, as part of its weights.
+
+The scale of attention, the slopes and shifts of a layer norm and the normalization of pixels each are a pass over
+memory; in the next or the last layer's weights they cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit_targets import _xnnpack_constants as constants
+
+if TYPE_CHECKING:
+    import torch
+
+
+def fold_scales(module: torch.fx.GraphModule) -> None:
+    """Fold numbers that follow a linear layer, and what comes before a convolution or behind a layer norm."""
+    import torch
+
+    aten = torch.ops.aten
+    for node in list(module.graph.nodes):
+        if node.target in (aten.mul.Tensor, aten.div.Tensor):
+            _fold_into_layer_before(module, node)
+        elif node.target is aten.conv2d.default:
+            _fold_into_convolution(module, node)
+        elif node.target is aten.layer_norm.default:
+            _fold_norm(module, node)
+    module.graph.eliminate_dead_code()
+
+
+def _fold_into_layer_before(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    """A number times a linear layer's answer, which nothing else reads and which is only laid out between."""
+    import torch
+
+    aten = torch.ops.aten
+    layouts = (aten.reshape.default, aten.view.default, aten.unflatten.int, aten.permute.default, aten.transpose.int)
+    layer, factor = node.args
+    while isinstance(layer, torch.fx.Node) and layer.target in layouts and len(layer.users) == 1:
+        layer = layer.args[0]
+    if not isinstance(layer, torch.fx.Node) or layer.target is not aten.linear.default or len(layer.users) != 1:
+        return
+    weights = [constants.value(module, constant) for constant in layer.args[1:]]
+    if not isinstance(factor, (int, float)) or not all(isinstance(weight, torch.Tensor) for weight in weights):
+        return
+    scale = float(factor) if node.target is aten.mul.Tensor else 1.0 / factor
+    _set_weights(module, layer, [weight * scale for weight in weights if weight is not None])
+    node.replace_all_uses_with(node.args[0])
+
+
+def _fold_into_convolution(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    """Numbers by which pixels are scaled and shifted before a convolution that pads nothing."""
+    weight, bias = constants.value(module, node.args[1]), constants.value(module, _at(node, 2))
+    padding = _at(node, 4)
+    if weight is None or bias is None or padding and any(padding) or _at(node, 6, 1) != 1:  # type: ignore[arg-type]
+        return
+    scale, shift, x = 1.0, 0.0, node.args[0]
+    while step := _affine(x):
+        x, times, plus = step
+        shift += scale * plus
+        scale *= times
+    if x is not node.args[0]:
+        _set_weights(module, node, [weight * scale, bias + shift * weight.sum((1, 2, 3))])
+        node.args = (x, *node.args[1:])
+
+
+def _affine(node: object) -> tuple[torch.fx.Node, float, float] | None:
+    """What a node scales and shifts by numbers; None for others."""
+    import torch
+
+    aten = torch.ops.aten
+    if not isinstance(node, torch.fx.Node) or len(node.args) != 2 or node.kwargs or len(node.users) != 1:
+        return None
+    x, number = node.args
+    if not isinstance(x, torch.fx.Node) or not isinstance(number, (int, float)):
+        return None
+    steps = {aten.mul.Tensor: (number, 0.0), aten.add.Tensor: (1.0, number), aten.sub.Tensor: (1.0, -number)}
+    if node.target is aten.div.Tensor:
+        return x, 1.0 / number, 0.0
+    found = steps.get(node.target)  # type: ignore[call-overload]  # operators are hashed
+    return (x, *found) if found else None
+
+
+def _fold_norm(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    """Slopes and shifts of a layer norm that only linear layers with a bias read."""
+    import torch
+
+    slopes, shifts = constants.value(module, _at(node, 2)), constants.value(module, _at(node, 3))
+    layers = list(node.users)
+    if slopes is None or shifts is None or slopes.dim() != 1:
+        return
+    if any(n.target is not torch.ops.aten.linear.default or n.args[0] is not node for n in layers):
+        return
+    weights = [(constants.value(module, n.args[1]), constants.value(module, _at(n, 2))) for n in layers]
+    if any(weight is None or (bias is None and _at(n, 2)) for n, (weight, bias) in zip(layers, weights, strict=True)):
+        return
+    for layer, (weight, bias) in zip(layers, weights, strict=True):
+        if weight is not None:
+            shift = weight @ shifts
+            _set_weights(module, layer, [weight * slopes, shift if bias is None else bias + shift])
+    node.args = (*node.args[:2], None, None, *node.args[4:])
+
+
+def _set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: list[torch.Tensor]) -> None:
+    """Give a layer another weight and bias: under its own names, or beside them where something else reads those."""
+    import torch
+
+    home = str(layer.args[1].target).removesuffix(".weight")  # type: ignore[union-attr]  # get_attr
+    added = []
+    for place, (kind, tensor) in enumerate(zip(("weight", "bias"), weights, strict=False), start=1):
+        old = _at(layer, place)
+        if isinstance(old, torch.fx.Node) and len(old.users) == 1:
+            constants.replace(module, old, tensor)
+            added.append(old)
+            continue
+        with module.graph.inserting_before(layer):
+            added.append(constants.add(module, f"{home}.scaled_{layer.name}.{kind}", tensor))
+    layer.args = (layer.args[0], *added, *layer.args[1 + len(added) :])
+
+
+def _at(node: torch.fx.Node, place: int, default: object = None) -> object:
+    return node.args[place] if len(node.args) > place else default
