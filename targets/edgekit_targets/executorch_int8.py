@@ -50,7 +50,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     ends = _end_layers(spec, graph)
     quantized, layers = _quantized(spec, graph, axes, (*float_parts, *ends))
     job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
-    partitioners = [partition.XnnpackDynamicallyQuantizedPartitioner(), partition.XnnpackPartitioner()]
+    partitioners = [partition.XnnpackPartitioner()]
     lowered = _executorch.lowered(spec, quantized, partitioners)
     (out / ENTRY).write_bytes(lowered.data)
     kept = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
