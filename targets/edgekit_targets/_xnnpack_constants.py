@@ -1,8 +1,8 @@
-"""Constants of a captured graph: what the passes for XNNPACK read and add."""
+"""Constants and arguments in a captured graph: what the passes for XNNPACK read and add."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +53,11 @@ def replace(module: torch.nn.Module, node: torch.fx.Node, tensor: torch.Tensor) 
     home, _, last = str(node.target).rpartition(".")
     setattr(module.get_submodule(home), last, torch.nn.Parameter(tensor.detach().contiguous(), requires_grad=False))
     node.meta["val"] = tensor
+
+
+def argument(node: torch.fx.Node, place: int, default: Any = None) -> Any:
+    """An argument by its place, or its default where the graph leaves it out."""
+    return node.args[place] if len(node.args) > place else default
 
 
 def is_dynamic(node: torch.fx.Node) -> bool:

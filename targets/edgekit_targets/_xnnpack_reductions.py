@@ -38,7 +38,7 @@ def write_out_reductions(module: torch.fx.GraphModule) -> None:
                 node.target, node.args = log_softmax, (node.args[0], _row(module, read.shape[-1:], mean=False))
             elif node.target is aten.amax.default and len(node.args) > 1 and _is_last(node.args[1], read):
                 node.target, node.args = maximum, (node.args[0], *node.args[2:])
-            elif node.target is aten.avg_pool2d.default and not any(_argument(node, 3, (0,))):
+            elif node.target is aten.avg_pool2d.default and not any(constants.argument(node, 3, (0,))):
                 node.target = average_pool
 
 
@@ -46,12 +46,12 @@ def _write_out_sum(module: torch.fx.GraphModule, node: torch.fx.Node, read: torc
     import torch
 
     mean = node.target is torch.ops.aten.mean.dim
-    given = _argument(node, 1, None) or range(read.dim())
+    given = constants.argument(node, 1, None) or range(read.dim())
     axes = sorted(int(axis) % read.dim() for axis in given)
     sizes = [read.shape[axis] for axis in axes]
     if "dtype" in node.kwargs or len(node.args) > 3 or any(not isinstance(size, int) for size in sizes):
         return
-    keep = bool(_argument(node, 2, False))
+    keep = bool(constants.argument(node, 2, False))
     if mean and read.dim() == PICTURE and axes == [2, 3]:
         node.target, node.args, node.kwargs = mean_picture, (node.args[0], keep), {}
         return
@@ -60,12 +60,13 @@ def _write_out_sum(module: torch.fx.GraphModule, node: torch.fx.Node, read: torc
 
 
 def _write_out_norm(module: torch.fx.GraphModule, node: torch.fx.Node, read: torch.Tensor) -> None:
-    sizes = list(node.args[1])  # type: ignore[arg-type]  # a list of sizes
+    sizes = constants.argument(node, 1)
     if any(not isinstance(size, int) for size in sizes):
         return
     row = _row(module, sizes, mean=True)
-    weight, bias = _argument(node, 2, None), _argument(node, 3, None)
-    node.target, node.args, node.kwargs = layer_norm, (node.args[0], row, weight, bias, _argument(node, 4, 1e-5)), {}
+    weight, bias = constants.argument(node, 2, None), constants.argument(node, 3, None)
+    eps = constants.argument(node, 4, 1e-5)
+    node.target, node.args, node.kwargs = layer_norm, (node.args[0], row, weight, bias, eps), {}
 
 
 def layer_norm(
@@ -146,7 +147,3 @@ def _first(x: torch.Tensor, count: int) -> int:
 def _is_last(axes: object, read: torch.Tensor) -> bool:
     given = list(axes) if isinstance(axes, (list, tuple)) else [axes]
     return given in ([-1], [read.dim() - 1]) and isinstance(read.shape[-1], int)
-
-
-def _argument(node: torch.fx.Node, place: int, default: object) -> object:
-    return node.args[place] if len(node.args) > place else default

@@ -35,7 +35,8 @@ def _fold_into_layer_before(module: torch.fx.GraphModule, node: torch.fx.Node) -
 
     aten = torch.ops.aten
     layouts = (aten.reshape.default, aten.view.default, aten.unflatten.int, aten.permute.default, aten.transpose.int)
-    layer, factor = node.args
+    before, factor = (constants.argument(node, place) for place in (0, 1))
+    layer = before
     while isinstance(layer, torch.fx.Node) and layer.target in layouts and len(layer.users) == 1:
         layer = layer.args[0]
     if not isinstance(layer, torch.fx.Node) or layer.target is not aten.linear.default or len(layer.users) != 1:
@@ -45,14 +46,14 @@ def _fold_into_layer_before(module: torch.fx.GraphModule, node: torch.fx.Node) -
         return
     scale = float(factor) if node.target is aten.mul.Tensor else 1.0 / factor
     _set_weights(module, layer, [weight * scale for weight in weights if weight is not None])
-    node.replace_all_uses_with(node.args[0])
+    node.replace_all_uses_with(before)
 
 
 def _fold_into_convolution(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
     """Numbers by which pixels are scaled and shifted before a convolution that pads nothing."""
-    weight, bias = constants.value(module, node.args[1]), constants.value(module, _at(node, 2))
-    padding = _at(node, 4)
-    if weight is None or bias is None or padding and any(padding) or _at(node, 6, 1) != 1:  # type: ignore[arg-type]
+    weight, bias = constants.value(module, node.args[1]), constants.value(module, constants.argument(node, 2))
+    padding = constants.argument(node, 4)
+    if weight is None or bias is None or any(padding or ()) or constants.argument(node, 6, 1) != 1:
         return
     scale, shift, x = 1.0, 0.0, node.args[0]
     while step := _affine(x):
@@ -85,14 +86,20 @@ def _fold_norm(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
     """Slopes and shifts of a layer norm that only linear layers with a bias read."""
     import torch
 
-    slopes, shifts = constants.value(module, _at(node, 2)), constants.value(module, _at(node, 3))
+    slopes, shifts = (
+        constants.value(module, constants.argument(node, 2)),
+        constants.value(module, constants.argument(node, 3)),
+    )
     layers = list(node.users)
     if slopes is None or shifts is None or slopes.dim() != 1:
         return
     if any(n.target is not torch.ops.aten.linear.default or n.args[0] is not node for n in layers):
         return
-    weights = [(constants.value(module, n.args[1]), constants.value(module, _at(n, 2))) for n in layers]
-    if any(weight is None or (bias is None and _at(n, 2)) for n, (weight, bias) in zip(layers, weights, strict=True)):
+    weights = [(constants.value(module, n.args[1]), constants.value(module, constants.argument(n, 2))) for n in layers]
+    if any(
+        weight is None or (bias is None and constants.argument(n, 2))
+        for n, (weight, bias) in zip(layers, weights, strict=True)
+    ):
         return
     for layer, (weight, bias) in zip(layers, weights, strict=True):
         if weight is not None:
@@ -108,7 +115,7 @@ def _set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: li
     home = str(layer.args[1].target).removesuffix(".weight")  # type: ignore[union-attr]  # get_attr
     added = []
     for place, (kind, tensor) in enumerate(zip(("weight", "bias"), weights, strict=False), start=1):
-        old = _at(layer, place)
+        old = constants.argument(layer, place)
         if isinstance(old, torch.fx.Node) and len(old.users) == 1:
             constants.replace(module, old, tensor)
             added.append(old)
@@ -116,7 +123,3 @@ def _set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: li
         with module.graph.inserting_before(layer):
             added.append(constants.add(module, f"{home}.scaled_{layer.name}.{kind}", tensor))
     layer.args = (layer.args[0], *added, *layer.args[1 + len(added) :])
-
-
-def _at(node: torch.fx.Node, place: int, default: object = None) -> object:
-    return node.args[place] if len(node.args) > place else default

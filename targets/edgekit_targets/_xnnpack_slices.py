@@ -43,23 +43,21 @@ class _Combination:
 
 def combine_slices(module: torch.fx.GraphModule) -> None:
     """Replace what at least two slices of a tensor with a growing axis are combined to."""
-    import torch
-
     found: dict[torch.fx.Node, _Combination] = {}
     for node in module.graph.nodes:
         if combination := _combination(node, found):
             found[node] = combination
     products: dict[torch.fx.Node, torch.fx.Node] = {}
     for number, (node, combination) in enumerate(found.items()):
-        inner = [user in found and found[user].extends(combination) for user in node.users]
-        if all(inner) or combination.slices < LEAST or not _is_worth_it(combination):
+        outer = [user for user in node.users if user not in found or not found[user].extends(combination)]
+        if not outer or combination.slices < LEAST or not _is_worth_it(combination):
             continue
         with module.graph.inserting_before(node):
             matrix = constants.add(module, f"{constants.OWN}slices_{number}", combination.matrix)
             base = products.get(combination.base, combination.base)
             products[node] = product = module.graph.call_function(along, (base, matrix, combination.axis))
-        outer = [user for user, own in zip(list(node.users), inner, strict=True) if not own]
-        node.replace_all_uses_with(product, delete_user_cb=lambda user, outer=outer: user in outer)
+        for user in outer:
+            user.replace_input_with(node, product)
     module.graph.eliminate_dead_code()
 
 
@@ -76,13 +74,13 @@ def _combination(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) 
     aten = torch.ops.aten
     if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
         return None
-    if not node.meta["val"].dtype == torch.float32:
+    if node.meta["val"].dtype != torch.float32:
         return None
     if node.target is aten.slice.Tensor:
         return _slice(node, found)
     if node.target is aten.cat.default:
-        parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else 0
-        return _joined(list(parts), int(axis) % node.meta["val"].dim(), found)  # type: ignore[arg-type, call-overload]
+        axis = constants.argument(node, 1, 0) % node.meta["val"].dim()
+        return _joined(constants.argument(node, 0), axis, found)
     if node.target in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor) and not node.kwargs:
         return _calculated(node, found)
     return None
@@ -91,17 +89,18 @@ def _combination(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) 
 def _slice(node: torch.fx.Node, found: dict[torch.fx.Node, _Combination]) -> _Combination | None:
     import torch
 
-    x, axis, *bounds = node.args
-    assert isinstance(x, torch.fx.Node)
-    place = int(axis) % x.meta["val"].dim()  # type: ignore[call-overload]
-    size = x.meta["val"].shape[place]
-    if not isinstance(size, int) or not constants.is_dynamic(x):
+    x = node.all_input_nodes[0]
+    axis = constants.argument(node, 1, 0) % x.meta["val"].dim()
+    size = x.meta["val"].shape[axis]
+    if not isinstance(size, int) or not constants.is_dynamic(x) or len(node.all_input_nodes) > 1:
         return None
-    rows = torch.ops.aten.slice.Tensor(torch.arange(size), 0, *bounds)
+    rows = torch.ops.aten.slice.Tensor(torch.arange(size), 0, *node.args[2:])
     known = found.get(x)
-    if known and (known.axis == place or len(rows) == size):
-        return _Combination(known.base, known.axis, known.matrix[rows] if known.axis == place else known.matrix, known.slices + 1)
-    return _Combination(x, place, torch.eye(size)[rows], 1)
+    if known and known.axis == axis:
+        return _Combination(known.base, axis, known.matrix[rows], known.slices + 1)
+    if known and len(rows) == size:
+        return known
+    return _Combination(x, axis, torch.eye(size)[rows], 1)
 
 
 def _joined(parts: list[torch.fx.Node], axis: int, found: dict[torch.fx.Node, _Combination]) -> _Combination | None:

@@ -6,6 +6,7 @@ where the batch grows, and each would end its subgraph. The weights' rows are se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -73,13 +74,13 @@ def _selections(node: torch.fx.Node, layout: _Layout) -> Iterator[_Selection | N
 def _selection(node: torch.fx.Node, layout: _Layout) -> _Selection | None:
     import torch
 
-    axis = int(node.args[1]) % len(layout.axes)  # type: ignore[call-overload]  # a number
+    axis = constants.argument(node, 1) % len(layout.axes)
     name = layout.axes[axis]
     if name is None or name >= 0:
         return None
     feature = -name - 1
-    rows = torch.arange(_product(layout.features)).reshape(layout.features)
-    taken = node.target(rows, feature, *node.args[2:])  # type: ignore[operator]  # the operator itself
+    rows = torch.arange(math.prod(layout.features)).reshape(layout.features)
+    taken = node.target(rows, feature, *node.args[2:])  # type: ignore[operator]
     if node.target is torch.ops.aten.slice.Tensor:
         return _Selection(node, _Layout(layout.axes, tuple(taken.shape)), taken.flatten())
     kept = (a for place, a in enumerate(layout.axes) if place != axis)
@@ -91,20 +92,20 @@ def _moved(node: torch.fx.Node, layout: _Layout) -> _Layout | None:
     """The layout behind an operator that moves, adds or splits axes; None for others."""
     import torch
 
-    aten, axes = torch.ops.aten, list(layout.axes)
+    aten, axes, place = torch.ops.aten, list(layout.axes), constants.argument(node, 1)
     if node.target in (aten.clone.default, aten.contiguous.default):
         return layout
     if node.target is aten.permute.default:
-        return _Layout(tuple(axes[d] for d in node.args[1]), layout.features)  # type: ignore[union-attr, index, misc]
+        return _Layout(tuple(axes[d] for d in place), layout.features)
     if node.target is aten.transpose.int:
-        one, other = (int(d) % len(axes) for d in node.args[1:3])  # type: ignore[call-overload]  # numbers
+        one, other = place, constants.argument(node, 2)
         axes[one], axes[other] = axes[other], axes[one]
         return _Layout(tuple(axes), layout.features)
     if node.target is aten.unsqueeze.default:
-        axes.insert(int(node.args[1]) % (len(axes) + 1), None)  # type: ignore[call-overload]  # a number
+        axes.insert(place % (len(axes) + 1), None)
         return _Layout(tuple(axes), layout.features)
-    if node.target is aten.squeeze.dim and axes[int(node.args[1])] is None:  # type: ignore[call-overload]
-        del axes[int(node.args[1])]  # type: ignore[call-overload]
+    if node.target is aten.squeeze.dim and axes[place] is None:
+        del axes[place]
         return _Layout(tuple(axes), layout.features)
     if node.target in (aten.view.default, aten.reshape.default, aten.unflatten.int):
         return _split(node, layout)
@@ -147,9 +148,3 @@ def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Sel
                 node = graph.call_function(aten.unsqueeze.default, (node, place))
     node.meta = dict(selection.node.meta)
     selection.node.replace_all_uses_with(node)
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    import math
-
-    return math.prod(sizes)

@@ -122,7 +122,7 @@ def _layer(node: torch.fx.Node) -> str:
 
 
 def _weight(node: torch.fx.Node) -> str:
-    """Name of a layer's weight; empty for other operators, computed kernels, and matrices that no weight was made of."""
+    """Name of a layer's weight; empty for other operators, for computed kernels and for what no weight was made of."""
     if str(node.target) not in LAYERS:
         return ""
     weight = node.all_input_nodes[1]
