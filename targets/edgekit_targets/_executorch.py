@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ DYNAMIC = Option(
 _KEPT = {"batch": ("batch",), "none": ()}  # "all" keeps every one
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 
+PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
+"""Operators whose multiplications are counted."""
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -51,6 +55,7 @@ class Lowered:
         delegated: Operators in XNNPACK's subgraphs.
         portable: Operators outside of them.
         subgraphs: Number of XNNPACK's subgraphs: each is one hand-over in and out.
+        multiplications: Share of those of linear layers, convolutions and matrix products that XNNPACK runs, from 0 to 1.
         left: Names of the operators outside.
     """
 
@@ -58,14 +63,16 @@ class Lowered:
     delegated: int
     portable: int
     subgraphs: int
+    multiplications: float
     left: tuple[str, ...]
 
     def notes(self) -> tuple[str, ...]:
         """What the manifest says of the delegate."""
         share = self.delegated / max(1, self.delegated + self.portable)
         return (
-            f"XNNPACK took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) in "
-            f"{self.subgraphs} subgraphs; ExecuTorch's own kernels run {', '.join(self.left) or 'none'}",
+            f"XNNPACK took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) and "
+            f"{self.multiplications:.1%} of the multiplications in {self.subgraphs} subgraphs; ExecuTorch's "
+            f"own kernels run {', '.join(self.left) or 'none'}",
             "the share of time in XNNPACK was not measured: this build of ExecuTorch has no event tracer",
         )
 
@@ -125,7 +132,8 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
         _executorch_graph.name_parts(exported)
         try:
             edge = to_edge_transform_and_lower(exported, [simplify_views], partitioners)
-            info = get_delegation_info(edge.exported_program().graph_module)
+            graph = edge.exported_program().graph_module
+            info = get_delegation_info(graph)
             data = bytes(edge.to_executorch().buffer)
         except Exception as error:
             raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {causes.why(error, exported)}") from error
@@ -135,8 +143,35 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
         delegated=sum(o.delegated for o in operators.values()),
         portable=sum(o.non_delegated for o in operators.values()),
         subgraphs=info.num_delegated_subgraphs,
+        multiplications=_share(graph),
         left=tuple(sorted(_plain(name) for name, o in operators.items() if o.non_delegated)),
     )
+
+
+def _share(lowered: torch.fx.GraphModule) -> float:
+    """Share of the multiplications of one sample that lie in the delegate's subgraphs."""
+    parts = [part.original_module for part in lowered.children() if hasattr(part, "original_module")]
+    taken = sum(_multiplications(node) for part in parts for node in part.graph.nodes)
+    left = sum(_multiplications(node) for node in lowered.graph.nodes)
+    return taken / (taken + left) if taken + left else 0.0
+
+
+def _multiplications(node: torch.fx.Node) -> int:
+    """Those of a layer or matrix product for one sample; 0 for other operators."""
+    kind = _plain(getattr(node.target, "__name__", "").replace(".", "_").removeprefix("aten_"))
+    if kind not in PRODUCTS:
+        return 0
+    operands = [operand.meta["val"] for operand in node.all_input_nodes]
+    if kind in ("linear", "convolution"):
+        transposed = kind == "convolution" and node.args[6]
+        inputs, weight = operands[0].shape, operands[1]
+        return _values(inputs if transposed else node.meta["val"].shape) * (weight.numel() // weight.shape[0])
+    return _values(node.meta["val"].shape) * int(operands[-2].shape[-1])
+
+
+def _values(sizes: torch.Size) -> int:
+    """Number of values of one sample: what grows counts once."""
+    return math.prod(size for size in sizes if isinstance(size, int))
 
 
 @contextlib.contextmanager
