@@ -2,7 +2,8 @@
 
 The pipeline's program is dynamic in all axes and proved; it is captured again from its own graph with the axes that
 the artifact keeps, since symbols for height and width triple the time of lowering and plan memory for the largest
-image. What ExecuTorch gets wrong is written otherwise before that (`_executorch_graph`).
+image. What ExecuTorch gets wrong is written otherwise before that (`_executorch_graph`), and what XNNPACK lacks after
+it (`_xnnpack`): each operator that it leaves ends a subgraph, and the next one begins with another hand-over.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ExportError, reason
 from edgekit.model import capture_errors as causes
@@ -23,11 +24,7 @@ from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec
 from edgekit.target import Option
 from edgekit_targets import _executorch_graph
-from edgekit_targets._xnnpack_reductions import write_out_reductions
-from edgekit_targets._xnnpack_scales import fold_scales
-from edgekit_targets._xnnpack_slices import combine_slices
-from edgekit_targets._xnnpack_splits import split_linears
-from edgekit_targets._xnnpack_views import simplify_views
+from edgekit_targets._xnnpack import passes, views
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +52,7 @@ class Lowered:
         delegated: Operators in XNNPACK's subgraphs.
         portable: Operators outside of them.
         subgraphs: Number of XNNPACK's subgraphs: each is one hand-over in and out.
-        multiplications: Share of those of linear layers, convolutions and matrix products that XNNPACK runs, from 0 to 1.
+        multiplications: Share of those of layers and matrix products that XNNPACK runs, from 0 to 1.
         left: Names of the operators outside.
     """
 
@@ -90,11 +87,7 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.expor
     """
     module = captured(spec, _executorch_graph.apply_workarounds(spec.name, whole.exported), axes).module()
     _executorch_graph.fold_constants(module)
-    split_linears(module)
-    fold_scales(module)
-    combine_slices(module)
-    write_out_reductions(module)
-    module.recompile()
+    passes.rewrite(module)
     return captured(spec, module, axes)
 
 
@@ -131,7 +124,7 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
 
         _executorch_graph.name_parts(exported)
         try:
-            edge = to_edge_transform_and_lower(exported, [simplify_views], partitioners)
+            edge = to_edge_transform_and_lower(exported, [views.simplify_views], partitioners)
             graph = edge.exported_program().graph_module
             info = get_delegation_info(graph)
             data = bytes(edge.to_executorch().buffer)
@@ -150,8 +143,8 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
 
 def _share(lowered: torch.fx.GraphModule) -> float:
     """Share of the multiplications of one sample that lie in the delegate's subgraphs."""
-    parts = [part.original_module for part in lowered.children() if hasattr(part, "original_module")]
-    taken = sum(_multiplications(node) for part in parts for node in part.graph.nodes)
+    parts: list[Any] = [part for part in lowered.children() if hasattr(part, "original_module")]
+    taken = sum(_multiplications(node) for part in parts for node in part.original_module.graph.nodes)
     left = sum(_multiplications(node) for node in lowered.graph.nodes)
     return taken / (taken + left) if taken + left else 0.0
 
@@ -161,7 +154,7 @@ def _multiplications(node: torch.fx.Node) -> int:
     kind = _plain(getattr(node.target, "__name__", "").replace(".", "_").removeprefix("aten_"))
     if kind not in PRODUCTS:
         return 0
-    operands = [operand.meta["val"] for operand in node.all_input_nodes]
+    operands: list[torch.Tensor] = [operand.meta["val"] for operand in node.all_input_nodes]
     if kind in ("linear", "convolution"):
         transposed = kind == "convolution" and node.args[6]
         inputs, weight = operands[0].shape, operands[1]

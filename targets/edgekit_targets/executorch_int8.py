@@ -20,7 +20,8 @@ from edgekit.model.spec import ModelSpec
 from edgekit.quantization import calibration
 from edgekit.runtime.executorch import ExecutorchRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets import _executorch, _xnnpack_constants
+from edgekit_targets import _executorch
+from edgekit_targets._xnnpack import constants
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +127,7 @@ def _weight(node: torch.fx.Node) -> str:
     if str(node.target) not in LAYERS:
         return ""
     weight = node.all_input_nodes[1]
-    own = weight.op == "get_attr" and not str(weight.target).startswith(_xnnpack_constants.OWN)
+    own = weight.op == "get_attr" and not str(weight.target).startswith(constants.OWN)
     return str(weight.target) if own else ""
 
 

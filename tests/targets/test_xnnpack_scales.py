@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edgekit_targets._xnnpack_scales import fold_scales
+from edgekit_targets._xnnpack.scales import fold_scales
 from tests.targets.captured import Formula, Parts, rewritten, targets
 
 

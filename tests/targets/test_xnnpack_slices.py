@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from edgekit.arrcoc.texture import sobel
-from edgekit_targets._xnnpack_slices import combine_slices
+from edgekit_targets._xnnpack.slices import combine_slices
 from tests.targets.captured import Parts, rewritten, targets
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from edgekit_targets import _executorch
-from edgekit_targets._xnnpack_views import simplify_views
+from edgekit_targets._xnnpack.views import simplify_views
 from tests.targets.captured import Parts, exported
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgekit_targets import _xnnpack_constants as constants
+from edgekit_targets._xnnpack import constants
 
 if TYPE_CHECKING:
     import torch

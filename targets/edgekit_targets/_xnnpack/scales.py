@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit_targets import _xnnpack_constants as constants
+from edgekit_targets._xnnpack import constants
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit_targets import _xnnpack_constants as constants
+from edgekit_targets._xnnpack import constants
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit_targets import _xnnpack_constants as constants
+from edgekit_targets._xnnpack import constants
 
 if TYPE_CHECKING:
     import torch
