@@ -13,7 +13,7 @@ import edgekit
 from edgekit.artifact.store import read_artifact
 from edgekit.runtime import mnn as runtime
 from edgekit.testing import TargetContract, small_model
-from edgekit_targets import mnn
+from edgekit_targets import _mnn
 from tests.onnxgraph.graphs import model
 from tests.targets import tampering
 from tests.targets.damage_contract import DamageContract
@@ -68,7 +68,7 @@ class TestMnn(DamageContract):
         def change(folder: Path) -> None:
             graph = model([helper.make_node("Neg", ["x"], ["y"])], {"x": [2]}, {"y": [2]}, {})
             onnx.save(graph, tmp_path / "other.onnx")
-            mnn._convert(tmp_path / "other.onnx", folder / mnn.ENTRY, half=False)
+            _mnn.convert(tmp_path / "other.onnx", folder / _mnn.ENTRY)
 
         row = tampering.judged(builds / "small", self.name, change, tmp_path / "small")
         assert (
@@ -87,16 +87,34 @@ class TestHalfWeights(TargetContract):
         assert size < 0.8 * of_onnx
 
 
+class TestMnnInt8(DamageContract):
+    name = "mnn-int8"
+    weights, place, named = "model.mnn", runtime.CPU, "'relevance'"
+    cut = {"model.mnn": "MNN refuses 'model.mnn': "}  # noqa: RUF012 - likewise
+
+    def test_holds_its_weights_in_one_byte(self, builds: Path) -> None:
+        assert read_artifact(builds / "small" / self.name).precision == "int8"
+        size, of_onnx = (
+            (builds / "small" / file).stat().st_size for file in (f"{self.name}/model.mnn", "onnx/model.onnx")
+        )
+        assert size < 0.6 * of_onnx
+
+
+class TestBlocks(TargetContract):
+    name = "mnn-int8"
+    options = {"block": "32"}  # noqa: RUF012 - likewise
+
+
 def test_a_row_that_is_masked_from_end_to_end_is_zeros(tmp_path: Path) -> None:
     """What the guard behind a softmax is left out for."""
     graph = model([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": [2, 4]}, {"y": [2, 4]}, {})
     onnx.save(graph, tmp_path / "model.onnx")
-    mnn._convert(tmp_path / "model.onnx", tmp_path / mnn.ENTRY, half=False)
+    _mnn.convert(tmp_path / "model.onnx", tmp_path / _mnn.ENTRY)
     with runtime.printed():
         import MNN
 
         manager = MNN.nn.create_runtime_manager(({"backend": 0, "precision": runtime.PRECISION},))
-        opened = MNN.nn.load_module_from_file(str(tmp_path / mnn.ENTRY), [], [], runtime_manager=manager)
+        opened = MNN.nn.load_module_from_file(str(tmp_path / _mnn.ENTRY), [], [], runtime_manager=manager)
     x = MNN.expr.placeholder([2, 4], MNN.expr.NCHW, MNN.expr.float)
     x.write(np.array([[-np.inf] * 4, [0, 0, -np.inf, -np.inf]], np.float32))
     answer = opened.forward([x])[0].read()
@@ -106,13 +124,13 @@ def test_a_row_that_is_masked_from_end_to_end_is_zeros(tmp_path: Path) -> None:
 def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
     graph = model([helper.make_node("Hardmax", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]}, {})
     onnx.save(graph, tmp_path / "model.onnx")
-    said = mnn._convert(tmp_path / "model.onnx", tmp_path / mnn.ENTRY, half=False)
-    assert not (tmp_path / mnn.ENTRY).exists()
-    assert mnn._reason(said) == "it has no operator Hardmax"
+    said = _mnn.convert(tmp_path / "model.onnx", tmp_path / _mnn.ENTRY)
+    assert not (tmp_path / _mnn.ENTRY).exists()
+    assert _mnn.reason(said) == "it has no operator Hardmax"
 
 
 def test_a_file_that_it_cannot_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"nonsense")
-    said = mnn._convert(tmp_path / "model.onnx", tmp_path / mnn.ENTRY, half=False)
-    assert not (tmp_path / mnn.ENTRY).exists()
-    assert "please check your file format" in mnn._reason(said)
+    said = _mnn.convert(tmp_path / "model.onnx", tmp_path / _mnn.ENTRY)
+    assert not (tmp_path / _mnn.ENTRY).exists()
+    assert "please check your file format" in _mnn.reason(said)
