@@ -100,11 +100,6 @@ class TestMnnInt8(DamageContract):
         assert size < 0.6 * of_onnx
 
 
-class TestBlocks(TargetContract):
-    name = "mnn-int8"
-    options = {"block": "32"}  # noqa: RUF012 - likewise
-
-
 def test_a_row_that_is_masked_from_end_to_end_is_zeros(tmp_path: Path) -> None:
     """What the guard behind a softmax is left out for."""
     graph = model([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": [2, 4]}, {"y": [2, 4]}, {})
