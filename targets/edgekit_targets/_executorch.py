@@ -79,15 +79,21 @@ def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
     return tuple(spec.axes) if option == "all" else tuple(a for a in _KEPT[option] if a in spec.axes)
 
 
-def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...]) -> torch.export.ExportedProgram:
+def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, fold: bool = True) -> torch.export.ExportedProgram:
     """The program in operators that ExecuTorch gets right, some axes dynamic in their bounds, others at their defaults.
+
+    Args:
+        whole: The captured program.
+        spec: Its model.
+        axes: Those that stay dynamic.
+        fold: Whether slopes of layer norms go into weights.
 
     Raises:
         ExportError: If the graph cannot be fixed so.
     """
     module = captured(spec, _executorch_graph.apply_workarounds(spec.name, whole.exported), axes).module()
     _executorch_graph.fold_constants(module)
-    passes.rewrite(module)
+    passes.rewrite(module, fold=fold)
     return captured(spec, module, axes)
 
 

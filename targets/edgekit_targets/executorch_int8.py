@@ -44,7 +44,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     spec = load_model(job.model)
     axes = _executorch.kept(spec, job.get(_executorch.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = _executorch.fixed(load_program(source), spec, axes)
+    exported = _executorch.fixed(load_program(source), spec, axes, fold=False)
     float_parts = job.get(FLOAT)
     job.progress(0.3, "calibrating and quantizing")
     graph = exported.module()

@@ -55,6 +55,23 @@ def replace(module: torch.nn.Module, node: torch.fx.Node, tensor: torch.Tensor) 
     node.meta["val"] = tensor
 
 
+def set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: list[torch.Tensor]) -> None:
+    """Give a layer another weight and bias: under its own names, or beside them where something else reads those."""
+    import torch
+
+    home = str(layer.args[1].target).removesuffix(".weight")  # type: ignore[union-attr]  # get_attr
+    added = []
+    for place, (kind, tensor) in enumerate(zip(("weight", "bias"), weights, strict=False), start=1):
+        old = argument(layer, place)
+        if isinstance(old, torch.fx.Node) and len(old.users) == 1:
+            replace(module, old, tensor)
+            added.append(old)
+            continue
+        with module.graph.inserting_before(layer):
+            added.append(add(module, f"{home}.scaled_{layer.name}.{kind}", tensor))
+    layer.args = (layer.args[0], *added, *layer.args[1 + len(added) :])
+
+
 def argument(node: torch.fx.Node, place: int, default: Any = None) -> Any:
     """An argument by its place, or its default where the graph leaves it out."""
     return node.args[place] if len(node.args) > place else default

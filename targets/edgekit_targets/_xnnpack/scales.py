@@ -1,7 +1,7 @@
 """Scales and shifts beside a layer, as part of its weights.
 
-The scale of attention, the slopes and shifts of a layer norm and the normalization of pixels each are a pass over
-memory; in the next or the last layer's weights they cost nothing.
+The scale of attention and the normalization of pixels each are a pass over memory; in a layer's weights they cost
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fold_scales(module: torch.fx.GraphModule) -> None:
-    """Fold numbers that follow a linear layer, and what comes before a convolution or behind a layer norm."""
+    """Fold numbers that follow a linear layer or come before a convolution."""
     import torch
 
     aten = torch.ops.aten
@@ -24,8 +24,6 @@ def fold_scales(module: torch.fx.GraphModule) -> None:
             _fold_into_layer_before(module, node)
         elif node.target is aten.conv2d.default:
             _fold_into_convolution(module, node)
-        elif node.target is aten.layer_norm.default:
-            _fold_norm(module, node)
     module.graph.eliminate_dead_code()
 
 
@@ -45,7 +43,7 @@ def _fold_into_layer_before(module: torch.fx.GraphModule, node: torch.fx.Node) -
     if not isinstance(factor, (int, float)) or not all(isinstance(weight, torch.Tensor) for weight in weights):
         return
     scale = float(factor) if node.target is aten.mul.Tensor else 1.0 / factor
-    _set_weights(module, layer, [weight * scale for weight in weights if weight is not None])
+    constants.set_weights(module, layer, [weight * scale for weight in weights if weight is not None])
     node.replace_all_uses_with(before)
 
 
@@ -61,7 +59,7 @@ def _fold_into_convolution(module: torch.fx.GraphModule, node: torch.fx.Node) ->
         shift += scale * plus
         scale *= times
     if x is not node.args[0]:
-        _set_weights(module, node, [weight * scale, bias + shift * weight.sum((1, 2, 3))])
+        constants.set_weights(module, node, [weight * scale, bias + shift * weight.sum((1, 2, 3))])
         node.args = (x, *node.args[1:])
 
 
@@ -80,46 +78,3 @@ def _affine(node: object) -> tuple[torch.fx.Node, float, float] | None:
         return x, 1.0 / number, 0.0
     found = steps.get(node.target)  # type: ignore[call-overload]  # operators are hashed
     return (x, *found) if found else None
-
-
-def _fold_norm(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    """Slopes and shifts of a layer norm that only linear layers with a bias read."""
-    import torch
-
-    slopes, shifts = (
-        constants.value(module, constants.argument(node, 2)),
-        constants.value(module, constants.argument(node, 3)),
-    )
-    layers = list(node.users)
-    if slopes is None or shifts is None or slopes.dim() != 1:
-        return
-    if any(n.target is not torch.ops.aten.linear.default or n.args[0] is not node for n in layers):
-        return
-    weights = [(constants.value(module, n.args[1]), constants.value(module, constants.argument(n, 2))) for n in layers]
-    if any(
-        weight is None or (bias is None and constants.argument(n, 2))
-        for n, (weight, bias) in zip(layers, weights, strict=True)
-    ):
-        return
-    for layer, (weight, bias) in zip(layers, weights, strict=True):
-        if weight is not None:
-            shift = weight @ shifts
-            _set_weights(module, layer, [weight * slopes, shift if bias is None else bias + shift])
-    node.args = (*node.args[:2], None, None, *node.args[4:])
-
-
-def _set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: list[torch.Tensor]) -> None:
-    """Give a layer another weight and bias: under its own names, or beside them where something else reads those."""
-    import torch
-
-    home = str(layer.args[1].target).removesuffix(".weight")  # type: ignore[union-attr]  # get_attr
-    added = []
-    for place, (kind, tensor) in enumerate(zip(("weight", "bias"), weights, strict=False), start=1):
-        old = constants.argument(layer, place)
-        if isinstance(old, torch.fx.Node) and len(old.users) == 1:
-            constants.replace(module, old, tensor)
-            added.append(old)
-            continue
-        with module.graph.inserting_before(layer):
-            added.append(constants.add(module, f"{home}.scaled_{layer.name}.{kind}", tensor))
-    layer.args = (layer.args[0], *added, *layer.args[1 + len(added) :])
