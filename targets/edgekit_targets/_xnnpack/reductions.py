@@ -92,7 +92,7 @@ def log_softmax(x: torch.Tensor, ones: torch.Tensor) -> torch.Tensor:
 
 
 def maximum(x: torch.Tensor, keep: bool = False) -> torch.Tensor:
-    """Over the last axis: each row is a channel, which XNNPACK pools side by side, three times as fast as rows of one."""
+    """Over the last axis: each row is a channel, which XNNPACK pools side by side, three times as fast."""
     import torch
 
     length = x.shape[-1]
