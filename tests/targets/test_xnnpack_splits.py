@@ -49,3 +49,12 @@ def test_a_layer_that_is_also_read_whole_stays_one() -> None:
 def test_selections_of_samples_and_rows_stay() -> None:
     module = Parts(lambda layers, x: layers[0](x)[:, 1:3] * 2, nn.Linear(6, 6))
     assert "slice" in targets(rewritten(split_linears, module, 5, 6))
+
+
+def test_a_layer_that_is_called_twice_and_read_in_other_parts() -> None:
+    def twice(layers: nn.ModuleList, x: Tensor) -> Tensor:
+        first, second = layers[0](x), layers[0](x.exp())
+        return torch.as_tensor(first[..., :3] * first[..., 3:] - second[..., :4].sum(-1, True) * second[..., 4:5])
+
+    torch.manual_seed(0)
+    assert targets(rewritten(split_linears, Parts(twice, nn.Linear(6, 6)), 5, 6)).count("linear") == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,11 +25,12 @@ def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
 
 
 def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.fx.Node:
-    """A node for a new buffer, at the graph's place of insertion; one of this name that is there is taken again.
+    """A node for a buffer, at the graph's place of insertion; one of this name and value that is there is taken again.
 
     Args:
         module: Gets the buffer.
-        name: Its dotted name; modules that are not there are added.
+        name: Its dotted name, to which a number is added where another value has it; modules that are not there are
+            added.
         tensor: Its value.
     """
     import torch
@@ -39,9 +41,11 @@ def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.
         if not hasattr(part, step):
             part.add_module(step, torch.nn.Module())
         part = getattr(part, step)
+    free = (last, *(f"{last}_{number}" for number in range(1, len(module.graph.nodes) + 1)))
+    last = next(n for n in free if not hasattr(part, n) or torch.equal(getattr(part, n), tensor))
     if not hasattr(part, last):
         part.register_buffer(last, tensor.detach().clone(memory_format=torch.contiguous_format))
-    node = module.graph.get_attr(name)
+    node = module.graph.get_attr(f"{home}.{last}".removeprefix("."))
     node.meta["val"] = tensor
     return node
 
@@ -60,10 +64,11 @@ def set_weights(module: torch.fx.GraphModule, layer: torch.fx.Node, weights: lis
     import torch
 
     home = str(layer.args[1].target).removesuffix(".weight")  # type: ignore[union-attr]  # get_attr
+    read = Counter(n.target for n in module.graph.nodes if n.op == "get_attr" for _ in n.users)
     added = []
     for place, (kind, tensor) in enumerate(zip(("weight", "bias"), weights, strict=False), start=1):
         old = argument(layer, place)
-        if isinstance(old, torch.fx.Node) and len(old.users) == 1:
+        if isinstance(old, torch.fx.Node) and read[old.target] == 1:
             replace(module, old, tensor)
             added.append(old)
             continue
