@@ -19,9 +19,9 @@ from platform import node
 from typing import NoReturn
 
 from edgekit.hosts import keeper
+from edgekit.report.matrix import LOG
 from edgekit.storage import child
 
-LOG = "log.txt"
 PASSED_ON = ("EDGEKIT_", "OMP_NUM_THREADS")
 """Beginnings of the variables that a cell gets from whoever asked, on another host too."""
 

@@ -16,8 +16,9 @@ from platform import node
 from typing import Any
 
 from edgekit.errors import DependencyError, UsageError, reason
-from edgekit.matrix.attempt import LOG, Ended, LostError, Processes, Task
+from edgekit.matrix.attempt import Ended, LostError, Processes, Task
 from edgekit.matrix.folder import packed, take, unpack
+from edgekit.report.matrix import LOG
 from edgekit.storage.files import scratch
 from edgekit.storage.packages import package_digest
 

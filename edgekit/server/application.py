@@ -10,7 +10,6 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -32,7 +31,6 @@ from edgekit.server.process import STUCK
 from edgekit.server.served import VERIFIED, Served
 
 MEBIBYTE = 1 << 20
-HEAD = 1 << 14  # bytes of JSON that take no time worth another thread
 DECODING = 2  # pictures at once: a whole one takes more memory than what waits of it
 FORM = {
     "requestBody": {
@@ -135,10 +133,9 @@ class _State:
     async def infer(self, served: Served, request: Request, call: _Call) -> tuple[bytes, dict[str, str]]:
         """Answer by the protocol."""
         body, length = await self._body(request, call), request.headers.get(protocol.LENGTH_HEADER)
-        # Numbers in JSON take longer than a run: others are answered meanwhile. A head before bytes is read at once.
-        apart = length is None or not length.isdigit() or int(length) > HEAD
-        parse = partial(protocol.parse, body, length)
-        question = await asyncio.to_thread(parse) if apart else parse()
+        # Numbers in JSON take longer than a run: others are answered meanwhile.
+        short = length is not None and protocol.SHORT.fullmatch(length)
+        question = protocol.parse(body, length) if short else await asyncio.to_thread(protocol.parse, body, length)
         served = self.find(served.name, served.target)  # a newer one may have come while the body did
         answers = await self._run(served, question.inputs, call)
         return protocol.render(question, served.manifest, answers)

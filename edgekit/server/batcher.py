@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Condition
 from typing import TypeVar
 
@@ -83,7 +84,7 @@ class Batcher:
         """Answer what waits, and end the thread."""
         self._thread.shutdown()
 
-    @property
+    @cached_property
     def most(self) -> int:
         """Rows of one run: as many as are wanted and the artifact was judged on; 1 where it takes one size only."""
         axis = self.manifest.axes.get(BATCH)
@@ -95,9 +96,10 @@ class Batcher:
 
     def _form(self, inputs: Arrays) -> tuple[object, int]:
         """What is equal for requests that can be joined, and the rows; a wrong request runs alone, and is refused."""
+        if self.most == 1:
+            return None, 1
         tensors = {tensor.name: tensor for tensor in self.manifest.inputs}
-        right = {*tensors} == {*inputs} and all(inputs[n].ndim == len(t.shape) for n, t in tensors.items())
-        if self.most == 1 or not right:
+        if {*tensors} != {*inputs} or any(inputs[n].ndim != len(t.shape) for n, t in tensors.items()):
             return None, 1
         shapes = {name: [*inputs[name].shape] for name in tensors}
         rows = {shapes[name].pop(_at(tensor)) for name, tensor in tensors.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ DTYPES = {name: np.dtype(dtype).newbyteorder("<") for dtype, name in DATATYPES.i
 KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 """Kind of a dtype -> kinds of numbers in JSON that it takes."""
 MOST_DIMENSIONS = 16
+SHORT = re.compile(r"[0-9]{1,4}")
+"""The length of a JSON object, before bytes, that is read faster than another thread is woken."""
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,7 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
         if failures and not opening.unverified:
             raise ArtifactError(f"'{folder}' answers differently on this host: {failures[0]}")
         words = read_vocabulary(build / MODEL)
-        batcher = Batcher(manifest, lambda inputs: artifact.run(inputs), opening.batching)
+        batcher = Batcher(manifest, artifact.run, opening.batching)
         return Served(folder, artifact, status, golden, limits, words, seen, batcher)
     except BaseException:
         artifact.close()

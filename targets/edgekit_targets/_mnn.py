@@ -1,4 +1,4 @@
-"""An ONNX artifact -> MNN's file, by MNN's converter.
+"""An ONNX artifact -> MNN's file, by MNN's converter; and what runs it.
 
 The converter runs in a process of its own: it prints, and a graph that it does not understand can end it. It is called
 by its C++ module: the Python command around that reports its use.
@@ -23,7 +23,8 @@ from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.onnxgraph import gelu, softmax_guard
 from edgekit.onnxgraph.graph import save_graph
-from edgekit.target import Job
+from edgekit.runtime.mnn import MnnRuntime
+from edgekit.target import Job, Place, Runtime
 
 ENTRY = "model.mnn"
 SCRIPT = """
@@ -60,6 +61,11 @@ def write(out: Path, job: Job, options: Sequence[str]) -> None:
         raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(said)}")
     job.progress(0.9, "naming it by its content")
     _rename(out / ENTRY, said[-1])
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in MNN on the CPU."""
+    return MnnRuntime(artifact, ENTRY)
 
 
 def convert(graph: Path, file: Path, options: Sequence[str] = ()) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.runtime import mnn as runtime
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
+from edgekit.runtime.mnn import CPU
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Target
 from edgekit_targets import _mnn
 
 PRECISION = Option(
@@ -24,11 +24,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="fp16" if half else "fp32", entry=_mnn.ENTRY, dynamic=job.dynamic)
 
 
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in MNN on the CPU."""
-    return runtime.MnnRuntime(artifact, _mnn.ENTRY)
-
-
 TARGET = Target(
     summary="MNN, fp32 or fp16 weights, dynamic batch and size",
     about=About(
@@ -39,8 +34,8 @@ TARGET = Target(
     reads=Reads(fixed=True),
     source="onnx",
     export=export,
-    load=load,
-    places=(Place(name=runtime.CPU, tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
+    load=_mnn.load,
+    places=(Place(name=CPU, tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
     needs=(Need("MNN", "mnn"),),
     options=(PRECISION,),
 )

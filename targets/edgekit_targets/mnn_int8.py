@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.runtime import mnn as runtime
-from edgekit.target import INT8, About, Exported, Job, Need, Place, Reads, Runtime, Target
+from edgekit.runtime.mnn import CPU
+from edgekit.target import INT8, About, Exported, Job, Need, Place, Reads, Target
 from edgekit_targets import _mnn
 
 QUANTIZE = ("--weightQuantBits", "8", "--weightQuantAsymmetric")
@@ -32,11 +32,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     )
 
 
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in MNN on the CPU."""
-    return runtime.MnnRuntime(artifact, _mnn.ENTRY)
-
-
 TARGET = Target(
     summary="MNN, INT8 weights, dynamic batch and size",
     about=About(
@@ -47,7 +42,7 @@ TARGET = Target(
     reads=Reads(fixed=True),
     source="onnx",
     export=export,
-    load=load,
-    places=(Place(name=runtime.CPU, tolerance=INT8),),
+    load=_mnn.load,
+    places=(Place(name=CPU, tolerance=INT8),),
     needs=(Need("MNN", "mnn"),),
 )

@@ -43,7 +43,7 @@ def test_a_full_queue_refuses_and_a_late_answer_is_not_waited_for(
         held.wait(30)
         return right
 
-    monkeypatch.setattr(served.artifact, "run", run)
+    monkeypatch.setattr(served.batcher, "run", run)
 
     async def ask() -> None:
         async def one() -> dict[str, Array]:

@@ -173,6 +173,9 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
     response, data = server.ask("POST", INFER, body)
     assert response.status == 400
     assert "input 'images' is [1, 3, 16, 20]" in json.loads(data)["error"]
+    for length in ("²", "-1", "9" * 5000):
+        assert server.ask("POST", INFER, body, Inference_Header_Content_Length=length)[0].status == 400
+    assert not server.events("fault")
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
         slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert b"408" in slow.recv(100)
