@@ -25,10 +25,12 @@ def value(module: torch.nn.Module, node: object) -> torch.Tensor | None:
 
 
 def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.fx.Node:
-    """A node for a buffer, at the graph's place of insertion; one of this name and value that is there is taken again.
+    """A node for a constant, at the graph's place of insertion; one of this name and value is taken again.
+
+    It is a parameter: of a buffer whose INT8 values a layer reads ExecuTorch keeps the fp32 values in the file too.
 
     Args:
-        module: Gets the buffer.
+        module: Gets the constant.
         name: Its dotted name, to which a number is added where another value has it; modules that are not there are
             added.
         tensor: Its value.
@@ -44,7 +46,7 @@ def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.
     free = (last, *(f"{last}_{number}" for number in range(1, len(module.graph.nodes) + 1)))
     last = next(n for n in free if not hasattr(part, n) or torch.equal(getattr(part, n), tensor))
     if not hasattr(part, last):
-        part.register_buffer(last, tensor.detach().clone(memory_format=torch.contiguous_format))
+        part.register_parameter(last, _parameter(tensor.clone()))
     node = module.graph.get_attr(f"{home}.{last}".removeprefix("."))
     node.meta["val"] = tensor
     return node
@@ -52,10 +54,8 @@ def add(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> torch.
 
 def replace(module: torch.nn.Module, node: torch.fx.Node, tensor: torch.Tensor) -> None:
     """Another value for a constant that one node stands for."""
-    import torch
-
     home, _, last = str(node.target).rpartition(".")
-    setattr(module.get_submodule(home), last, torch.nn.Parameter(tensor.detach().contiguous(), requires_grad=False))
+    setattr(module.get_submodule(home), last, _parameter(tensor))
     node.meta["val"] = tensor
 
 
@@ -85,3 +85,9 @@ def argument(node: torch.fx.Node, place: int, default: Any = None) -> Any:
 def is_dynamic(node: torch.fx.Node) -> bool:
     """Whether a size of a tensor is not a number."""
     return any(not isinstance(size, int) for size in node.meta["val"].shape)
+
+
+def _parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+    import torch
+
+    return torch.nn.Parameter(tensor.detach().contiguous(), requires_grad=False)
