@@ -1,7 +1,8 @@
-"""Whether processes that were started have ended."""
+"""Processes that tests start: how, and whether they have ended."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,3 +21,12 @@ def running(pid: int) -> bool:
     """Whether a process is there, and is no zombie."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().split()[2] != "Z"
+
+
+def heeding(*words: object) -> list[str]:
+    """The command `edgekit WORDS` that heeds Ctrl-C as in a terminal: what runs in the background may ignore it."""
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from edgekit.cli.main import main; main()"
+    )
+    return [sys.executable, "-c", script, *map(str, words)]

@@ -18,6 +18,7 @@ from edgekit.testing import SMALL
 from tests import modules
 from tests.command import exit_code
 from tests.manifests import manifest
+from tests.processes import heeding
 
 HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
 
@@ -194,12 +195,7 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
     sent: signal.Signals, code: int, when: str, tmp_path: Path
 ) -> None:
     """At three moments: while the model is written, while the first target is made, and in the second one."""
-    # What runs in the background may ignore Ctrl-C, and its children with it: this one heeds it, as in a terminal.
-    heeding = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from edgekit.cli.main import main; main()"
-    )
-    command = [sys.executable, "-c", heeding, "export", SMALL, "-t", "onnx", "-t", "onnx-fp16", "-o", str(tmp_path)]
+    command = heeding("export", SMALL, "-t", "onnx", "-t", "onnx-fp16", "-o", tmp_path)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         for line in running.stderr:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.command import exit_code
 from tests.object_store import S3, objects
+from tests.processes import heeding
 
 URL = "s3://bucket/small"
 
@@ -87,7 +87,7 @@ def test_a_mistake_is_one_sentence(
 def test_ctrl_c_ends_a_push_at_once_and_the_next_one_goes_on(s3: S3, build: Path) -> None:
     held = threading.Event()
     s3.after = lambda number: held.wait(120) if number >= 10 else None
-    command = [sys.executable, "-m", "edgekit", "push", str(build), URL]
+    command = heeding("push", build, URL)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ.copy())
     while len(objects(s3)) < 10:
         time.sleep(0.01)

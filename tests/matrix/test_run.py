@@ -21,6 +21,7 @@ from edgekit.matrix.run import ATTEMPTS, Settings
 from edgekit.report.matrix import Matrix, read_matrix
 from tests.command import exit_code
 from tests.matrix.models import MARK
+from tests.processes import heeding
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0
@@ -139,8 +140,7 @@ def test_a_run_that_is_killed_and_interrupted_goes_on(
     """The first run is killed when a cell is finished, the second interrupted at once; one cell's process is killed."""
     root = tmp_path / "build" / "toy"
     for how, finished in ((signal.SIGKILL, 1), (signal.SIGINT, 1)):
-        command = [sys.executable, "-m", "edgekit", *toy]
-        run = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+        run = subprocess.Popen(heeding(*toy), env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
         _until(lambda n=finished: len(_records(root)) >= n and _processes(root))  # type: ignore[misc]
         before = {path: path.stat().st_mtime_ns for path in _records(root)}
         run.send_signal(how)
