@@ -1,11 +1,13 @@
 """What a server adds to its artifact, and how many requests it answers: `edgekit serve`, beside other servers.
 
     python -m tools.bench.serve build/arr-coc-tiny [--peer litserve=PYTHON ...] [--soak MINUTES]
+    python -m tools.bench.serve build/arr-coc-tiny --target torch-cuda --options '--device cuda --trust-build' \
+        --options '--device cuda --trust-build --batch 16'
 
 One request is one picture of the default size as bytes of float32, by the Open Inference Protocol in binary; to a
 server that does not take it the same bytes in another body (`peers.py`), and all outputs come back as bytes. Clients
 are threads of this process, each with one connection that it keeps. `--peer` names a Python with that server,
-onnxruntime and numpy, and may be given more than once.
+onnxruntime and numpy, and may be given more than once; so does `--options`, which are those of `edgekit serve`.
 
 Columns: clients; requests a second; p50 and p99 in milliseconds; processor time of the server's processes a request, in
 milliseconds, beside that of the bare artifact in a loop; resident memory of the server.
@@ -36,8 +38,9 @@ import edgekit
 from edgekit.cli.console import print_table
 from tools.bench.peers import PEERS, Peer
 
-TARGET = "onnx"
 CLIENTS = (1, 4, 16)
+MANY = (1, 4, 16, 64)
+"""Clients where options are given: a batch that requests are joined to needs them."""
 SECONDS = 5.0
 PEER_PORT = 8791
 HEADS = ("server", "clients", "requests/s", "p50 ms", "p99 ms", "processor ms", "MB")
@@ -56,37 +59,44 @@ class Asked:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
+    parser.add_argument("--target", default="onnx")
+    parser.add_argument("--options", action="append", default=[], help="of edgekit serve; repeat to compare")
     parser.add_argument("--peer", action="append", default=[], help=f"NAME=PYTHON, one of {', '.join(PEERS)}")
     parser.add_argument("--soak", type=float, default=0.0, help="minutes of requests whose memory and p99 are shown")
     arguments = parser.parse_args()
     draw = np.random.default_rng(0)
     images, queries = draw.random((1, 3, 224, 224), np.float32), draw.random((1, 768), np.float32)
     rows: list[tuple[str, ...]] = [
-        ("the artifact alone", "", *_alone(arguments.build / TARGET, {"images": images, "queries": queries}), "")
+        ("the artifact alone", "", *_alone(arguments.build / arguments.target, images, queries), "")
     ]
     field = b'--edge\r\nContent-Disposition: form-data; name="data"; filename="a"\r\n\r\n'
     raw = b"".join((field, images.tobytes(), queries.tobytes(), b"\r\n--edge--\r\n"))
     print_table(HEADS, rows)
-    with _edgekit(arguments.build) as (process, port):
-        asked = _binary(port, {"images": images, "queries": queries})
-        rows += [("edgekit serve", str(n), *_measured(asked, n, process)) for n in CLIENTS]
-        print_table(HEADS, rows)
-        if arguments.soak:
-            _soak(asked, arguments.soak, process)
+    for options in arguments.options or [""]:
+        with _edgekit(arguments.build, arguments.target, options) as (process, port):
+            asked = _binary(port, arguments.target, {"images": images, "queries": queries})
+            name = f"edgekit serve {options}".strip()
+            rows += [(name, str(n), *_measured(asked, n, process)) for n in (MANY if options else CLIENTS)]
+            print_table(HEADS, rows)
+            if arguments.soak:
+                _soak(asked, arguments.soak, process)
     for name, _, python in (one.partition("=") for one in arguments.peer):
         peer = PEERS[name]
-        with _peer(python, peer, arguments.build / TARGET / "model.onnx") as (process, port):
+        with _peer(python, peer, arguments.build / "onnx" / "model.onnx") as (process, port):
             asked = {
                 "form": Asked(port, peer.path, raw, {"Content-Type": "multipart/form-data; boundary=edge"}),
                 "raw": Asked(port, peer.path, images.tobytes() + queries.tobytes(), {}),
-                "protocol": replace(_binary(port, {"images": images, "queries": queries}), path=peer.path),
+                "protocol": replace(_binary(port, "onnx", {"images": images, "queries": queries}), path=peer.path),
             }[peer.body]
             rows += [(peer.name, str(n), *_measured(asked, n, process)) for n in CLIENTS]
     print_table(HEADS, rows)
 
 
-def _alone(folder: Path, inputs: dict[str, np.ndarray]) -> tuple[str, str, str, str]:
-    with edgekit.load(folder) as artifact:
+def _alone(folder: Path, images: np.ndarray, queries: np.ndarray) -> tuple[str, str, str, str]:
+    inputs = {"images": images, "queries": queries}
+    with edgekit.load(
+        folder, **({"device": "cuda", "trust_build": True} if folder.name == "torch-cuda" else {})
+    ) as artifact:
         for _ in range(20):
             artifact.run(inputs)
         times, start, used = [], time.perf_counter(), time.process_time()
@@ -149,20 +159,20 @@ def _soak(asked: Asked, minutes: float, process: int) -> None:
         print(f"{done} requests: {_memory(process) / 1e6:.1f} MB, p99 {p99:.1f} ms", flush=True)
 
 
-def _binary(port: int, inputs: dict[str, np.ndarray]) -> Asked:
+def _binary(port: int, target: str, inputs: dict[str, np.ndarray]) -> Asked:
     tensors = [
         {"name": n, "shape": [*a.shape], "datatype": "FP32", "parameters": {"binary_data_size": a.nbytes}}
         for n, a in inputs.items()
     ]
     head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
     body = b"".join((head, *(array.tobytes() for array in inputs.values())))
-    path = f"/v2/models/arr-coc-tiny/versions/{TARGET}/infer"
+    path = f"/v2/models/arr-coc-tiny/versions/{target}/infer"
     return Asked(port, path, body, {"Inference-Header-Content-Length": str(len(head))})
 
 
 @contextmanager
-def _edgekit(build: Path) -> Iterator[tuple[int, int]]:
-    command = [sys.executable, "-m", "edgekit", "serve", str(build), "-t", TARGET, "--port", "0"]
+def _edgekit(build: Path, target: str, options: str) -> Iterator[tuple[int, int]]:
+    command = [sys.executable, "-m", "edgekit", "serve", str(build), "-t", target, "--port", "0", *options.split()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     found = next(found for line in process.stdout if (found := re.search(r":(\d+)  ", line)))
