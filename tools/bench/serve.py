@@ -94,9 +94,8 @@ def main() -> None:
 
 def _alone(folder: Path, images: np.ndarray, queries: np.ndarray) -> tuple[str, str, str, str]:
     inputs = {"images": images, "queries": queries}
-    with edgekit.load(
-        folder, **({"device": "cuda", "trust_build": True} if folder.name == "torch-cuda" else {})
-    ) as artifact:
+    place = "cuda" if folder.name == "torch-cuda" else ""
+    with edgekit.load(folder, place=place, trust_build=bool(place)) as artifact:
         for _ in range(20):
             artifact.run(inputs)
         times, start, used = [], time.perf_counter(), time.process_time()
