@@ -172,10 +172,14 @@ def _binary(port: int, target: str, inputs: dict[str, np.ndarray]) -> Asked:
 @contextmanager
 def _edgekit(build: Path, target: str, options: str) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-m", "edgekit", "serve", str(build), "-t", target, "--port", "0", *options.split()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    found = next(found for line in process.stdout if (found := re.search(r":(\d+)  ", line)))
-    yield from _until_ready(process, int(found[1]), "/health/ready")
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        found = next((found for line in process.stdout if (found := re.search(r":(\d+)  ", line))), None)
+        if found is None:
+            log.seek(0)
+            raise SystemExit(f"the server did not start: {log.read()[-2000:]}")
+        yield from _until_ready(process, int(found[1]), "/health/ready")
 
 
 @contextmanager
