@@ -23,16 +23,17 @@ from edgekit.analysis.profile import profile as measure
 from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_builds_model
-from edgekit.model.sources.module import Axes
 from edgekit.model.spec import Evaluation, ModelSpec
+from edgekit.model.words import Given
 from edgekit.pipeline import bill, given_model, run, signature
 from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.further_places import first_that_holds
+from edgekit.pipeline.given_model import Calibration, Data, Said, texts
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.soak import Soak
 from edgekit.progress import Style, shown
-from edgekit.quantization.calibration import check_folder
+from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
 from edgekit.report import write_report
@@ -56,10 +57,14 @@ def export(
     model: Model = DEFAULT_MODEL,
     *,
     example: Any = None,
-    axes: Axes | None = None,
+    axes: Given = None,
+    inputs: Given = None,
+    outputs: Given = None,
     targets: Iterable[str] = (),
     evaluation: Evaluation | Callable[[], Evaluation] | None = None,
-    calibration: Callable[[int], Evaluation] | None = None,
+    data: str | Path | None = None,
+    metric: str = "",
+    calibration: Calibration | None = None,
     output: str | Path = BUILDS,
     options: Mapping[str, Mapping[str, object]] | None = None,
     reference: str | Path | None = None,
@@ -81,12 +86,23 @@ def export(
         model: A preset's name, the path of a checkpoint or of an ONNX file, `package.module:factory`, a factory, a
             `ModelSpec`, or a module. A module defined in a notebook or in `__main__` is captured here and travels as
             its program.
-        example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name.
-        axes: For a module: which dimensions vary, by input; None lets the first dimension of each be the batch. For an
-            ONNX file: the ranges of its open dimensions.
+        example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. Where it has 70
+            different rows or more, and nothing else is given to judge on, they are split as `data` are.
+        axes: Which dimensions vary, by input, in the words of `edgekit.model.words`:
+            `{"ids": "0=batch,1=length:1..512"}`, `{"ids": {0: "batch", 1: ("length", Axis(128, 1, 512))}}` or
+            `["ids:0=batch,1=length:1..512"]`. None lets the first dimension of each input be the batch. For a module,
+            an ONNX file and a factory's model.
+        inputs: What is said of inputs, in the same words: `{"pixels": "kind=image,mean=0.5,std=0.5"}`,
+            `{"rate": {"range": (8000, 16000)}}`. Of a factory that returns a module the shape too, `shape=1,3,64,64`.
+        outputs: Likewise: `{"logits": "role=logits,classes=cat,dog"}`.
         targets: Names and groups; empty means every target whose libraries are installed.
         evaluation: Real inputs to judge on, or a function that makes them; in place of the model's own.
-        calibration: A function that makes n samples for INT8; in place of the model's own.
+        data: A folder with the evaluation set in place of `evaluation`: pictures, or .npz files with an array for each
+            input (`edgekit.reference.dataset`). Where the model has no calibration set and none is given, 70 inputs or
+            more are split by their hashes: a part calibrates, the others judge.
+        metric: Of `data` with labels, one of `edgekit.metrics` in words: "top_k:logits", "top_k:logits,k=5".
+        calibration: A function that makes n samples for INT8, or a folder as `data` is one, which holds none of the
+            evaluation set's inputs; in place of the model's own.
         output: The folder of builds; the build lies in it under the model's name.
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
         reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
@@ -109,12 +125,17 @@ def export(
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
     require_folder(output, "builds are made")
-    spec = given_model.given(model, example, axes, weights, ema)
-    spec = given_model.completed(spec, evaluation, calibration, reference)
+    said = Said(example, axes, inputs, outputs, weights, ema)
+    beside = Data(evaluation, calibration, data, metric)
+    spec = given_model.completed(given_model.given(model, said), beside, reference, said)
     spec, wanted, given = given_model.signed(spec, name, author, licence), _names(targets), options or {}
     folder, there, allowed = Path(output) / spec.name, _texts(places), _texts(budget)
+    words = {"axes": texts(axes), "inputs": texts(inputs), "outputs": texts(outputs)}
+    folders = {"data": data, "metric": metric, "calibration": None if callable(calibration) else calibration}
     signs = {"name": name, "author": author, "licence": licence}
-    told = command_of(model, wanted, given, weights=weights, ema=ema, **signs, place=there, budget=allowed)
+    told = command_of(
+        model, wanted, given, **words, **folders, weights=weights, ema=ema, **signs, place=there, budget=allowed
+    )
     signer = None if sign is None else signature.signer_of(Path(sign))
     if bom:
         bill.require_library()
@@ -285,7 +306,13 @@ def record(
     *,
     device: str = "cpu",
     example: Any = None,
+    axes: Given = None,
+    inputs: Given = None,
+    outputs: Given = None,
     evaluation: Evaluation | Callable[[], Evaluation] | None = None,
+    data: str | Path | None = None,
+    metric: str = "",
+    calibration: Calibration | None = None,
     output: str | Path | None = None,
     progress: Style = "auto",
 ) -> Path:
@@ -295,7 +322,13 @@ def record(
         model: As for `export`.
         device: "cpu" or "cuda".
         example: As for `export`.
+        axes: As for `export`.
+        inputs: As for `export`.
+        outputs: As for `export`.
         evaluation: As for `export`, which must be given the same one to have these answers.
+        data: As for `export`, likewise.
+        metric: As for `export`.
+        calibration: As for `export`: without it a part of `data` is not asked.
         output: Where to write, without the inputs; None writes into the model's build folder, with them.
         progress: As for `export`.
 
@@ -305,7 +338,10 @@ def record(
     if device not in ("cpu", "cuda"):
         raise UsageError(f"no device '{device}': possible are cpu, cuda")
     require_folder(output or "", "references are recorded")
-    spec = given_model.completed(given_model.given(model, example, None, None), evaluation, None, None)
+    said = Said(example, axes, inputs, outputs)
+    spec = given_model.completed(
+        given_model.given(model, said), Data(evaluation, calibration, data, metric), None, said
+    )
     folder = Path(output) if output is not None else BUILDS / spec.name / REFERENCE
     with shown(progress) as listener:
         record_reference(
@@ -361,7 +397,7 @@ def profile(
     if build is not None:
         spec = load_builds_model(build / MODEL, trust_build)
     else:
-        spec = given_model.given(model, example, None, None)
+        spec = given_model.given(model, Said(example))
     spec = part_of(spec, module) if module else spec
     request = Request(device, tuple(batches), _names(modes), rate, seconds, None if module else build, trust_build)
     with shown(progress) as listener:

@@ -9,7 +9,8 @@
     ├── DependencyError       a target whose libraries are not installed
     ├── RecordError           a recorded reference that is missing, damaged or of another model
     ├── ArtifactError         an artifact that is missing, damaged or not what its manifest says
-    ├── CalibrationError      calibration data that are missing, too few, of a wrong shape or not finite
+    ├── DataError             a folder of inputs that is missing, too small, broken or not what the model takes
+    │   └── CalibrationError  calibration data that are missing, too few, of a wrong shape or not finite
     ├── ExportError           a converter failed or its process died
     ├── VerdictError          an artifact was rejected or could not be made, and the caller asked for none such
     └── NotVerifiedHere       this host cannot run the artifact; not a failure of the artifact
@@ -66,7 +67,11 @@ class ArtifactError(EdgekitError):
     """An artifact is missing, damaged or not what its manifest says."""
 
 
-class CalibrationError(EdgekitError):
+class DataError(EdgekitError):
+    """Data of the user's own cannot be used."""
+
+
+class CalibrationError(DataError):
     """Calibration data cannot be used."""
 
 

@@ -7,11 +7,16 @@ A metric of your own is any function of the outputs by name and the truth that g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.spec import Array, Metric
+from edgekit.errors import UsageError, suggestion
+
+if TYPE_CHECKING:
+    from edgekit.model.spec import Array, Metric
 
 IGNORED = -1
 """Class of a pixel that is not counted."""
@@ -107,6 +112,51 @@ def average_precision(boxes: str, scores: str, iou: float = 0.5) -> Metric:
         return np.array([_image_precision(*pair, iou) for pair in pairs], np.float64)
 
     return metric
+
+
+READY: Mapping[str, Callable[..., Any]] = {
+    made.__name__: made for made in (top_k, mean_iou, cosine, psnr, average_precision)
+}
+EXAMPLE = "--metric top_k:logits, or --metric average_precision:boxes,scores,iou=0.7"
+
+
+def named(text: str) -> Metric:
+    """The metric that a text names: `NAME:OUTPUT`, and behind commas what else it takes.
+
+    Raises:
+        UsageError: If there is none, or it takes something else.
+    """
+    name, _, rest = text.partition(":")
+    if name not in READY:
+        meant = suggestion(name, READY)
+        raise UsageError(f"no metric '{name}': {meant}possible are {', '.join(READY)}, for example {EXAMPLE}")
+    parts = [part.strip() for part in rest.split(",") if part.strip()]
+    by_place = [part for part in parts if "=" not in part]
+    by_name = dict(part.split("=", 1) for part in parts if "=" in part)
+    signature = inspect.signature(READY[name])
+    try:
+        bound = signature.bind(*by_place, **by_name)
+        given = {
+            n: value if (usual := signature.parameters[n].default) is inspect.Parameter.empty else type(usual)(value)
+            for n, value in bound.arguments.items()
+        }
+    except (TypeError, ValueError) as error:
+        takes = ", ".join(signature.parameters)
+        raise UsageError(f"the metric '{text}' does not fit {name}({takes}): write {EXAMPLE}") from error
+    found: Metric = READY[name](**given)
+    found.words = text  # type: ignore[attr-defined]  # functions take attributes
+    found.outputs = tuple(value for value in given.values() if isinstance(value, str))  # type: ignore[attr-defined]
+    return found
+
+
+def words_of(metric: Metric | None) -> str:
+    """The text by which `named` made a metric; empty for any other."""
+    return str(getattr(metric, "words", ""))
+
+
+def outputs_of(metric: Metric) -> tuple[str, ...]:
+    """The outputs that a metric made by `named` reads."""
+    return tuple(getattr(metric, "outputs", ()))
 
 
 def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:

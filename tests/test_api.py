@@ -18,8 +18,7 @@ import edgekit
 from edgekit import api
 from edgekit.artifact.result import Result, Verdict
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, ModelError, RecordError, UsageError
-from edgekit.model.sources.module import Axes
+from edgekit.errors import ArtifactError, RecordError, UsageError
 from edgekit.model.spec import Axis, Evaluation, ModelSpec
 from edgekit.pipeline import run, signature
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -182,13 +181,15 @@ def test_axes_of_a_module_have_their_ranges(tmp_path: Path, monkeypatch: pytest.
     seen: list[ModelSpec] = []
     monkeypatch.setattr(run, "export", lambda spec, *_: seen.append(spec))
     net = torch.nn.Conv2d(3, 4, 3, padding=1).eval()
-    axes: Axes = {"input": {0: "batch", 2: ("height", Axis(32, 16, 64, 8))}}
+    axes: dict[str, Any] = {"input": {0: "batch", 2: ("height", Axis(32, 16, 64, 8))}}
     edgekit.export(net, example=torch.ones(1, 3, 32, 32), axes=axes, output=tmp_path, progress="none")
     [made] = seen
     assert made.name == "conv2d"
     assert made.inputs[0].shape == ("batch", 3, "height", 32)
     assert made.axes == {"batch": Axis(1, 1, 8), "height": Axis(32, 16, 64, 8)}
-    with pytest.raises(ModelError, match="axis 'height' has no range"):
+    edgekit.export(net, example=torch.ones(1, 3, 32, 32), axes=["input:0=batch,2=height:16..64/8"], output=tmp_path)
+    assert (seen[1].inputs, seen[1].axes) == (made.inputs, made.axes)  # the words of the command line say the same
+    with pytest.raises(UsageError, match="axis 'height' has no range"):
         edgekit.export(net, example=torch.ones(1, 3, 32, 32), axes={"input": {2: "height"}}, output=tmp_path)
 
 

@@ -83,6 +83,51 @@ ModelName = Annotated[
     ),
 ]
 
+Axes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--axes",
+        help="Which dimensions vary: INPUT:DIMENSION=AXIS:MIN..MAX/MULTIPLE@DEFAULT, for example "
+        "ids:0=batch,1=length:1..512 or images:2=height:64..512/32@224; repeat for more inputs.",
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inputs",
+        help="What is known of an input: pixels:kind=image,mean=0.5,std=0.5 or rate:range=8000..16000; also fit, "
+        "channels, layout, and shape and dtype for a factory that returns a module. Repeat for more inputs.",
+    ),
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outputs",
+        help="What is known of an output: logits:role=logits,classes=cat,dog; also range, of, axes, threshold. Repeat "
+        "for more outputs.",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Folder of real inputs to judge on: pictures, or .npz files with an array for each input. Without "
+        "--calibration, 70 or more are split by their hashes: a part calibrates INT8, the others judge.",
+    ),
+]
+Metric = Annotated[
+    str,
+    typer.Option(
+        "--metric",
+        help="Of --data with labels (labels.csv beside pictures, truth in .npz files): top_k:logits, or "
+        "top_k:logits,k=5.",
+    ),
+]
+Calibration = Annotated[
+    Path | None,
+    typer.Option("--calibration", help="Folder of other real inputs, as --data, from which INT8 gets its ranges."),
+]
+
 
 def required(key: Path | None, needed: bool) -> Path | None:
     """The key that a signature must be by; None where none is asked for.

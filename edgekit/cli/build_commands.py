@@ -16,13 +16,19 @@ from edgekit.cli.arguments import (
     DEFAULT_BUILD,
     REJECTED,
     USER_ERROR,
+    Axes,
     Budgets,
     BuildFolder,
+    Calibration,
     Chosen,
+    Data,
     Images,
+    Inputs,
     Json,
     Key,
+    Metric,
     ModelName,
+    Outputs,
     Places,
     Quiet,
     RequireSignature,
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
     "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
     "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
+    "\n\n`edgekit export net.onnx --axes ids:1=length:1..512/8@128 -t onnx-int8-dynamic`"
+    "\n\n`edgekit export net.onnx --inputs pixels:mean=0.5,std=0.5 --outputs logits:role=logits --data photos/`"
     "\n\n`edgekit export -t onnx --bom --sign release.pem`"
 )
 def export(
@@ -57,6 +65,12 @@ def export(
         ),
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of builds.")] = Path("build"),
+    axes: Axes = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    data: Data = None,
+    metric: Metric = "",
+    calibration: Calibration = None,
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,7 +103,13 @@ def export(
 
     build = api.export(
         model,
+        axes=axes,
+        inputs=inputs,
+        outputs=outputs,
         targets=target or (),
+        data=data,
+        metric=metric,
+        calibration=calibration,
         output=output,
         options=_options(option or []),
         weights=weights,
@@ -235,6 +255,12 @@ def verify(
 def reference(
     model: ModelName = "arr-coc-tiny",
     device: Annotated[str, typer.Option(help="cpu or cuda.", autocompletion=among("cpu", "cuda"))] = "cpu",
+    axes: Axes = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    data: Data = None,
+    metric: Metric = "",
+    calibration: Calibration = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Where to write; default: the model's build folder, for `edgekit verify`."),
@@ -244,7 +270,18 @@ def reference(
     """Record what the model itself says on a device: outputs, noise floor, latency."""
     from edgekit import api
 
-    folder = api.record(model, device=device, output=output, progress=progress_style(as_json))
+    folder = api.record(
+        model,
+        device=device,
+        axes=axes,
+        inputs=inputs,
+        outputs=outputs,
+        data=data,
+        metric=metric,
+        calibration=calibration,
+        output=output,
+        progress=progress_style(as_json),
+    )
     print(json.dumps({"reference": str(folder)}) if as_json else f"reference: {folder}")
 
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
 from edgekit.model.contract import checked
+from edgekit.model.kept_sets import SETS, with_sets, write_sets
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, model_files, read_config
 from edgekit.model.sources import checkpoint, factory, timm, transformers
 from edgekit.model.spec import ModelSpec
+from edgekit.model.words import from_record
 from edgekit.storage.door import SEAL, sealed
 from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, staging, write_text
 
@@ -47,6 +49,7 @@ def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -
             raise ModelError(f"'{spec.name}' {error}") from error
         for file, path in spec.files.items():
             shutil.copyfile(path, model / file)
+        config["sets"] = write_sets(spec, model, spec.brought if spec.factory else SETS)
         if not spec.factory:
             config["captured"] = write_captured(captured or Capture(spec), model, model / WEIGHTS)
         config["files"] = {
@@ -103,18 +106,19 @@ def load_model(folder: Path) -> ModelSpec:
     config = read_config(folder)
     name, files = config["factory"], config["files"]
     if not name:
-        return read_captured(config, folder)
+        return with_sets(read_captured(config, folder), folder, config["sets"])
     if name.startswith(transformers.PREFIX):
         spec = checked(transformers.spec_of_files({file: folder / file for file in files}))
     elif name.startswith(timm.PREFIX):
         spec = checked(timm.spec_of_files({file: folder / file for file in files}))
     else:
-        spec = factory.shipped(name)
+        spec = factory.shipped(name, from_record(config["words"]))
     expected = {name: tuple(tensor.shape) for name, tensor in spec.module.state_dict().items()}
     spec.module.load_state_dict(checkpoint.fit_checkpoint(load_file(folder / WEIGHTS), expected))
-    here = {name: folder / name for name in files if name != WEIGHTS}
+    here = {name: folder / name for name in files if name not in (WEIGHTS, *SETS.values())}
     facts = {name: config[name] for name in ("name", "licence", "author", "description")}
-    return replace(spec, files=here, trained_on=config.get("trained_on", ""), **facts)
+    spec = replace(spec, files=here, trained_on=config.get("trained_on", ""), **facts)
+    return with_sets(spec, folder, config["sets"])
 
 
 def _buffers(module: torch.nn.Module) -> frozenset[str]:
@@ -136,6 +140,7 @@ def _config(spec: ModelSpec) -> dict[str, object]:
         "author": spec.author,
         "description": spec.description,
         "trained_on": spec.trained_on,
+        "words": spec.words.as_record() if spec.words else {},
     }
 
 

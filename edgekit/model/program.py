@@ -2,8 +2,8 @@
 
 A model without a factory (a module from a notebook or from `__main__`) travels as its captured program, and an ONNX
 file as it is: no worker could import such a module. So its model folder holds `module/`, the graph captured in the
-process that has the module, and the evaluation and calibration inputs as arrays; a worker opens these instead. The task
-metric is a function and does not travel: it is computed where the module is.
+process that has the module, and the evaluation and calibration inputs as arrays (`kept_sets`); a worker opens these
+instead.
 
 Weights that lie in the model's own file already are stored once: program.pt2 leaves them out, and the program's folder
 has that file under a second name (a hard link, or a copy where the file system has none).
@@ -14,21 +14,17 @@ from __future__ import annotations
 import contextlib
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edgekit.errors import CaptureError, ModelError
-from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.graph import Program, capture, quiet
-from edgekit.model.input_rows import runs_of
 from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, program_files, read_info
 from edgekit.model.sources import onnx
-from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
 
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
     import torch
 
 SMALLEST = 1 << 10  # elements: a smaller tensor stays in the program
-SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
-CALIBRATION = 300  # samples that travel: what a full search asks for
 
 
 @dataclass
@@ -205,17 +199,7 @@ def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, 
         program = captured.program()
         save_program(program, folder / GRAPH, "", weights)
         identity = digest_text(program.exported.graph_module.print_readable(print_output=False))
-    sets = {
-        "evaluation": evaluation_of(spec),
-        "calibration": spec.calibration(CALIBRATION) if spec.calibration is not None else None,
-    }
-    for name, samples in sets.items():
-        if samples is not None:
-            _write_set(samples, folder / SETS[name])
-    return {
-        "graph_sha256": identity,
-        "sets": {name: _described(samples) for name, samples in sets.items() if samples is not None},
-    }
+    return {"graph_sha256": identity}
 
 
 def holds_program(config: Mapping[str, Any]) -> bool:
@@ -229,8 +213,6 @@ def holds_program(config: Mapping[str, Any]) -> bool:
 
 def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
     """The model of a folder that `write_captured` wrote."""
-    sets = {name: _reader(folder / SETS[name], described) for name, described in config["captured"]["sets"].items()}
-    calibration = sets.get("calibration")
     return ModelSpec(
         name=config["name"],
         module=_module(config, folder),
@@ -239,8 +221,6 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
             Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]
         ),
         axes=declared_axes(config["axes"]),
-        evaluation=sets.get("evaluation"),
-        calibration=None if calibration is None else lambda n: _first(calibration(), n),
         licence=config["licence"],
         author=config["author"],
         description=config["description"],
@@ -265,38 +245,3 @@ def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
     for part in module.modules():
         part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`
     return module
-
-
-def _write_set(samples: Evaluation, path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in samples.inputs.items()}
-    if samples.truth is not None:
-        arrays["truth"] = np.ascontiguousarray(samples.truth)
-    save_file(arrays, path)
-
-
-def _described(samples: Evaluation) -> dict[str, Any]:
-    return {"names": list(samples.names), "captions": list(samples.captions), "metric_name": samples.metric_name}
-
-
-def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation]:
-    def read() -> Evaluation:
-        from safetensors.numpy import load_file
-
-        arrays: dict[str, Array] = load_file(path)
-        return Evaluation(
-            inputs={n.removeprefix("inputs/"): a for n, a in arrays.items() if n.startswith("inputs/")},
-            names=tuple(described["names"]),
-            captions=tuple(described["captions"]),
-            truth=arrays.get("truth"),
-            metric_name=described["metric_name"],
-        )
-
-    return read
-
-
-def _first(samples: Evaluation, count: int) -> Evaluation:
-    runs = len(samples.names)
-    inputs = {name: runs_of(array, range(min(count, runs)), runs) for name, array in samples.inputs.items()}
-    return Evaluation(inputs, samples.names[:count], samples.captions[:count])

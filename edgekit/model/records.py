@@ -29,7 +29,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = door.read_record(folder, CONFIG)
         files = {str(name): str(sha256) for name, sha256 in config["files"].items()}
-        str(config["factory"])
+        str(config["factory"]), dict(config["sets"]), dict(config["words"])
     except (door.RefusedError, KeyError, AttributeError) as error:
         why = f"'{CONFIG}' {error}" if isinstance(error, door.RefusedError) else f"'{CONFIG}' lacks what it must have"
         raise ModelError(f"'{folder}' is not a model folder ({why}): run `edgekit export` again") from error

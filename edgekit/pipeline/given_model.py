@@ -1,35 +1,166 @@
-"""What a caller of the API gave -> the model: a name, a path, a factory, a module with an example."""
+"""What a caller of the API gave -> the model: a name, a path, a factory, a module with an example, and data for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import UsageError
+import numpy as np
+
+from edgekit import metrics
+from edgekit.errors import DataError, UsageError, suggestion
 from edgekit.model.contract import check_name, checked
 from edgekit.model.sources import factory_of, resolve_model
 from edgekit.model.sources.checkpoint import with_weights
-from edgekit.model.sources.module import Axes, spec_of_module
-from edgekit.model.spec import Evaluation, ModelSpec
+from edgekit.model.sources.module import named_example, range_in, spec_of_module
+from edgekit.model.sources.onnx import file_of
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.words import BATCH, Given, Words, words_of
+from edgekit.reference import dataset
 from edgekit.reference.adopt import given_reference
 
+if TYPE_CHECKING:
+    import torch
 
-def completed(
-    spec: ModelSpec,
-    evaluation: Evaluation | Callable[[], Evaluation] | None,
-    calibration: Callable[[int], Evaluation] | None,
-    reference: str | Path | None,
-) -> ModelSpec:
+Calibration = Callable[[int], Evaluation] | str | Path
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a user says of a model beside naming it; each as `edgekit.export` takes it."""
+
+    example: Any = None
+    axes: Given = None
+    inputs: Given = None
+    outputs: Given = None
+    weights: str | Path | None = None
+    ema: bool = False
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a user gives to judge and to calibrate with; each as `edgekit.export` takes it."""
+
+    evaluation: Evaluation | Callable[[], Evaluation] | None = None
+    calibration: Calibration | None = None
+    data: str | Path | None = None
+    metric: str = ""
+
+
+def completed(spec: ModelSpec, given: Data, reference: str | Path | None, said: Said | None = None) -> ModelSpec:
     """The model with what was given beside it."""
+    evaluation, calibration = given.evaluation, given.calibration
+    if given.data is not None and evaluation is not None:
+        raise UsageError("data is a folder with the evaluation set: leave it or evaluation out")
+    if given.metric and given.data is None:
+        raise UsageError(f"the metric '{given.metric}' judges a folder of inputs: give it with data (--data FOLDER)")
     if evaluation is not None:
         if not callable(evaluation) and not isinstance(evaluation, Evaluation):
             raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
-        spec = replace(spec, evaluation=evaluation if callable(evaluation) else lambda: evaluation)
-    if calibration is not None:
-        spec = replace(spec, calibration=calibration)
+        spec = _with_sets(spec, evaluation, None)
+    if callable(calibration):
+        spec = replace(spec, calibration=calibration, brought=spec.brought | {"calibration"})
+    spec = _with_folders(spec, given)
+    if said is not None and spec.evaluation is None and spec.calibration is None:
+        spec = _with_examples(spec, said.example)
     return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
+
+
+def _with_sets(
+    spec: ModelSpec, evaluation: Evaluation | Callable[[], Evaluation] | None, calibration: Evaluation | None
+) -> ModelSpec:
+    """The model with sets of its user's, which travel with it."""
+    if evaluation is not None:
+        made = evaluation if callable(evaluation) else lambda: evaluation
+        spec = replace(spec, evaluation=made, brought=spec.brought | {"evaluation"})
+    if calibration is not None:
+        count = len(calibration.names)
+        spec = replace(
+            spec,
+            calibration=lambda n: dataset.rows_of(calibration, range(min(n, count))),
+            brought=spec.brought | {"calibration"},
+        )
+    return spec
+
+
+def _with_folders(spec: ModelSpec, given: Data) -> ModelSpec:
+    folder = None if callable(given.calibration) or given.calibration is None else Path(given.calibration)
+    if given.data is None and folder is None:
+        return spec
+    sets = dataset.sets_of(spec, None if given.data is None else Path(given.data), folder)
+    spec = _held(spec, [one for one in (sets.evaluation, sets.calibration) if one is not None])
+    judged = sets.evaluation
+    if judged is not None:
+        judged = _with_metric(spec, judged, given.metric)
+    spec = replace(spec, notes=(*spec.notes, sets.note)) if sets.note else spec
+    return _with_sets(spec, judged, sets.calibration)
+
+
+def _held(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
+    """The model with the ranges of what its user gave, where nobody says others: of an ONNX file, of a plain module."""
+    said = spec.words or Words()
+    own = file_of(spec.module) is not None or any("shape" in facts for facts in said.inputs.values())
+    ranges = {}
+    for i in spec.inputs if own else ():
+        if i.kind != "image" and "low" not in said.inputs.get(i.name, {}):
+            ranges[i.name] = range_in(np.concatenate([np.atleast_1d(one.inputs[i.name]) for one in sets]))
+    if ranges:
+        inputs = (
+            replace(i, low=ranges[i.name][0], high=ranges[i.name][1]) if i.name in ranges else i for i in spec.inputs
+        )
+        spec = replace(spec, inputs=tuple(inputs), words=said.with_ranges(ranges))
+    for one in sets:
+        dataset.held_by(one.inputs, spec)
+    return spec
+
+
+def _with_metric(spec: ModelSpec, judged: Evaluation, text: str) -> Evaluation:
+    """The evaluation set with the metric that a text names, by which the model itself is more than chance."""
+    if not text:
+        if judged.truth is None:
+            return judged
+        first = next((o.name for o in spec.outputs if o.role in ("logits", "probabilities")), spec.outputs[0].name)
+        raise DataError(
+            f"the data have labels or truth, and no metric takes them: give --metric top_k:{first}, or remove them"
+        )
+    metric = metrics.named(text)
+    names = [o.name for o in spec.outputs]
+    if unknown := [name for name in metrics.outputs_of(metric) if name not in names]:
+        meant = suggestion(unknown[0], names)
+        raise UsageError(f"the metric '{text}' names the output '{unknown[0]}': {meant}possible are {', '.join(names)}")
+    if judged.truth is None:
+        raise DataError(
+            f"the metric '{text}' needs the truth: put labels.csv (lines of file,label) beside the pictures, or an "
+            f"array '{dataset.TRUTH}' into each .npz file"
+        )
+    found = replace(judged, metric=metric, metric_name=text)
+    dataset.check_truth(spec, found)
+    return found
+
+
+def _with_examples(spec: ModelSpec, example: Any) -> ModelSpec:
+    """The model with the example's rows as its sets, where there are enough to calibrate and to judge."""
+    if example is None or not all(i.shape[:1] == (BATCH,) for i in spec.inputs):
+        return spec
+    tensors = named_example(spec.module, example)
+    arrays: dict[str, Array] = {
+        i.name: _array(tensors[i.name]).astype(i.dtype) for i in spec.inputs if i.name in tensors
+    }
+    if set(arrays) != {i.name for i in spec.inputs} or len({len(array) for array in arrays.values()}) != 1:
+        return spec
+    count = len(next(iter(arrays.values())))
+    every = dataset.distinct(spec, Evaluation(arrays, tuple(f"example {row}" for row in range(count))))
+    usual = all(array.shape[1:] == spec.shape(name)[1:] for name, array in arrays.items())
+    if len(every.names) < dataset.ENOUGH or not usual:
+        return spec
+    sets = dataset.split(spec, every)
+    return _with_sets(replace(spec, notes=(*spec.notes, sets.note)), sets.evaluation, sets.calibration)
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    return tensor.detach().cpu().float().numpy() if tensor.is_floating_point() else tensor.detach().cpu().numpy()
 
 
 def signed(spec: ModelSpec, name: str | None, author: str | None, licence: str | None) -> ModelSpec:
@@ -44,36 +175,47 @@ def signed(spec: ModelSpec, name: str | None, author: str | None, licence: str |
     )
 
 
-def given(model: Any, example: Any, axes: Axes | None, weights: str | Path | None, ema: bool = False) -> ModelSpec:
+def given(model: Any, said: Said) -> ModelSpec:
     """The model that a caller of the API named or passed; as `edgekit.export` takes it."""
-    if ema and weights is None:
+    if said.ema and said.weights is None:
         raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
-    spec = _declared(model, example, axes)
-    return spec if weights is None else with_weights(spec, Path(weights), ema)
+    spec = _declared(model, said.example, words_of(said.axes, said.inputs, said.outputs))
+    return spec if said.weights is None else with_weights(spec, Path(said.weights), said.ema)
 
 
-def _declared(model: Any, example: Any, axes: Axes | None) -> ModelSpec:
+def _declared(model: Any, example: Any, words: Words) -> ModelSpec:
     if isinstance(model, str | Path):
-        _refuse_beside(example, None if str(model).endswith(".onnx") else axes)
-        return resolve_model(str(model), axes)
+        _refuse_beside(example)
+        return resolve_model(str(model), words)
     if isinstance(model, ModelSpec):
-        _refuse_beside(example, axes)
-        return checked(model)
+        _refuse_beside(example)
+        words.require_own_shapes()
+        return checked(words.of_spec(model)) if words else checked(model)
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        _refuse_beside(example, axes)
+        _refuse_beside(example)
         if isinstance(model, type) and issubclass(model, torch.nn.Module):
             raise UsageError(f"'{model.__name__}' is a class: give an instance of it, in eval mode")
         if not callable(model):
             kinds = "a preset's name, a path, package.module:factory, a factory, a ModelSpec or a torch.nn.Module"
             raise UsageError(f"a {type(model).__name__} is not a model: possible are {kinds}")
-        return factory_of(model)
+        return factory_of(model, words)
     if example is None:
         raise UsageError(f"'{type(model).__name__}' needs an example of its inputs: export(net, example=(x,))")
-    return spec_of_module(model, example, axes=axes)
+    words.require_own_shapes()
+    return spec_of_module(model, example, words)
 
 
-def _refuse_beside(example: Any, axes: Axes | None) -> None:
-    if example is not None or axes is not None:
-        raise UsageError("example and axes describe a module: a name, a path, a factory and a ModelSpec have their own")
+def _refuse_beside(example: Any) -> None:
+    if example is not None:
+        raise UsageError(
+            "an example describes a module: a name, a path, a factory and a ModelSpec have their own inputs"
+        )
+
+
+def texts(given: Given) -> tuple[str, ...]:
+    """What was given in words, as the command line takes it; none of what is given as records."""
+    if given is None or isinstance(given, Mapping):
+        return tuple(f"{n}:{e}" for n, e in given.items() if isinstance(e, str)) if given else ()
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,18 +1,15 @@
 """Calibration samples: what the model is shown before its activations get their ranges.
 
-They come from the model's own calibration set, or from a folder: its images (PNG, JPEG, WebP, of any size) in the order
-of their names, and for each other input a file `<input>.npy` with one row an image. An input without a
-file is taken from the model's own set. A model that takes nothing but pictures and has no set is shown parts of
+They come from the model's own calibration set, or from a folder (`edgekit.reference.dataset`); an input without a file
+there is taken from the model's own set. A model that takes nothing but pictures and has no set is shown parts of
 photographs that ship with edgekit (`photographs/`); none of them is asked when the artifact is judged.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tokenize import TokenError
 
 import numpy as np
 
@@ -22,18 +19,12 @@ from edgekit.model.input_rows import BATCH, Shape, runs_of, stacked, unusual_sha
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.batches import REAL_STEP, RESIZED, Batch, stress_batch
-from edgekit.reference.pictures import fitted, in_size, photographs
+from edgekit.reference.dataset import COUNT as COUNT
+from edgekit.reference.dataset import LEAST as LEAST
+from edgekit.reference.dataset import read_folder
+from edgekit.reference.pictures import fitted, photographs
 from edgekit.reference.variations import CONDITIONED, batch_of, changed_rows, fits, photograph_rows
 
-LEAST = 64
-"""Samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third of so few back."""
-COUNT = 300
-"""Samples of a model's own set."""
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
-"""What may be inside: whatever its name says, an EPS file would start Ghostscript."""
-LARGEST = 256 << 20  # bytes of an image's file
-MOST_PIXELS = 24_000_000  # of an image: twice what most phones take
 SHIPPED = Path(__file__).parent / "photographs"
 OF_SHIPPED = (
     "calibrated on parts of photographs that ship with edgekit, since the model has no calibration set: give pictures "
@@ -99,21 +90,6 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
     return result
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse at once a folder that `samples` would refuse after minutes of other work.
-
-    Raises:
-        CalibrationError: If it is missing, holds nothing to calibrate with, too few pictures, or one that is broken.
-    """
-    paths = _pictures(folder, needed=not any(folder.glob("*.npy")))
-    if paths and len(paths) < LEAST:
-        raise CalibrationError(
-            f"the folder '{folder}' has {len(paths)} calibration samples: at least {LEAST} are needed"
-        )
-    for path in paths:
-        _pixels(path, COLOURS)
-
-
 def unknown(spec: ModelSpec, folder: Path | None = None) -> bool:
     """Whether nothing is known of a model's inputs but that they are pictures: `samples` are parts of photographs."""
     pictures = all(i.kind == "image" and len(i.shape) == 4 and i.shape[1] == COLOURS for i in spec.inputs)
@@ -167,83 +143,12 @@ def _rows_of(spec: ModelSpec, declared: Input) -> int:
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
-    picture = next((i for i in spec.inputs if i.kind == "image"), None)
-    paths = _pictures(folder, needed=picture is not None)
-    others = [i.name for i in spec.inputs if i is not picture]
-    if picture is None and not any((folder / f"{name}.npy").is_file() for name in others):
-        expected = ", ".join(f"{name}.npy" for name in others)
-        raise CalibrationError(
-            f"the calibration folder '{folder}' holds none of {expected}: write them with numpy.save"
-        )
-    inputs: dict[str, Array] = {}
-    names = tuple(p.name for p in paths)
-    if picture is not None:
-        shape = spec.shape(picture.name)
-        inputs[picture.name] = np.stack([_image(path, picture, shape) for path in paths])
-    for other in (i for i in spec.inputs if i is not picture):
-        inputs[other.name] = _rows(spec, folder, other, len(names))
-        rows = len(inputs[other.name]) // _rows_of(spec, other)
-        names = names or tuple(f"{other.name}-{row}" for row in range(rows))
-    return Samples(inputs, names, unusual_shapes(spec.inputs))
+    def own(declared: Input, count: int) -> Array:
+        rows = _own(spec, max(count, LEAST)).inputs[declared.name]
+        return np.resize(rows, (count * _rows_of(spec, declared) or len(rows), *rows.shape[1:]))
 
-
-def _pictures(folder: Path, needed: bool) -> list[Path]:
-    if not folder.is_dir():
-        raise CalibrationError(f"there is no calibration folder '{folder}'")
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
-    if needed and not paths:
-        raise CalibrationError(f"the calibration folder '{folder}' holds no images: PNG, JPEG, WebP and BMP are read")
-    return paths
-
-
-def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
-    """One image as the model takes it: [channels, height, width], scaled from bytes to the declared range."""
-    channels, height, width = shape[1:]
-    pixels = _pixels(path, channels)
-    if pixels.shape[:2] != (height, width):
-        pixels = in_size(pixels, height, width, declared.fit)
-    planes = pixels.transpose(2, 0, 1).astype(np.float32)
-    return np.asarray(declared.low + planes * ((declared.high - declared.low) / 255.0), dtype=np.float32)
-
-
-def _pixels(path: Path, channels: int) -> Array:
-    """A picture as bytes, [height, width, channels]."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise ValueError(f"it is not a regular file of at most {LARGEST} bytes")
-        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:  # before any is unpacked: a small file may hold gigabytes
-                raise ValueError(f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS} are the most")
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise CalibrationError(
-            f"the calibration image '{path}' cannot be read ({error}): remove or replace it"
-        ) from error
-    return pixels.reshape(*pixels.shape[:2], -1)
-
-
-def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int) -> Array:
-    path, each = folder / f"{declared.name}.npy", _rows_of(spec, declared)
-    if not path.is_file():
-        if spec.calibration is None:
-            raise CalibrationError(
-                f"the calibration folder '{folder}' has no {path.name}, and '{spec.name}' has no set of its own"
-            )
-        own = _own(spec, max(count, LEAST)).inputs[declared.name]
-        return np.resize(own, (count * each or len(own), *own.shape[1:]))
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: its header may ask for any size
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-            raise ValueError("it holds no array of numbers")
-    except (OSError, ValueError, EOFError, OverflowError, TokenError) as error:
-        raise CalibrationError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
-    row, rows = spec.shape(declared.name, {BATCH: 1})[1:], count * each
-    if not array.ndim or array.shape[1:] != row or (len(array) != rows if rows else len(array) % each):
-        expected = (rows or ("n" if each == 1 else f"{each} n"), *row)
-        raise CalibrationError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {expected}")
-    return np.array(array, dtype=declared.dtype)
+    found = read_folder(spec, folder, own if spec.calibration is not None else None)
+    return Samples(found.inputs, found.names, unusual_shapes(spec.inputs))
 
 
 AT_A_SHAPE = 4

@@ -21,7 +21,7 @@ from edgekit.model.records import CONFIG
 from edgekit.model.sources import checkpoint
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.spec import Input
-from edgekit.quantization import calibration
+from edgekit.reference import dataset
 from edgekit.report.imports import read_imported
 from tests.hostile import texts
 from tests.hostile.texts import CALLED, Files
@@ -36,19 +36,18 @@ class _Spec:
     """As much of a model as the reader of a calibration folder asks for."""
 
     name = "small"
-    calibration = None
 
     def shape(self, name: str, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
         return (1, 4)
 
 
 def _rows(path: Path) -> object:
-    return calibration._rows(_Spec(), path.parent, ROWS, 8)  # type: ignore[arg-type]  # see `_Spec`
+    return dataset._rows(_Spec(), path.parent, ROWS, 8, None)  # type: ignore[arg-type]  # see `_Spec`
 
 
 READERS: dict[str, Callable[[Path], object]] = {
     "onnx": onnx_file.read_graph,
-    "image": lambda path: calibration._image(path, IMAGE, (1, 3, 32, 32)),
+    "image": lambda path: dataset._image(path, IMAGE, (1, 3, 32, 32)),
     "rows": _rows,
     "checkpoint": checkpoint.read_checkpoint,
     "result": lambda path: read_imported(path.parent),

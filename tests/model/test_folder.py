@@ -25,7 +25,7 @@ from tests import modules
         ("no.such.module:factory", ModelError, "cannot import 'no.such.module'"),
         ("tests.models:gone", ModelError, "has no function 'gone'"),
         ("tests.models:raising", ModelError, "raised ValueError: the weights are on another machine at"),
-        ("tests.models:no_spec", ModelError, "returned Linear, not an edgekit.model.ModelSpec"),
+        ("tests.models:no_spec", UsageError, "a module, which says no shape of 'input': write --inputs input:shape="),
         ("tests.models:odd_size", ModelError, "axis 'height' of 'small': the default 100 is not a multiple of 16"),
     ],
 )

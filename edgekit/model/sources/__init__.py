@@ -9,8 +9,9 @@ from pathlib import Path
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.contract import checked
 from edgekit.model.sources import checkpoint, factory, timm, transformers
-from edgekit.model.sources.onnx import Ranges, spec_of_onnx
+from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import ModelSpec
+from edgekit.model.words import Words
 
 PRESETS = {
     "arr-coc-tiny": f"{factory.SHIPPED}:arr_coc_tiny",
@@ -20,35 +21,44 @@ PRESETS = {
 FROM_CHECKPOINT = f"{factory.SHIPPED}:from_checkpoint"
 
 
-def resolve_model(model: str, axes: Ranges | None = None) -> ModelSpec:
+NOTHING = Words()
+
+
+def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
     """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
 
     Args:
         model: The name; a folder as `transformers:FOLDER` or `timm:FOLDER`, a factory as `package.module:factory`.
-        axes: For an ONNX file: the ranges of its open sizes.
+        words: What is said of an ONNX file or of a factory's model.
 
     Raises:
-        UsageError: If it is none of these.
+        UsageError: If it is none of these, or something is said of what describes itself.
         ModelError: If the factory cannot be imported, raises, or returns something else.
         CheckpointError: If the checkpoint cannot be read or fits no built-in model.
     """
-    if model in PRESETS:
-        return factory.shipped(PRESETS[model])
     if not model:
         raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
+    path = Path(model)
+    if path.suffix == ".onnx" and path.is_file():
+        return spec_of_onnx(path, words)
+    others = (*PRESETS, transformers.PREFIX, timm.PREFIX)
+    if ":" in model and not model.startswith(others) and not path.exists():
+        return factory.named(model, words)
+    if words:
+        raise UsageError(
+            f"'{model}' says itself what its inputs, outputs and axes are: --axes, --inputs and --outputs are for an "
+            "ONNX file and for package.module:factory"
+        )
+    if model in PRESETS:
+        return factory.shipped(PRESETS[model])
     if model.startswith(transformers.PREFIX):
         return checked(transformers.spec_of_folder(Path(model.removeprefix(transformers.PREFIX))))
     if model.startswith(timm.PREFIX):
         return checked(timm.spec_of_timm(model.removeprefix(timm.PREFIX)))
-    path = Path(model)
-    if path.suffix == ".onnx" and path.is_file():
-        return spec_of_onnx(path, axes)
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
         tensors = checkpoint.read_checkpoint(path)
         spec = factory.called(factory.imported(FROM_CHECKPOINT), FROM_CHECKPOINT, tensors)
         return checkpoint.as_their_own(spec, path, factory.shipped(spec.factory))
-    if ":" in model:
-        return factory.named(model)
     raise UsageError(f"no model '{model}': {_hint(model)}")
 
 
@@ -87,7 +97,7 @@ def _hint(model: str) -> str:
     return f"{hint}possible are {', '.join(PRESETS)}, {others}"
 
 
-def factory_of(function: Callable[[], object]) -> ModelSpec:
+def factory_of(function: Callable[[], object], words: Words = NOTHING) -> ModelSpec:
     """The model of a factory that is given as a function; one that workers cannot import leaves no name.
 
     Raises:
@@ -95,4 +105,5 @@ def factory_of(function: Callable[[], object]) -> ModelSpec:
     """
     name = f"{function.__module__}:{function.__qualname__}"
     importable = function.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
-    return replace(factory.called(function, name), factory=name if importable else "")
+    spec = factory.called(function, name, words=words)
+    return replace(spec, factory=name if importable else "", words=words)

@@ -17,23 +17,35 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgekit.errors import EdgekitError, ModelError
+import numpy as np
+
+from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.contract import checked
-from edgekit.model.spec import ModelSpec
+from edgekit.model.sources.module import parameters_of, spec_of_module
+from edgekit.model.spec import Input, ModelSpec
+from edgekit.model.words import Words, require_known
+
+if TYPE_CHECKING:
+    import torch
 
 SHIPPED = "edgekit.arrcoc.presets"
 SHIPPED_MODULES = (SHIPPED, "edgekit.testing")
 
 
-def named(factory: str) -> ModelSpec:
-    """The model of a factory that the user named in this command.
+NOTHING = Words()
+
+
+def named(factory: str, words: Words = NOTHING) -> ModelSpec:
+    """The model of a factory that the user named in this command, with what is said of it.
 
     Raises:
         ModelError: If it cannot be imported, raises, or returns something else.
+        UsageError: If something is said of what it has not.
     """
     search_working_directory()
-    return shipped(factory)
+    return shipped(factory, words)
 
 
 def search_working_directory() -> None:
@@ -42,13 +54,14 @@ def search_working_directory() -> None:
         sys.path.append(here)
 
 
-def shipped(factory: str) -> ModelSpec:
-    """The model of a factory on Python's path as it is.
+def shipped(factory: str, words: Words = NOTHING) -> ModelSpec:
+    """The model of a factory on Python's path as it is, with what is said of it.
 
     Raises:
         ModelError: As for `named`.
+        UsageError: As for `named`.
     """
-    return replace(called(imported(factory), factory), factory=factory)
+    return replace(called(imported(factory), factory, words=words), factory=factory, words=words)
 
 
 def is_shipped(factory: str) -> bool:
@@ -65,21 +78,52 @@ def is_shipped(factory: str) -> bool:
     )
 
 
-def called(factory: Callable[..., object], name: str, *arguments: object) -> ModelSpec:
-    """What a factory returns, checked.
+def called(factory: Callable[..., object], name: str, *arguments: object, words: Words = NOTHING) -> ModelSpec:
+    """What a factory returns, checked, with what is said of it: a ModelSpec, or a module.
 
     Raises:
         ModelError: If it raises, or returns something else.
+        UsageError: If something is said of what it has not, or a module's shapes are not said.
     """
     try:
-        spec = factory(*arguments)
+        made = factory(*arguments)
     except EdgekitError:
         raise
     except Exception as error:
         raise ModelError(f"the factory '{name}' raised {_where(error)}") from error
-    if not isinstance(spec, ModelSpec):
-        raise ModelError(f"the factory '{name}' returned {type(spec).__name__}, not an edgekit.model.ModelSpec")
-    return checked(spec)
+    if isinstance(made, ModelSpec):
+        words.require_own_shapes()
+        return checked(words.of_spec(made) if words else made)
+    import torch
+
+    if not isinstance(made, torch.nn.Module):
+        kinds = "an edgekit.model.ModelSpec or a torch.nn.Module"
+        raise ModelError(f"the factory '{name}' returned {type(made).__name__}, not {kinds}")
+    return spec_of_module(made, _example(made, name, words), words)
+
+
+def _example(module: torch.nn.Module, name: str, words: Words) -> dict[str, torch.Tensor]:
+    """An example of the shapes that are said; all of its numbers lie in the ranges that are said, else in [0, 1]."""
+    import torch
+
+    takes = parameters_of(module)
+    require_known(takes, words.inputs, "inputs name the input")
+    shapes = {n: said["shape"] for n, said in words.inputs.items() if "shape" in said}
+    if not shapes or (lacking := [n for n in words.inputs if n not in shapes]):
+        missing = lacking[0] if shapes else next(iter(takes), "x")
+        raise UsageError(
+            f"the factory '{name}' returned a module, which says no shape of '{missing}': write --inputs "
+            f"{missing}:shape=1,3,224,224 for each input (forward() takes {', '.join(takes)})"
+        )
+    example = {}
+    for each in takes:
+        if each not in shapes:
+            continue
+        said, dtype = words.inputs[each], words.inputs[each].get("dtype", "float32")
+        i = Input(each, shapes[each], dtype=dtype, low=said.get("low", 0.0), high=said.get("high", 1.0))
+        drawn = ModelSpec("example", module, (i,), ()).random(0)[each]
+        example[each] = torch.from_numpy(np.atleast_1d(drawn).reshape(shapes[each]))
+    return example
 
 
 def imported(factory: str) -> Callable[..., object]:

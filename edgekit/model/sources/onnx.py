@@ -26,31 +26,34 @@ from edgekit.model.onnx_check import check_onnx
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.words import BATCH, Span, Words, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
     import onnx
     import torch
 
 FILE = "model.onnx"
-BATCH, BATCHES = "batch", Axis(1, 1, 8)
 COLOURS = 3
 FROM_HERE = "onnx and what is made from it (onnx-fp16, onnx-int8-static, onnx-int8-dynamic, web)"
-Ranges = Mapping[str, Mapping[int, str | tuple[str, Axis]]]
-"""For each input by name, dimension -> the name of its axis, with its range."""
+NOTHING = Words()
 
 
-def spec_of_onnx(path: Path, axes: Ranges | None = None) -> ModelSpec:
-    """Describe an ONNX file by its inputs and outputs; it is named after the file.
+def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
+    """Describe an ONNX file by its inputs and outputs and by what is said of them; it is named after the file.
 
     Raises:
-        ModelError: If it cannot be read, keeps its weights elsewhere, or has an open size without a range.
+        ModelError: If it cannot be read, or keeps its weights elsewhere.
+        UsageError: If an open size has no range, or something is said of what it has not.
     """
     graph = read_graph(path)
     constants = {i.name for i in graph.graph.initializer}
     values = [value for value in graph.graph.input if value.name not in constants]
     ranges: dict[str, Axis] = {}
-    inputs = tuple(_input(value, (axes or {}).get(tensor_name(value.name), {}), ranges) for value in values)
-    outputs = tuple(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
+    said = words.axes or {}
+    require_known((tensor_name(value.name) for value in values), said, "axes name the input")
+    words.require_own_shapes()
+    inputs = words.of_inputs(_input(value, said.get(tensor_name(value.name), {}), ranges) for value in values)
+    outputs = words.of_outputs(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
     name = slug(path.stem) or "model"
     return checked(ModelSpec(name=name, module=module_of(path), inputs=inputs, outputs=outputs, axes=ranges))
 
@@ -121,21 +124,27 @@ def module_of(path: Path) -> torch.nn.Module:
     return OnnxFile().eval()
 
 
-def _input(value: onnx.ValueInfoProto, axes: Mapping[int, str | tuple[str, Axis]], ranges: dict[str, Axis]) -> Input:
+def _input(
+    value: onnx.ValueInfoProto, said: Mapping[int, tuple[str, Axis | Span | None]], ranges: dict[str, Axis]
+) -> Input:
     name, shape = tensor_name(value.name), list[int | str]()
-    for place, size in enumerate(value.type.tensor_type.shape.dim):
+    sizes = value.type.tensor_type.shape.dim
+    for place in said:
+        if sizes[require_dimension(name, place, len(sizes))].HasField("dim_value"):
+            size = sizes[place].dim_value
+            raise UsageError(f"axes name dimension {place} of '{name}', which the file fixes at {size}: leave it out")
+    for place, size in enumerate(sizes):
         if size.HasField("dim_value"):
             shape.append(int(size.dim_value))
             continue
-        known = axes.get(place, (BATCH, BATCHES) if place == 0 else "")
-        axis, span = known if isinstance(known, tuple) else (known, ranges.get(known))
-        if span is None:
+        if place not in said and place:
             raise UsageError(
                 f"dimension {place} of the input '{name}' is open ('{size.dim_param}') and its range is not given: "
-                f'give axes={{"{name}": {{{place}: ("{tensor_name(size.dim_param)}", edgekit.Axis(default, minimum, '
-                "maximum))}} to edgekit.export"
+                f"write --axes {name}:{place}={tensor_name(size.dim_param)}:MIN..MAX, in Python "
+                f'axes={{"{name}": {{{place}: "{tensor_name(size.dim_param)}:MIN..MAX"}}}}'
             )
-        ranges[axis] = span
+        axis, span = said.get(place, (BATCH, None))
+        ranges[axis] = range_of(axis, span, 0, ranges.get(axis))
         shape.append(axis)
     dtype = _dtype(value)
     image = dtype == "float32" and len(shape) == 4 and shape[1] == COLOURS

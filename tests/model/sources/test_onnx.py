@@ -20,6 +20,7 @@ from edgekit.model.sources import onnx as onnx_file
 from edgekit.model.sources import resolve_model
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Axis, Evaluation
+from edgekit.model.words import words_of
 from tests.onnxgraph.graphs import answers, model, rounded
 from tests.onnxgraph.test_foreign import theirs
 
@@ -89,7 +90,7 @@ def write_sequence(path: Path) -> None:
         (
             write_open,
             UsageError,
-            "dimension 1 of the input 'x' is open ('tokens') and its range is not given: give axes",
+            "dimension 1 of the input 'x' is open ('tokens') and its range is not given: write --axes x:1=tokens:MIN",
         ),
         (write_external, ModelError, "in another file: save it as one"),
         (write_sequence, ModelError, "'y' of the ONNX file is a sequence"),
@@ -108,9 +109,10 @@ def test_what_cannot_be_taken_is_a_sentence(
 
 def test_an_open_size_takes_the_range_that_is_given(tmp_path: Path) -> None:
     write_open(tmp_path / "theirs.onnx")
-    spec = resolve_model(str(tmp_path / "theirs.onnx"), {"x": {1: ("tokens", Axis(6, 2, 12))}})
-    assert spec.inputs[0].shape == ("batch", "tokens")
-    assert spec.axes["tokens"] == Axis(6, 2, 12)
+    for given in ({"x": {1: ("tokens", Axis(6, 2, 12))}}, {"x": "1=tokens:2..12@6"}, ["x:0=batch,1=tokens:2..12@6"]):
+        spec = resolve_model(str(tmp_path / "theirs.onnx"), words_of(given, None, None))
+        assert spec.inputs[0].shape == ("batch", "tokens")
+        assert spec.axes == {"batch": Axis(1, 1, 8), "tokens": Axis(6, 2, 12)}
 
 
 def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> None:

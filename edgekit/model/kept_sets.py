@@ -1,0 +1,81 @@
+"""Evaluation and calibration sets that travel with a model as arrays, since no factory can make them again.
+
+The task metric is a function and does not travel, unless it is one of `edgekit.metrics` that was named in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit import metrics
+from edgekit.model.evaluation_set import evaluation_of
+from edgekit.model.input_rows import runs_of
+from edgekit.model.spec import Array, Evaluation, ModelSpec
+
+SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
+CALIBRATION = 300  # samples that travel: what a full search asks for
+
+
+def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SETS)) -> dict[str, Any]:
+    """Write the sets that a model has of these; returns what config.json says of them."""
+    sets = {
+        "evaluation": evaluation_of(spec) if "evaluation" in which else None,
+        "calibration": spec.calibration(CALIBRATION) if "calibration" in which and spec.calibration else None,
+    }
+    found = {name: samples for name, samples in sets.items() if samples is not None}
+    for name, samples in found.items():
+        _write_set(samples, folder / SETS[name])
+    return {name: _described(samples) for name, samples in found.items()}
+
+
+def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> ModelSpec:
+    """A model with the sets that travelled with it."""
+    sets = {name: _reader(folder / SETS[name], each) for name, each in described.items()}
+    if "evaluation" in sets:
+        spec = replace(spec, evaluation=sets["evaluation"])
+    if calibration := sets.get("calibration"):
+        spec = replace(spec, calibration=lambda n: _first(calibration(), n))
+    return replace(spec, brought=frozenset(sets))
+
+
+def _write_set(samples: Evaluation, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    arrays = {f"inputs/{name}": np.ascontiguousarray(array) for name, array in samples.inputs.items()}
+    if samples.truth is not None:
+        arrays["truth"] = np.ascontiguousarray(samples.truth)
+    save_file(arrays, path)
+
+
+def _described(samples: Evaluation) -> dict[str, Any]:
+    names, captions = list(samples.names), list(samples.captions)
+    words = metrics.words_of(samples.metric)
+    return {"names": names, "captions": captions, "metric_name": samples.metric_name, "metric": words}
+
+
+def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation]:
+    def read() -> Evaluation:
+        from safetensors.numpy import load_file
+
+        arrays: dict[str, Array] = load_file(path)
+        return Evaluation(
+            inputs={n.removeprefix("inputs/"): a for n, a in arrays.items() if n.startswith("inputs/")},
+            names=tuple(described["names"]),
+            captions=tuple(described["captions"]),
+            truth=arrays.get("truth"),
+            metric=metrics.named(described["metric"]) if described["metric"] else None,
+            metric_name=described["metric_name"],
+        )
+
+    return read
+
+
+def _first(samples: Evaluation, count: int) -> Evaluation:
+    runs = len(samples.names)
+    inputs = {name: runs_of(array, range(min(count, runs)), runs) for name, array in samples.inputs.items()}
+    return Evaluation(inputs, samples.names[:count], samples.captions[:count])

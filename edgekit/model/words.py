@@ -1,0 +1,401 @@
+"""What a user says of a model in words, on the command line and in Python alike: its axes, its inputs, its outputs.
+
+One notation, parsed here alone. An entry is `NAME:FACT=VALUE,FACT=VALUE`, and a value that is a list goes on behind a
+comma:
+
+    axes     input:0=batch,1=length:1..512          dimension=axis:range; the range is said once for each axis
+             images:2=height:64..512/32@224         sizes that 32 divides, 224 where nothing else is asked
+    inputs   pixels:kind=image,mean=0.485,0.456,0.406,std=0.229,0.224,0.225
+             rate:range=8000..16000
+    outputs  logits:role=logits,classes=cat,dog
+
+In Python an entry may also be a dictionary: `axes={"input": {0: "batch", 1: "length:1..512"}}`,
+`inputs={"rate": {"range": (8000, 16000)}}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import numpy as np
+
+from edgekit.errors import UsageError, suggestion
+from edgekit.model.spec import Axis, Input, ModelSpec, Output, Role
+
+BATCH = "batch"
+MOST_IMAGES = 8  # of a batch, where the user says nothing
+COLOURS = 3
+Entry = str | Mapping[Any, Any]
+Given = Entry | Sequence[str] | None
+"""Texts, each with its name, or one entry a name."""
+RANGE = re.compile(r"(?P<low>\d+)\.\.(?P<high>\d+)(?:/(?P<step>\d+))?(?:@(?P<default>\d+))?")
+SPAN = re.compile(r"(?P<low>[^.\s]*(?:\.\d+)?[^.\s]*)\.\.(?P<high>\S+)")
+AXES = "--axes input:0=batch,1=length:1..512/8@128 (1 to 512, what 8 divides, 128 by default)"
+Named = TypeVar("Named", Input, Output)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The sizes of an axis as a user wrote them; `default` 0 is the size that the model's example has there."""
+
+    minimum: int
+    maximum: int
+    multiple_of: int = 1
+    default: int = 0
+
+    def axis(self, name: str, size: int = 0) -> Axis:
+        """The axis. Where no default is said: the example's size, else of the batch the smallest, else the middle."""
+        first = -(-self.minimum // max(self.multiple_of, 1)) * self.multiple_of
+        middle = (self.minimum + self.maximum) // 2 // max(self.multiple_of, 1) * self.multiple_of
+        default = self.default or (first if name == BATCH else size or max(first, middle))
+        return Axis(default, self.minimum, self.maximum, self.multiple_of)
+
+
+Axes = Mapping[str, Mapping[int, tuple[str, Axis | Span | None]]]
+"""For each input by name, dimension -> the name of its axis, with its range where that is said there."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What was said of a model.
+
+    Attributes:
+        axes: Which dimensions vary; None where nothing was said.
+        inputs: Facts by input: fields of `Input`.
+        outputs: Facts by output: fields of `Output`.
+    """
+
+    axes: Axes | None = None
+    inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.axes is not None or bool(self.inputs) or bool(self.outputs)
+
+    def of_inputs(self, inputs: Iterable[Input]) -> tuple[Input, ...]:
+        """Inputs with what was said of them.
+
+        Raises:
+            UsageError: If one is named that there is not, or of which this cannot be said.
+        """
+        described = _described(tuple(inputs), self.inputs, "input")
+        return tuple(_as_picture(i, self.inputs.get(i.name, {})) for i in described)
+
+    def of_outputs(self, outputs: Iterable[Output]) -> tuple[Output, ...]:
+        """Outputs with what was said of them.
+
+        Raises:
+            UsageError: If one is named that there is not.
+        """
+        return _described(tuple(outputs), self.outputs, "output")
+
+    def of_spec(self, spec: ModelSpec) -> ModelSpec:
+        """A declared model with what was said on top; not yet checked.
+
+        Raises:
+            UsageError: As for `of_inputs`; and for an input or a dimension of `axes` that there is not.
+        """
+        axes, inputs = dict(spec.axes), self.of_inputs(spec.inputs)
+        require_known((i.name for i in inputs), self.axes or {}, "axes name the input")
+        ranks = {i.name: i.shape for i in inputs}
+        for name, said in (self.axes or {}).items():
+            shape = list(ranks[name])
+            for dimension, (axis, span) in said.items():
+                before = shape[require_dimension(name, dimension, len(shape))]
+                size = axes[before].default if isinstance(before, str) else before
+                axes[axis] = range_of(axis, span, size, axes.get(axis))
+                shape[dimension] = axis
+            ranks[name] = tuple(shape)
+        used = {d for shape in ranks.values() for d in shape}
+        return replace(
+            spec,
+            inputs=tuple(replace(i, shape=ranks[i.name]) for i in inputs),
+            outputs=self.of_outputs(spec.outputs),
+            axes={name: axis for name, axis in axes.items() if name in used},
+        )
+
+    def require_own_shapes(self) -> None:
+        """Refuse a shape or dtype for what has its own: an ONNX file, a ModelSpec, a module with an example.
+
+        Raises:
+            UsageError: Naming the input.
+        """
+        for name, said in self.inputs.items():
+            if wrong := next((fact for fact in OF_A_MODULE if fact in said), ""):
+                raise UsageError(f"'{name}' has a {wrong} of its own: say it of a factory that returns a module alone")
+
+    def with_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Words:
+        """The same, and the ranges of some inputs of which none was said."""
+        more = {n: {**self.inputs.get(n, {}), "low": low, "high": high} for n, (low, high) in ranges.items()}
+        return replace(self, inputs={**self.inputs, **more})
+
+    def as_record(self) -> dict[str, Any]:
+        """For config.json: what `from_record` takes."""
+        axes = {
+            name: [[d, axis, _sizes(span)] for d, (axis, span) in said.items()]
+            for name, said in (self.axes or {}).items()
+        }
+        facts = {"inputs": self.inputs, "outputs": self.outputs}
+        return {
+            "axes": None if self.axes is None else axes,
+            **{k: {n: dict(f) for n, f in v.items()} for k, v in facts.items()},
+        }
+
+
+def from_record(record: Mapping[str, Any]) -> Words:
+    """Words as config.json keeps them."""
+    if not record:
+        return Words()
+    axes = {
+        n: {d: (axis, Span(*s) if s else None) for d, axis, s in said} for n, said in (record["axes"] or {}).items()
+    }
+
+    def facts(which: str) -> dict[str, dict[str, Any]]:
+        rows = record[which].items()
+        return {n: {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()} for n, said in rows}
+
+    return Words(None if record["axes"] is None else axes, facts("inputs"), facts("outputs"))
+
+
+def words_of(axes: Given, inputs: Given, outputs: Given) -> Words:
+    """What a user said, in either form.
+
+    Raises:
+        UsageError: Naming what cannot be read, and how it is written.
+    """
+    entries = None if axes is None else {name: _dimensions(name, said) for name, said in _by_name("axes", axes)}
+    of_inputs = {name: _facts("inputs", name, said, IN) for name, said in _by_name("inputs", inputs)}
+    return Words(
+        entries, of_inputs, {name: _facts("outputs", name, s, OUT) for name, s in _by_name("outputs", outputs)}
+    )
+
+
+def require_known(known: Iterable[str], said: Iterable[str], what: str) -> None:
+    """Refuse words about what there is not.
+
+    Raises:
+        UsageError: With what there is.
+    """
+    names = tuple(known)
+    if unknown := [name for name in said if name not in names]:
+        meant = suggestion(unknown[0], names)
+        raise UsageError(f"{what} '{unknown[0]}', which the model has not: {meant}possible are {', '.join(names)}")
+
+
+def require_dimension(name: str, dimension: int, count: int) -> int:
+    """Refuse a dimension that an input has not.
+
+    Raises:
+        UsageError: With how many it has.
+    """
+    if not 0 <= dimension < count:
+        raise UsageError(f"axes name dimension {dimension} of '{name}', which has {count}: they are counted from 0")
+    return dimension
+
+
+def range_of(axis: str, said: Axis | Span | None, size: int, known: Axis | None) -> Axis:
+    """The range of an axis: as it is said here, or as it is known already; `size` is the example's, 0 without one.
+
+    Raises:
+        UsageError: If nothing says it, or the example is outside of it.
+    """
+    found = said.axis(axis, size) if isinstance(said, Span) else said if said is not None else known
+    if found is None and axis == BATCH:
+        return Axis(1, 1, max(MOST_IMAGES, size))
+    if found is None:
+        raise UsageError(f"axis '{axis}' has no range: write '{axis}:MIN..MAX', for example {AXES}")
+    return found
+
+
+def _sizes(span: Axis | Span | None) -> list[int]:
+    return [] if span is None else [span.minimum, span.maximum, span.multiple_of, span.default]
+
+
+def _by_name(what: str, given: Given) -> list[tuple[str, Entry]]:
+    """Entries by name; texts for the same name are joined."""
+    if isinstance(given, Mapping):
+        return [(str(name), said) for name, said in given.items()]
+    found: dict[str, str] = {}
+    for text in (given,) if isinstance(given, str) else given or ():
+        name, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+        if not (name and colon and rest):
+            raise UsageError(f"{what} '{text}' are not of the form NAME:FACT=VALUE: for example {EXAMPLES[what]}")
+        found[name] = f"{found[name]},{rest}" if name in found else rest
+    return list(found.items())
+
+
+def _pairs(what: str, name: str, said: Entry) -> list[tuple[Any, Any]]:
+    """Facts and their values; a part of a text without `=` belongs to the value before it."""
+    if isinstance(said, Mapping):
+        return list(said.items())
+    pairs: list[tuple[str, list[str]]] = []
+    for part in said.split(",") if isinstance(said, str) else ():
+        fact, equals, value = part.partition("=")
+        if equals:
+            pairs.append((fact.strip(), [value.strip()]))
+        elif pairs:
+            pairs[-1][1].append(part.strip())
+    if not pairs or any(not all(values) for _, values in pairs):
+        raise UsageError(f"{what} of '{name}' are {said!r}: write them as in {EXAMPLES[what]}")
+    return [(fact, ",".join(values)) for fact, values in pairs]
+
+
+def _dimensions(name: str, said: Entry) -> dict[int, tuple[str, Axis | Span | None]]:
+    found: dict[int, tuple[str, Axis | Span | None]] = {}
+    for dimension, entry in _pairs("axes", name, said):
+        place = int(dimension) if isinstance(dimension, str) and dimension.isdecimal() else dimension
+        axis, span = _axis(entry) if isinstance(entry, str) else entry if _is_pair(entry) else ("", None)
+        if not axis or not isinstance(place, int) or isinstance(place, bool):
+            raise UsageError(
+                f"axes of '{name}' are {said!r}: write a dimension and its axis, for example {AXES}, in Python "
+                "{0: 'batch', 2: 'height:64..512/32@224'}"
+            )
+        found[place] = (axis, span)
+    return found
+
+
+def _is_pair(entry: object) -> bool:
+    return (
+        isinstance(entry, tuple)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and (entry[1] is None or isinstance(entry[1], Axis | Span))
+    )
+
+
+def _axis(text: str) -> tuple[str, Span | None]:
+    """`name` or `name:MIN..MAX/MULTIPLE@DEFAULT`."""
+    name, colon, sizes = text.partition(":")
+    if not colon:
+        return name, None
+    match = RANGE.fullmatch(sizes)
+    if match is None:
+        raise UsageError(f"the range '{sizes}' of axis '{name}' is not of the form MIN..MAX/MULTIPLE@DEFAULT: {AXES}")
+    low, high, step, default = (int(match[part] or 0) for part in ("low", "high", "step", "default"))
+    return name, Span(low, high, 1 if match["step"] is None else step, default)
+
+
+def _numbers(values: list[Any]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _number(values: list[Any]) -> float:
+    (value,) = values
+    return float(value)
+
+
+def _sizes_of(values: list[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _texts(values: list[Any]) -> tuple[str, ...]:
+    return tuple(str(value) for value in values)
+
+
+def _one(*possible: str) -> Callable[[list[Any]], str]:
+    def chosen(values: list[Any]) -> str:
+        (value,) = map(str, values)
+        if possible and value not in possible:
+            raise ValueError(f"possible are {', '.join(possible)}")
+        return value
+
+    return chosen
+
+
+def _of_numpy(values: list[Any]) -> str:
+    (value,) = values
+    try:
+        dtype = np.dtype(value)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "biuf":
+        raise ValueError("possible are NumPy's names of numbers, for example float32, int64, bool")
+    return str(dtype.name)
+
+
+def _channels(values: list[Any]) -> tuple[float, ...]:
+    """A number a channel; one stands for all."""
+    numbers = _numbers(values)
+    return numbers * COLOURS if len(numbers) == 1 else numbers
+
+
+def _range(values: list[Any]) -> tuple[float, float]:
+    if len(values) == 1 and isinstance(values[0], str):
+        match = SPAN.fullmatch(values[0])
+        values = [match["low"], match["high"]] if match else []
+    low, high = _numbers(values)
+    if not -np.inf < low < high < np.inf:
+        raise ValueError("the lowest is below the highest")
+    return low, high
+
+
+def _possible(record: type, fact: str) -> tuple[str, ...]:
+    return tuple(get_args(get_type_hints(record)[fact]))
+
+
+Fact = Callable[[list[Any]], Any]
+IN: Mapping[str, Fact] = {
+    "kind": _one(*_possible(Input, "kind")),
+    "range": _range,
+    "mean": _channels,
+    "std": _channels,
+    "fit": _one(*_possible(Input, "fit")),
+    "channels": _one(*_possible(Input, "channels")),
+    "layout": _one(*_possible(Input, "layout")),
+    "shape": _sizes_of,
+    "dtype": _of_numpy,
+}
+"""What can be said of an input."""
+OF_A_MODULE = ("shape", "dtype")
+"""What is said of a factory's module alone: all else has them."""
+OUT: Mapping[str, Fact] = {
+    "role": _one(*get_args(Role)),
+    "of": _one(),
+    "range": _range,
+    "axes": _texts,
+    "classes": _texts,
+    "threshold": _number,
+}
+"""What can be said of an output."""
+EXAMPLES = {
+    "axes": AXES,
+    "inputs": "--inputs pixels:kind=image,mean=0.5,std=0.5 or --inputs rate:range=8000..16000",
+    "outputs": "--outputs logits:role=logits,classes=cat,dog",
+}
+
+
+def _facts(what: str, name: str, said: Entry, known: Mapping[str, Fact]) -> dict[str, Any]:
+    """What is said of one input or output, by the names of its record's fields."""
+    found: dict[str, Any] = {}
+    for fact, value in _pairs(what, name, said):
+        if fact not in known:
+            meant = suggestion(str(fact), known)
+            raise UsageError(f"{what} of '{name}' have no '{fact}': {meant}possible are {', '.join(known)}")
+        values = value.split(",") if isinstance(value, str) else list(value) if _listed(value) else [value]
+        try:
+            made = known[fact](values)
+        except (ValueError, TypeError) as error:
+            why = str(error) if "possible" in str(error) or "lowest" in str(error) else f"see {EXAMPLES[what]}"
+            raise UsageError(f"{fact} '{value}' of '{name}' is not possible: {why}") from error
+        found |= dict(zip(("low", "high"), made, strict=True)) if fact == "range" else {fact: made}
+    return found
+
+
+def _listed(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _described(there: tuple[Named, ...], said: Mapping[str, Mapping[str, Any]], what: str) -> tuple[Named, ...]:
+    require_known((each.name for each in there), said, f"{what}s name the {what}")
+    return tuple(
+        replace(each, **{fact: v for fact, v in said.get(each.name, {}).items() if fact not in OF_A_MODULE})
+        for each in there
+    )
+
+
+def _as_picture(i: Input, said: Mapping[str, Any]) -> Input:
+    """Pictures are scaled to [0, 1] where nobody says another range: an example shows what the module gets inside."""
+    return replace(i, low=0.0, high=1.0) if said.get("kind") == "image" and "low" not in said else i

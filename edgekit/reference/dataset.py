@@ -1,0 +1,451 @@
+"""A folder of a user's own inputs -> the evaluation set, and the calibration set, of a model.
+
+A folder holds one of these:
+
+- pictures (PNG, JPEG, WebP, BMP of any size) for the input that takes pictures, and for each other input a file
+  `<input>.npy` with one row a picture; beside them, where a metric wants it, `labels.csv` (file,label) or `labels.json`
+  ({file: label}) with numbers of classes from 0, or names of `Output.classes`;
+- files `<anything>.npz` with an array for each input, rows along the first axis, and where a metric wants it `truth`;
+- files `<input>.npy` alone.
+
+What is in a folder twice counts once: copies of one input would make a share of wrong answers small.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import warnings
+import zipfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tokenize import TokenError
+
+import numpy as np
+
+from edgekit.errors import DataError, reason, suggestion
+from edgekit.judge.verdict import FEW_ROWS
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.evaluation_set import metric_values
+from edgekit.model.input_rows import BATCH, run_of, runs_of, stacked
+from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
+from edgekit.reference.pictures import in_size
+
+LEAST = 64
+"""Calibration samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third back."""
+COUNT = 300
+"""Calibration samples that are taken where there are more."""
+ENOUGH = LEAST + FEW_ROWS
+"""Inputs that can be split: so many calibrate, and the rest can tell a wrong artifact."""
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+"""What may be inside: whatever its name says, an EPS file would start Ghostscript."""
+LARGEST = 256 << 20  # bytes of an image's file
+MOST_PIXELS = 24_000_000  # of an image: twice what most phones take
+MOST_BYTES = 4 << 30  # of a set as the model takes it
+LABELS = ("labels.csv", "labels.json")
+TRUTH = "truth"
+TURNS = 8
+"""Times that labels are given to other rows, to tell whether they say anything of their own."""
+Own = Callable[[Input, int], Array]
+"""Rows of an input that has no file: of the model's own set."""
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What a user gave, as the model takes it; `note` says how a folder was split."""
+
+    evaluation: Evaluation | None
+    calibration: Evaluation | None
+    note: str = ""
+
+
+def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Sets:
+    """The sets in one folder or two; one folder is split by the hashes of its inputs where there are enough.
+
+    Raises:
+        DataError: If a folder cannot be read, holds too little, or both hold the same input.
+    """
+    shown = None if calibration is None else distinct(spec, read_folder(spec, calibration))
+    if shown is not None:
+        _require(shown, LEAST, calibration, "are needed to calibrate INT8")
+    if data is None:
+        return Sets(None, shown)
+    found = distinct(spec, read_folder(spec, data))
+    _require(found, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
+    if shown is not None:
+        _refuse_shared(spec, found, shown)
+        return Sets(found, shown)
+    return Sets(found, None) if spec.calibration is not None else split(spec, found)
+
+
+def split(spec: ModelSpec, every: Evaluation) -> Sets:
+    """Part of the inputs calibrates, at least `LEAST` and at most `COUNT`, else half; the others judge.
+
+    Which is which follows from an input's hash alone.
+    """
+    count = len(every.names)
+    if count < ENOUGH:
+        return Sets(every, None)
+    order = np.argsort(np.array(_digests(spec, every)))
+    shown = max(LEAST, min(COUNT, count // 2))
+    note = f"of {count} real inputs {shown} calibrate INT8 and {count - shown} others judge, split by their hashes"
+    part, rest = sorted(order[:shown].tolist()), sorted(order[shown:].tolist())
+    return Sets(rows_of(every, rest), rows_of(every, part), note)
+
+
+def rows_of(every: Evaluation, rows: Sequence[int]) -> Evaluation:
+    """Some rows of a set."""
+    runs = len(every.names)
+    return replace(
+        every,
+        inputs={name: runs_of(array, rows, runs) for name, array in every.inputs.items()},
+        names=tuple(every.names[row] for row in rows),
+        truth=None if every.truth is None else every.truth[list(rows)],
+    )
+
+
+def distinct(spec: ModelSpec, every: Evaluation) -> Evaluation:
+    """A set without what is in it twice; the first stays."""
+    first: dict[str, int] = {}
+    for row, digest in enumerate(_digests(spec, every)):
+        first.setdefault(digest, row)
+    return every if len(first) == len(every.names) else rows_of(every, list(first.values()))
+
+
+def check_truth(spec: ModelSpec, found: Evaluation) -> None:
+    """See that the metric tells the truth of a row from that of another one: else no drop can be seen.
+
+    Labels that are off by one, that belong to other files or that are all alike do not.
+
+    Raises:
+        DataError: With what the model itself has by this metric.
+    """
+    import torch
+
+    rows = [rows_of(found, [row]) for row in range(min(len(found.names), COUNT))]
+    part = rows_of(found, range(len(rows)))
+    answers: list[dict[str, Array]] = []
+    with torch.no_grad():
+        for row in rows:
+            arrays = {i.name: run_of(row.inputs[i.name], 0, 1, i.shape) for i in spec.inputs}
+            answers.append(named_outputs(spec, spec.module(*to_tensors(spec, arrays))))
+    outputs = {name: stacked(answer[name] for answer in answers) for name in answers[0]}
+    own = metric_values(part, outputs)
+    if own is None or part.truth is None:
+        return
+    turns = {max(1, len(rows) * turn // TURNS) for turn in range(1, TURNS)}
+    others = [metric_values(replace(part, truth=np.roll(part.truth, turn, axis=0)), outputs) for turn in turns]
+    chance = float(np.mean([np.mean(each) for each in others if each is not None]))
+    if float(np.mean(own)) <= chance:
+        raise DataError(
+            f"by '{found.metric_name}' the model itself has {np.mean(own):.3f} with the truth of its inputs and "
+            f"{chance:.3f} with that of others, so that a wrong artifact would lose nothing: give the right labels "
+            "(the first class is 0), or leave --metric out"
+        )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse at once a calibration folder that would be refused after minutes of other work.
+
+    Raises:
+        DataError: If it is missing, holds nothing to calibrate with, too few pictures, or one that is broken.
+    """
+    paths = _files(folder, PICTURES)
+    if not paths and not _files(folder, (".npy", ".npz")):
+        raise DataError(f"the folder '{folder}' holds no images (PNG, JPEG, WebP and BMP are read)")
+    if paths and len(paths) < LEAST:
+        raise DataError(f"the folder '{folder}' has {len(paths)} calibration samples: at least {LEAST} are needed")
+    for path in paths:
+        _pixels(path, 3)
+
+
+def read_folder(spec: ModelSpec, folder: Path, own: Own | None = None) -> Evaluation:
+    """All that a folder holds, in the order of its files' names.
+
+    Args:
+        spec: The model that takes it.
+        folder: The folder.
+        own: Gives an input that has no file.
+
+    Raises:
+        DataError: If it holds nothing that the model takes, or a file is broken or does not fit.
+    """
+    pictures, archives = _files(folder, PICTURES), _files(folder, (".npz",))
+    image = next((i for i in spec.inputs if i.kind == "image"), None)
+    if pictures and archives:
+        raise DataError(f"the folder '{folder}' holds pictures and .npz files: put each kind into its own folder")
+    if archives:
+        return _checked(spec, _read_archives(spec, archives))
+    if image is not None:
+        if not pictures:
+            raise DataError(f"the folder '{folder}' holds {_nothing(spec, folder)}")
+        return _checked(spec, _read_pictures(spec, folder, image, pictures, own))
+    files = [i for i in spec.inputs if (folder / f"{i.name}.npy").is_file()]
+    if not files:
+        raise DataError(f"the folder '{folder}' holds {_nothing(spec, folder)}")
+    first = _rows(spec, folder, files[0], 0, own)
+    count = len(first) // _size(spec, files[0])
+    rest = {i.name: _rows(spec, folder, i, count, own) for i in spec.inputs if i is not files[0]}
+    inputs = {i.name: first if i is files[0] else rest[i.name] for i in spec.inputs}
+    return _checked(spec, Evaluation(inputs, tuple(f"{files[0].name}-{row}" for row in range(count))))
+
+
+def _files(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    if not folder.is_dir():
+        raise DataError(f"there is no folder '{folder}'")
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+
+
+def _nothing(spec: ModelSpec, folder: Path) -> str:
+    """What a folder lacks, and what it may hold."""
+    arrays = ", ".join(i.name for i in spec.inputs)
+    inner = next((path.name for path in sorted(folder.iterdir()) if path.is_dir()), "")
+    deeper = f"; its own folder '{inner}' is not looked into" if inner else ""
+    if any(i.kind == "image" for i in spec.inputs):
+        return f"no images (PNG, JPEG, WebP and BMP are read) and no .npz files with arrays {arrays}{deeper}"
+    return f"no .npz files with arrays {arrays}, and none of {', '.join(f'{i.name}.npy' for i in spec.inputs)}{deeper}"
+
+
+def _require(found: Evaluation, least: int, folder: Path | None, why: str) -> None:
+    if len(found.names) < least:
+        raise DataError(f"the folder '{folder}' has {len(found.names)} different inputs: at least {least} {why}")
+
+
+def _refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation) -> None:
+    there = dict(zip(_digests(spec, shown), shown.names, strict=True))
+    for digest, name in zip(_digests(spec, judged), judged.names, strict=True):
+        if digest in there:
+            raise DataError(
+                f"'{name}' of the evaluation set is '{there[digest]}' of the calibration set: INT8 is judged on inputs "
+                "that it was not made from"
+            )
+
+
+def _digests(spec: ModelSpec, every: Evaluation) -> list[str]:
+    """A hash of each row's inputs as the model takes them."""
+    found = []
+    for row in range(len(every.names)):
+        hashed = hashlib.sha256()
+        for i in spec.inputs:
+            hashed.update(np.ascontiguousarray(runs_of(every.inputs[i.name], [row], len(every.names))).data)
+        found.append(hashed.hexdigest())
+    return found
+
+
+def _checked(spec: ModelSpec, found: Evaluation) -> Evaluation:
+    """A set whose values are finite."""
+    for name, array in found.inputs.items():
+        rows = np.isfinite(array).reshape(len(found.names), -1).all(1)
+        if not rows.all():
+            row = found.names[int(np.flatnonzero(~rows)[0])]
+            raise DataError(f"sample '{row}' has a NaN or Inf in '{name}': remove or correct it")
+    return found
+
+
+def _size(spec: ModelSpec, declared: Input) -> int:
+    """Rows of one sample: the first size, where that is not the batch."""
+    return next(iter(spec.shape(declared.name, {BATCH: 1})), 1)
+
+
+def _require_room(spec: ModelSpec, count: int, folder: Path) -> None:
+    one = sum(math.prod(spec.shape(i.name, {BATCH: 1})) * np.dtype(i.dtype).itemsize for i in spec.inputs)
+    if count * one > MOST_BYTES:
+        raise DataError(
+            f"the {count} inputs in '{folder}' are {count * one / 2**30:.1f} GiB as the model takes them, more than "
+            f"{MOST_BYTES >> 30}: put a part of them into a folder of its own"
+        )
+
+
+def _read_pictures(spec: ModelSpec, folder: Path, image: Input, paths: Sequence[Path], own: Own | None) -> Evaluation:
+    _require_room(spec, len(paths), folder)
+    shape = spec.shape(image.name)
+    inputs = {image.name: np.stack([_image(path, image, shape) for path in paths])}
+    for other in (i for i in spec.inputs if i is not image):
+        inputs[other.name] = _rows(spec, folder, other, len(paths), own)
+    names = tuple(path.name for path in paths)
+    return Evaluation(inputs, names, truth=_labels(spec, folder, names))
+
+
+def _image(path: Path, declared: Input, shape: tuple[int, ...]) -> Array:
+    """One image as the model takes it: [channels, height, width], scaled from bytes to the declared range."""
+    channels, height, width = shape[1:]
+    pixels = _pixels(path, channels)
+    if pixels.shape[:2] != (height, width):
+        pixels = in_size(pixels, height, width, declared.fit)
+    planes = pixels.transpose(2, 0, 1).astype(np.float32)
+    return np.asarray(declared.low + planes * ((declared.high - declared.low) / 255.0), dtype=declared.dtype)
+
+
+def _pixels(path: Path, channels: int) -> Array:
+    """A picture as bytes, [height, width, channels]."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise ValueError(f"it is not a regular file of at most {LARGEST} bytes")
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:  # before any is unpacked: a small file may hold gigabytes
+                raise ValueError(f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS} are the most")
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype=np.uint8)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"the picture '{path}' cannot be read ({error}): remove or replace it") from error
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def _rows(spec: ModelSpec, folder: Path, declared: Input, count: int, own: Own | None) -> Array:
+    """The rows of `<input>.npy`, of which there are so many; any number where that is 0."""
+    path, each = folder / f"{declared.name}.npy", _size(spec, declared)
+    if not path.is_file():
+        if own is None:
+            raise DataError(f"the folder '{folder}' has no {path.name}, and '{spec.name}' has no set of its own")
+        return own(declared, count)
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: its header may ask for any size
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            raise ValueError("it holds no array of numbers")
+    except (OSError, ValueError, EOFError, OverflowError, TokenError) as error:
+        raise DataError(f"'{path}' cannot be read ({error}): write it with numpy.save") from error
+    row, rows = spec.shape(declared.name, {BATCH: 1})[1:], count * each
+    if (
+        not array.ndim
+        or array.shape[1:] != row
+        or (len(array) != rows if rows else not len(array) or len(array) % each)
+    ):
+        expected = (rows or ("n" if each == 1 else f"{each} n"), *row)
+        raise DataError(f"'{path}' has the shape {array.shape}: '{declared.name}' takes {expected}")
+    return np.array(array, dtype=declared.dtype)
+
+
+def _read_archives(spec: ModelSpec, paths: Sequence[Path]) -> Evaluation:
+    parts: list[dict[str, Array]] = []
+    names: list[str] = []
+    for path in paths:
+        arrays, count = _archive(spec, path)
+        parts.append(arrays)
+        names += [path.stem] if count == 1 else [f"{path.stem} {row}" for row in range(count)]
+        _require_room(spec, len(names), path.parent)
+    if odd := next(
+        (path for path, part in zip(paths, parts, strict=True) if (TRUTH in part) != (TRUTH in parts[0])), None
+    ):
+        raise DataError(f"'{odd}' and '{paths[0]}' differ in having '{TRUTH}': give it in all files or in none")
+    inputs = {i.name: stacked(part[i.name] for part in parts) for i in spec.inputs}
+    try:
+        truth = np.concatenate([part[TRUTH] for part in parts]) if TRUTH in parts[0] else None
+    except ValueError as error:
+        raise DataError(f"the arrays '{TRUTH}' in '{paths[0].parent}' have different shapes: {error}") from error
+    return Evaluation(inputs, tuple(names), truth=truth)
+
+
+def _archive(spec: ModelSpec, path: Path) -> tuple[dict[str, Array], int]:
+    """The arrays of one .npz file, checked, and how many rows they hold."""
+    arrays = _unpacked(path)
+    takes = [i.name for i in spec.inputs]
+    if unknown := [name for name in arrays if name not in (*takes, TRUTH)]:
+        meant = suggestion(unknown[0], takes)
+        raise DataError(
+            f"'{path}' has the array '{unknown[0]}', which '{spec.name}' does not take: {meant}{_takes(takes)}"
+        )
+    if missing := [name for name in takes if name not in arrays]:
+        raise DataError(f"'{path}' has no array '{missing[0]}': {_takes(takes)}")
+    counts = {i.name: _count(spec, i, arrays[i.name], path) for i in spec.inputs}
+    count = counts[takes[0]]
+    if odd := next((name for name in takes if counts[name] != count), ""):
+        raise DataError(f"'{path}' has {counts[odd]} rows of '{odd}' and {count} of '{takes[0]}': give as many of each")
+    if TRUTH in arrays and (not arrays[TRUTH].ndim or len(arrays[TRUTH]) != count):
+        shape = list(arrays[TRUTH].shape)
+        raise DataError(f"'{TRUTH}' in '{path}' has the shape {shape}: give one row an input, [{count}, ...]")
+    return {name: np.atleast_1d(array) for name, array in arrays.items()}, count
+
+
+def _takes(names: Sequence[str]) -> str:
+    return f"possible are {', '.join(names)}, and '{TRUTH}' for a metric"
+
+
+def _unpacked(path: Path) -> dict[str, Array]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {MOST_BYTES >> 30} GiB")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: np.asarray(file[name]) for name in file.files}
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError, TokenError, zipfile.BadZipFile) as error:
+        raise DataError(f"'{path}' cannot be read ({reason(error)}): write it with numpy.savez") from error
+    if odd := next((name for name, array in arrays.items() if array.dtype.kind not in "fiub"), ""):
+        raise DataError(f"'{odd}' in '{path}' is {arrays[odd].dtype}: only arrays of numbers are taken")
+    return arrays
+
+
+def _count(spec: ModelSpec, i: Input, array: Array, path: Path) -> int:
+    """How many rows an array holds of what a model takes."""
+    row = spec.shape(i.name, {BATCH: 1})
+    if array.dtype != i.dtype:
+        raise DataError(f"'{i.name}' in '{path}' is {array.dtype}, and '{spec.name}' takes {i.dtype}: convert it")
+    fits = array.ndim <= 1 if not row else array.ndim == len(row) and array.shape[1:] == row[1:]
+    each = row[0] if row else 1
+    held = np.atleast_1d(array)
+    if not fits or not len(held) or len(held) % each:
+        expected = ["n" if each == 1 else f"{each} n", *row[1:]]
+        opens = [d for d in i.shape if isinstance(d, str) and d != BATCH]
+        usual = f"; the usual size of {opens[0]} is another with --axes ...={opens[0]}:MIN..MAX@SIZE" if opens else ""
+        shown = str(expected).replace("'", "")
+        raise DataError(f"'{i.name}' in '{path}' has the shape {list(array.shape)}: {shown} is taken{usual}")
+    return len(held) // each
+
+
+def _labels(spec: ModelSpec, folder: Path, names: Sequence[str]) -> Array | None:
+    """Numbers of classes from the file of labels, int64 [n]; None where there is none."""
+    path = next((folder / name for name in LABELS if (folder / name).is_file()), None)
+    if path is None:
+        return None
+    said = _said(path)
+    if missing := [name for name in names if name not in said]:
+        raise DataError(f"'{path}' has no label for '{missing[0]}': add a line for each picture, file,label")
+    if unknown := [name for name in said if name not in names]:
+        raise DataError(f"'{path}' has a label for '{unknown[0]}', and there is no such picture: remove it")
+    classes = next((o.classes for o in spec.outputs if o.classes), ())
+    return np.array([_label(path, name, said[name], classes) for name in names], np.int64)
+
+
+def _said(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".json":
+            rows: list[tuple[object, ...]] = list(json.loads(text).items())
+        else:
+            rows = [tuple(row) for row in csv.reader(text.splitlines()) if row]
+            rows = rows[1:] if rows and rows[0] == ("file", "label") else rows
+        said = {str(name).strip(): str(label).strip() for name, label in rows}
+    except (OSError, ValueError, AttributeError, TypeError, csv.Error) as error:
+        raise DataError(f"'{path}' cannot be read ({reason(error)}): write lines of file,label") from error
+    if len(said) != len(rows):
+        raise DataError(f"'{path}' has two labels for one file: leave one")
+    return said
+
+
+def _label(path: Path, name: str, text: str, classes: Sequence[str]) -> int:
+    if text in classes:
+        return classes.index(text)
+    if not text.isdecimal() or (classes and int(text) >= len(classes)):
+        known = f"possible are {', '.join(classes)}" if classes else "write the number of its class, from 0"
+        raise DataError(f"the label '{text}' of '{name}' in '{path}' is no class: {known}")
+    return int(text)
+
+
+def held_by(inputs: Mapping[str, Array], spec: ModelSpec) -> None:
+    """Refuse integers that a model's declaration says are impossible.
+
+    Raises:
+        DataError: With the value and the range.
+    """
+    for i in spec.inputs:
+        array = inputs[i.name]
+        if array.dtype.kind in "iu" and (array.min() < i.low or array.max() > i.high):
+            wrong = int(array.min() if array.min() < i.low else array.max())
+            raise DataError(
+                f"the data hold {wrong} for '{i.name}', which goes from {i.low:g} to {i.high:g}: correct them, or say "
+                f"--inputs {i.name}:range=MIN..MAX"
+            )
