@@ -29,7 +29,7 @@ def check_image(i: Input, model: str) -> None:
     Raises:
         ModelError: Naming it, and what is possible.
     """
-    declared = _declares_preprocessing(i) or i.fit != _PLAIN.fit
+    declared = declares_preprocessing(i) or i.fit != _PLAIN.fit
     if declared and i.kind != "image":
         raise ModelError(f"'{i.name}' of '{model}' is not a picture: mean, std and the like are for kind=\"image\"")
     known = {"channels": ("RGB", "BGR"), "layout": ("NCHW", "NHWC"), "fit": ("stretch", "crop", "letterbox")}
@@ -50,13 +50,13 @@ def check_image(i: Input, model: str) -> None:
 
 def with_plain_images(spec: ModelSpec) -> ModelSpec:
     """The model with plain images; a wrapper applies mean, std, channel order and layout."""
-    if not any(_declares_preprocessing(i) for i in spec.inputs):
+    if not any(declares_preprocessing(i) for i in spec.inputs):
         return spec
-    inputs = tuple(_plain(i) if _declares_preprocessing(i) else i for i in spec.inputs)
-    return replace(spec, module=_module(spec.module, spec.inputs), inputs=inputs)
+    return replace(spec, module=_module(spec.module, spec.inputs), inputs=tuple(map(plain, spec.inputs)))
 
 
-def _declares_preprocessing(i: Input) -> bool:
+def declares_preprocessing(i: Input) -> bool:
+    """Whether a picture is to be brought into another form inside."""
     return bool(i.mean or i.std) or (i.channels, i.layout) != (_PLAIN.channels, _PLAIN.layout)
 
 
@@ -64,7 +64,10 @@ def _channel_axis(i: Input) -> int:
     return i.layout.index("C")
 
 
-def _plain(i: Input) -> Input:
+def plain(i: Input) -> Input:
+    """A picture as every artifact takes it; any other input as it is."""
+    if not declares_preprocessing(i):
+        return i
     shape = (i.shape[0], COLOURS, *(i.shape[1:3] if i.layout == "NHWC" else i.shape[2:]))
     return replace(i, shape=shape, mean=(), std=(), channels=_PLAIN.channels, layout=_PLAIN.layout)
 
@@ -94,7 +97,7 @@ def _module(inner: torch.nn.Module, inputs: Sequence[Input]) -> torch.nn.Module:
         def preprocessed(self, number: int, x: torch.Tensor) -> torch.Tensor:
             """An image as the module inside takes it; any other input as it is."""
             i = inputs[number]
-            if not _declares_preprocessing(i):
+            if not declares_preprocessing(i):
                 return x
             x = x.flip(1) if i.channels == "BGR" else x
             if i.mean or i.std:

@@ -26,6 +26,7 @@ from tokenize import TokenError
 
 import numpy as np
 
+from edgekit import metrics
 from edgekit.errors import DataError, reason, suggestion
 from edgekit.judge.verdict import FEW_ROWS
 from edgekit.model.adapter import named_outputs, to_tensors
@@ -134,6 +135,7 @@ def check_truth(spec: ModelSpec, found: Evaluation) -> None:
             arrays = {i.name: run_of(row.inputs[i.name], 0, 1, i.shape) for i in spec.inputs}
             answers.append(named_outputs(spec, spec.module(*to_tensors(spec, arrays))))
     outputs = {name: stacked(answer[name] for answer in answers) for name in answers[0]}
+    _require_classes(part, outputs)
     own = metric_values(part, outputs)
     if own is None or part.truth is None:
         return
@@ -146,6 +148,19 @@ def check_truth(spec: ModelSpec, found: Evaluation) -> None:
             f"{chance:.3f} with that of others, so that a wrong artifact would lose nothing: give the right labels "
             "(the first class is 0), or leave --metric out"
         )
+
+
+def _require_classes(found: Evaluation, outputs: Mapping[str, Array]) -> None:
+    """Refuse a label that is none of an output's classes."""
+    text, truth = metrics.words_of(found.metric), found.truth
+    if truth is None or found.metric is None or not text.startswith(f"{metrics.top_k.__name__}:"):
+        return
+    name = metrics.outputs_of(found.metric)[0]
+    classes = outputs[name].shape[1] if outputs[name].ndim > 1 else 0
+    if truth.dtype.kind not in "iu" or truth.shape != (len(truth),) or outputs[name].ndim != 2:
+        raise DataError(f"'{text}' compares '{name}' {list(outputs[name].shape)} with one integer an input, from 0")
+    if (wrong := truth[(truth < 0) | (truth >= classes)]).size:
+        raise DataError(f"the label {wrong[0]} is no class of '{name}', which has {classes}: the first class is 0")
 
 
 def check_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ import numpy as np
 
 from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.contract import checked
+from edgekit.model.image_input import check_image, declares_preprocessing, plain
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.sources.checkpoint import slug
+from edgekit.model.sources.onnx_pictures import write_with_preprocessing
 from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.model.words import BATCH, Span, Words, range_of, require_dimension, require_known
@@ -55,7 +58,22 @@ def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
     inputs = words.of_inputs(_input(value, said.get(tensor_name(value.name), {}), ranges) for value in values)
     outputs = words.of_outputs(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
     name = slug(path.stem) or "model"
-    return checked(ModelSpec(name=name, module=module_of(path), inputs=inputs, outputs=outputs, axes=ranges))
+    module = _with_plain_pictures(path, graph, [(v.name, i) for v, i in zip(values, inputs, strict=True)], name)
+    inputs = tuple(map(plain, inputs))
+    return checked(ModelSpec(name=name, module=module, inputs=inputs, outputs=outputs, axes=ranges, words=words))
+
+
+def _with_plain_pictures(
+    path: Path, graph: onnx.ModelProto, named: list[tuple[str, Input]], model: str
+) -> torch.nn.Module:
+    """The file as a module; one whose pictures want a mean or the like is written with it, while it is used."""
+    for _, i in named:
+        check_image(i, model)
+    if not any(declares_preprocessing(i) for _, i in named):
+        return module_of(path)
+    place = tempfile.TemporaryDirectory(prefix="edgekit-")
+    write_with_preprocessing(graph, named, Path(place.name) / FILE)
+    return module_of(Path(place.name) / FILE, place)
 
 
 def read_graph(path: Path) -> onnx.ModelProto:
@@ -97,8 +115,13 @@ def refuse(spec: ModelSpec) -> None:
         raise CaptureError(f"'{spec.name}' is an ONNX file, without PyTorch's code: possible are {FROM_HERE}")
 
 
-def module_of(path: Path) -> torch.nn.Module:
-    """A module that answers by ONNX Runtime; its one buffer is the file's sha256, which tells it from others."""
+def module_of(path: Path, place: tempfile.TemporaryDirectory[str] | None = None) -> torch.nn.Module:
+    """A module that answers by ONNX Runtime; its one buffer is the file's sha256, which tells it from others.
+
+    Args:
+        path: The file.
+        place: The temporary folder that it lies in, which goes with the last module that needs it.
+    """
     import torch
 
     class OnnxFile(torch.nn.Module):
@@ -106,7 +129,7 @@ def module_of(path: Path) -> torch.nn.Module:
 
         def __init__(self) -> None:
             super().__init__()
-            self.onnx_file = path
+            self.onnx_file, self._place = path, place
             digest = bytearray(hashlib.sha256(path.read_bytes()).digest())
             self.register_buffer("sha256", torch.frombuffer(digest, dtype=torch.uint8).clone())
             self._session: Session | None = None
@@ -119,7 +142,7 @@ def module_of(path: Path) -> torch.nn.Module:
             return tuple(torch.from_numpy(answer) for answer in answers)
 
         def __deepcopy__(self, memo: object) -> torch.nn.Module:
-            return module_of(path)
+            return module_of(path, place)
 
     return OnnxFile().eval()
 
