@@ -120,3 +120,14 @@ def _vision(name: str, inner: nn.Module, **named: object) -> ModelSpec:
                 fan = max(parameter[0].numel(), 1)
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) / fan**0.5)
     return spec(name, Vision(inner, **named))
+
+
+class Plain(nn.Module):
+    """Answers with its input: what is computed in front of it shows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 1
+
+
+def plain() -> nn.Module:
+    return Plain().eval()

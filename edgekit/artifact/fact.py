@@ -183,7 +183,8 @@ _SENTENCES = {
     Code.REFERENCE_TOO_NOISY: "the reference of '{output}' differs from itself by {error}, and {multiple:g} "
     "times that is more than {allowed}: it judges nothing",
     Code.NOTHING_COMPARED: "nothing was compared",
-    Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set",
+    Code.REAL_INPUTS_NEEDED: "the limits of '{tolerance_name}' need real inputs, and the model has no evaluation set: "
+    "give some with `--data FOLDER` (`data=` in Python), pictures or .npz files with an array for each input",
     Code.NO_LIMIT_APPLIES: "no limit of '{tolerance_name}' applies to output '{output}'",
     Code.RUNTIME_MISSING: "{text}",
     Code.HOST_LIMIT: "{text}",

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     "`edgekit export weights.safetensors -t onnx -o build`\n\n`edgekit export mypkg.mymodule:factory -t onnx`\n\n"
     "`edgekit export mypkg.mymodule:factory --weights unet.pt --name my-unet --author Me --licence MIT -t onnx`\n\n"
     "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
-    "\n\n`edgekit export net.onnx --axes ids:1=length:1..512/8@128 -t onnx-int8-dynamic`"
+    "\n\n`edgekit export net.onnx --axes ids:1=length:8..512/8@128 -t onnx-int8-dynamic`"
     "\n\n`edgekit export net.onnx --inputs pixels:mean=0.5,std=0.5 --outputs logits:role=logits --data photos/`"
     "\n\n`edgekit export -t onnx --bom --sign release.pem`"
 )

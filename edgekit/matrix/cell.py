@@ -25,6 +25,12 @@ class ModelEntry(BaseModel):
         ema: Whether the file's averaged weights are loaded.
         author: Of the weights.
         licence: SPDX name of the weights' licence.
+        axes: Which dimensions vary, as `edgekit export --axes` takes it; a list of such texts.
+        inputs: What is known of its inputs, likewise.
+        outputs: What is known of its outputs, likewise.
+        data: Folder of real inputs to judge on.
+        metric: Of data with labels.
+        calibration: Folder of other real inputs, from which INT8 gets its ranges.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +40,12 @@ class ModelEntry(BaseModel):
     ema: bool = False
     author: str = ""
     licence: str = ""
+    axes: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    data: str = ""
+    metric: str = ""
+    calibration: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,8 +92,10 @@ class Cell:
     def arguments(self) -> tuple[str, ...]:
         """What `edgekit export` is given, but for the folder."""
         words = [self.entry.model, "-t", self.target, "--name", self.model]
-        for name in ("weights", "author", "licence"):
+        for name in ("weights", "author", "licence", "data", "metric", "calibration"):
             words += [f"--{name}", given] if (given := getattr(self.entry, name)) else []
+        for name in ("axes", "inputs", "outputs"):
+            words += [word for given in getattr(self.entry, name) for word in (f"--{name}", given)]
         words += ["--ema"] if self.entry.ema else []
         for target, options in self.options.items():
             words += [word for name, value in options.items() for word in ("-O", f"{target}.{name}={as_text(value)}")]
@@ -109,7 +123,8 @@ class Cell:
 
         Of a factory the file counts that defines it; what that file imports does not.
         """
-        files = [_content(path) for path in (self.entry.model, self.entry.weights)]
+        entry = self.entry
+        files = [_content(path) for path in (entry.model, entry.weights, entry.data, entry.calibration)]
         made_of = [list(self.arguments), files, _made_by(self.target)]
         return digest_text(dump_json(made_of))
 

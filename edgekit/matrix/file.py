@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from edgekit import registry
+from edgekit import metrics, registry
 from edgekit.errors import EdgekitError, UsageError, suggestion
 from edgekit.hosts.catalogue import further_place
 from edgekit.matrix.cell import Cell, ModelEntry
 from edgekit.model.contract import check_name
 from edgekit.model.sources import check_model
+from edgekit.model.words import words_of
 from edgekit.pipeline.outcome import allowed_budgets
 from edgekit.pipeline.plan import planned
 from edgekit.target import Target
@@ -153,6 +154,14 @@ def _check_model(name: str, entry: ModelEntry) -> None:
         raise UsageError(f"models.{name}: {error}") from error
     if entry.weights and not Path(entry.weights).is_file():
         raise UsageError(f"models.{name}: no file of weights '{entry.weights}'")
+    if gone := next((folder for folder in (entry.data, entry.calibration) if folder and not Path(folder).is_dir()), ""):
+        raise UsageError(f"models.{name}: there is no folder '{gone}'")
+    try:
+        words_of(entry.axes, entry.inputs, entry.outputs)
+        if entry.metric:
+            metrics.named(entry.metric)
+    except EdgekitError as error:
+        raise UsageError(f"models.{name}: {error}") from error
 
 
 def _check_selections(file: MatrixFile, columns: list[str]) -> None:

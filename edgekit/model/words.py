@@ -33,7 +33,7 @@ Given = Entry | Sequence[str] | None
 """Texts, each with its name, or one entry a name."""
 RANGE = re.compile(r"(?P<low>\d+)\.\.(?P<high>\d+)(?:/(?P<step>\d+))?(?:@(?P<default>\d+))?")
 SPAN = re.compile(r"(?P<low>[^.\s]*(?:\.\d+)?[^.\s]*)\.\.(?P<high>\S+)")
-AXES = "--axes input:0=batch,1=length:1..512/8@128 (1 to 512, what 8 divides, 128 by default)"
+AXES = "--axes input:0=batch,1=length:8..512/8@128 (8 to 512, what 8 divides, 128 by default)"
 Named = TypeVar("Named", Input, Output)
 
 
@@ -218,6 +218,8 @@ def _by_name(what: str, given: Given) -> list[tuple[str, Entry]]:
     """Entries by name; texts for the same name are joined."""
     if isinstance(given, Mapping):
         return [(str(name), said) for name, said in given.items()]
+    if not isinstance(given, str | Sequence | None):
+        raise UsageError(f"{what} are {given!r}: write them as in {EXAMPLES[what]}")
     found: dict[str, str] = {}
     for text in (given,) if isinstance(given, str) else given or ():
         name, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")

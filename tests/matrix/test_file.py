@@ -36,6 +36,13 @@ def test_a_list_of_options_makes_a_cell_each_and_the_first_is_for_what_is_made_o
     assert found[1].folder == "cells/small/onnx,opset=17"
 
 
+def test_what_is_said_of_a_model_is_said_to_its_exports(tmp_path: Path) -> None:
+    words = 'axes = ["images:0=batch"], inputs = ["queries:range=-1..1"], data = ".", metric = "top_k:relevance"'
+    text = GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", {words}}}')
+    said = ("--data", ".", "--metric", "top_k:relevance", "--axes", "images:0=batch", "--inputs", "queries:range=-1..1")
+    assert cells(tmp_path, text)[0].arguments[5:] == said
+
+
 def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
     text = GOOD + '[[exclude]]\nmodel = "sm*"\ntarget = "onnx-*"\n'
     text += '[[include]]\nmodel = "small"\ntarget = "torchscript"\n'
@@ -52,6 +59,11 @@ def test_cells_are_left_out_and_added(tmp_path: Path) -> None:
         (GOOD.replace(MODEL, "arr-coc-tyni"), "models.small: no model 'arr-coc-tyni': did you mean 'arr-coc-tiny'?"),
         (GOOD.replace(MODEL, "no_such:model"), "models.small: cannot import 'no_such'"),
         (GOOD.replace(MODEL, "edgekit.testing:no"), "models.small: 'edgekit.testing' has no function 'no'"),
+        (GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", data = "no"}}'), "models.small: there is no folder 'no'"),
+        (
+            GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", inputs = ["x:y=1"]}}'),
+            "models.small: inputs of 'x'",
+        ),
         (GOOD.replace("small =", '"a/b" ='), "'a/b' is not a name for a model"),
         (GOOD.replace('"onnx"', '"onx"'), "no target 'onx': did you mean 'onnx'?"),
         (GOOD + "[options]\nonnx = {opst = 1}\n", "target 'onnx' has no option 'opst'"),

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import tempfile
+import weakref
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,9 +73,17 @@ def _with_plain_pictures(
         check_image(i, model)
     if not any(declares_preprocessing(i) for _, i in named):
         return module_of(path)
-    place = tempfile.TemporaryDirectory(prefix="edgekit-")
-    write_with_preprocessing(graph, named, Path(place.name) / FILE)
-    return module_of(Path(place.name) / FILE, place)
+    place = _Place()
+    write_with_preprocessing(graph, named, place.folder / FILE)
+    return module_of(place.folder / FILE, place)
+
+
+class _Place:
+    """A temporary folder that goes with the last module that needs it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="edgekit-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
 
 def read_graph(path: Path) -> onnx.ModelProto:
@@ -115,12 +125,12 @@ def refuse(spec: ModelSpec) -> None:
         raise CaptureError(f"'{spec.name}' is an ONNX file, without PyTorch's code: possible are {FROM_HERE}")
 
 
-def module_of(path: Path, place: tempfile.TemporaryDirectory[str] | None = None) -> torch.nn.Module:
+def module_of(path: Path, place: _Place | None = None) -> torch.nn.Module:
     """A module that answers by ONNX Runtime; its one buffer is the file's sha256, which tells it from others.
 
     Args:
         path: The file.
-        place: The temporary folder that it lies in, which goes with the last module that needs it.
+        place: The temporary folder that it lies in; None where it stays.
     """
     import torch
 

@@ -42,7 +42,7 @@ def test_one_destroyed_row_of_features_is_rejected_at_every_precision() -> None:
 def test_ranks_only_needs_real_inputs() -> None:
     verdict = judge(INT8, {}, stress=[at()])
     assert verdict.status == "not verified here"
-    assert "no evaluation set" in str(verdict.reasons[0])
+    assert "no evaluation set: give some with `--data FOLDER`" in str(verdict.reasons[0])
 
 
 def test_a_classifier_without_real_inputs_is_told_what_is_missing() -> None:

@@ -115,6 +115,49 @@ def test_an_open_size_takes_the_range_that_is_given(tmp_path: Path) -> None:
         assert spec.axes == {"batch": Axis(1, 1, 8), "tokens": Axis(6, 2, 12)}
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_the_mean_and_the_like_of_pictures_are_computed_in_the_graph(tmp_path: Path, layout: str) -> None:
+    """Also where a branch reads the input from outside of it."""
+    shape = ("n", 3, 4, 5) if layout == "NCHW" else ("n", 4, 5, 3)
+    inner = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["twice"])], "b", [], [helper.make_tensor_value_info("twice", 1, shape)]
+    )
+    nodes = [helper.make_node("If", ["yes"], ["z"], then_branch=inner, else_branch=inner)]
+    nodes.append(helper.make_node("Add", ["x", "z"], ["y"]))
+    graph = model(nodes, {"x": shape}, {"y": shape}, {"yes": np.array(True)})
+    (tmp_path / "theirs.onnx").write_bytes(graph.SerializeToString())
+    said = f"x:kind=image,mean=0.1,0.2,0.3,std=0.5,0.25,0.125,channels=BGR,layout={layout}"
+    spec = resolve_model(str(tmp_path / "theirs.onnx"), words_of(None, [said], None))
+    assert (spec.inputs[0].shape, spec.inputs[0].mean) == (("batch", 3, 4, 5), ())
+    x = rounded(2, 3, 4, 5)
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in ((0.1, 0.2, 0.3), (0.5, 0.25, 0.125)))
+    expected = 2 * (x[:, ::-1] - mean) / std
+    again = copy.deepcopy(spec.module)
+    save_model(spec, tmp_path / "model")
+    del spec  # the copy needs the file that was written for the first
+    for module in (again, load_model(tmp_path / "model").module):
+        got = module(torch.from_numpy(x))[0].numpy()
+        np.testing.assert_allclose(got.transpose(0, 3, 1, 2) if layout == "NHWC" else got, expected, atol=1e-5)
+    with pytest.raises(ModelError, match="the std of 'x' is"):
+        resolve_model(str(tmp_path / "theirs.onnx"), words_of(None, ["x:kind=image,std=0"], None))
+
+
+@pytest.mark.parametrize(
+    ("axes", "sentence"),
+    [
+        ("y:1=tokens:1..5", "axes name the input 'y', which the model has not: possible are x"),
+        ("x:7=tokens:1..5", "axes name dimension 7 of 'x', which has 2"),
+    ],
+)
+def test_axes_that_a_file_has_not_are_refused(axes: str, sentence: str, tmp_path: Path) -> None:
+    write_open(tmp_path / "theirs.onnx")
+    with pytest.raises(UsageError, match=sentence):
+        resolve_model(str(tmp_path / "theirs.onnx"), words_of([axes], None, None))
+    (tmp_path / "fixed.onnx").write_bytes(theirs().SerializeToString())
+    with pytest.raises(UsageError, match=r"dimension 1 of 'input.1', which the file fixes at 3: leave it out"):
+        resolve_model(str(tmp_path / "fixed.onnx"), words_of(["input.1:1=colours:1..4"], None, None))
+
+
 def test_onnx_fp16_and_int8_follow_from_a_file(path: Path, tmp_path: Path) -> None:
     draw = np.random.default_rng(0).random((6, 3, 12, 12)).astype(np.float32)
 

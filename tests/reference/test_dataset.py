@@ -1,0 +1,277 @@
+"""A folder of a user's own inputs: what it may hold, how it is split, and what would prove nothing."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from edgekit.errors import DataError, EdgekitError, UsageError
+from edgekit.model.folder import load_model, save_model
+from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
+from edgekit.pipeline.given_model import Data, Said, completed, given
+from edgekit.reference import dataset
+from edgekit.reference.dataset import ENOUGH, LEAST, sets_of
+
+SIZE, CLASSES = 8, 3
+
+
+class Brightest(torch.nn.Module):
+    """The class is the colour of which a picture has most."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.mean((2, 3))
+
+
+def classifier() -> ModelSpec:
+    return ModelSpec(
+        name="brightest",
+        module=Brightest().eval(),
+        inputs=(Input("pixels", ("batch", 3, SIZE, SIZE), kind="image"),),
+        outputs=(Output("logits", role="logits"),),
+        axes={"batch": Axis(1, 1, 8)},
+    )
+
+
+def speech() -> ModelSpec:
+    """Audio and its rate, a number without axes."""
+
+    class Speech(torch.nn.Module):
+        def forward(self, audio: torch.Tensor, rate: torch.Tensor) -> torch.Tensor:
+            return audio * rate
+
+    inputs = (Input("audio", ("batch", 6), low=-1.0), Input("rate", (), dtype="int64", low=8000, high=16000))
+    return ModelSpec("speech", Speech().eval(), inputs, (Output("y"),), {"batch": Axis(1, 1, 8)})
+
+
+def write_pictures(folder: Path, count: int, size: int = SIZE, seed: int = 0) -> dict[str, int]:
+    """Pictures with the classes that the classifier gives them."""
+    folder.mkdir(exist_ok=True)
+    draw = np.random.default_rng(seed)
+    found = {}
+    for number in range(count):
+        pixels = draw.integers(0, 256, (size, size, 3), dtype=np.uint8) // 2
+        pixels[..., number % CLASSES] += 90
+        Image.fromarray(pixels).save(folder / f"{number:03}.png")
+        found[f"{number:03}.png"] = int(pixels.mean((0, 1)).argmax())
+    return found
+
+
+def write_labels(folder: Path, labels: dict[str, object]) -> None:
+    with (folder / "labels.csv").open("w") as file:
+        csv.writer(file).writerows([("file", "label"), *labels.items()])
+
+
+def test_a_folder_is_split_by_hashes_and_no_input_is_on_both_sides(tmp_path: Path) -> None:
+    write_pictures(tmp_path, ENOUGH + 30)
+    Image.open(tmp_path / "003.png").save(tmp_path / "again.bmp")  # the same picture counts once
+    spec = classifier()
+    sets = sets_of(spec, tmp_path, None)
+    assert sets.evaluation is not None
+    assert sets.calibration is not None
+    judged, shown = ({row.tobytes() for row in one.inputs["pixels"]} for one in (sets.evaluation, sets.calibration))
+    assert (len(shown), len(judged), judged & shown) == (LEAST, 36, set())
+    assert sets.note == "of 100 real inputs 64 calibrate INT8 and 36 others judge, split by their hashes"
+    least = max(hashlib.sha256(row).hexdigest() for row in shown)
+    assert all(hashlib.sha256(row).hexdigest() > least for row in judged)  # nothing else decides
+    few = write_pictures(tmp_path / "few", ENOUGH - 1)
+    sets = sets_of(spec, tmp_path / "few", None)
+    assert sets.evaluation is not None
+    assert (sets.calibration, len(sets.evaluation.names)) == (None, len(few))
+    own = replace(spec, calibration=lambda count: Evaluation({}, ()))
+    assert sets_of(own, tmp_path, None).calibration is None  # the model's own is taken, and all are judged on
+
+
+def test_what_calibrated_is_not_judged_on(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "all", 80)
+    write_pictures(tmp_path / "others", 20, seed=1)
+    sets = sets_of(classifier(), tmp_path / "others", tmp_path / "all")
+    assert sets.evaluation is not None
+    assert len(sets.evaluation.names) == 20
+    Image.open(tmp_path / "all" / "007.png").save(tmp_path / "others" / "mine.bmp")  # in another format
+    with pytest.raises(DataError, match=r"'mine.bmp' of the evaluation set is '007.png' of the calibration set"):
+        sets_of(classifier(), tmp_path / "others", tmp_path / "all")
+
+
+def metric_of(labels: Callable[[dict[str, int]], dict[str, object]], folder: Path) -> ModelSpec:
+    write_labels(folder, labels(write_pictures(folder, 30)))
+    return completed(classifier(), Data(data=folder, metric="top_k:logits"), None)
+
+
+def test_labels_that_are_right_judge_and_travel(tmp_path: Path) -> None:
+    spec = metric_of(dict, tmp_path / "pictures")
+    save_model(spec, tmp_path / "model")
+    for one in (spec, load_model(tmp_path / "model")):
+        assert one.evaluation is not None
+        found = one.evaluation()
+        assert found.metric is not None
+        assert found.truth is not None
+        right = np.eye(CLASSES)[found.truth]
+        np.testing.assert_array_equal(found.metric({"logits": right}, found.truth), 1.0)
+        assert not found.metric({"logits": np.roll(right, 1, axis=1)}, found.truth).any()
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (lambda right: {n: (c + 1) % CLASSES for n, c in right.items()}, "the model itself has 0.000 with the truth"),
+        (lambda right: dict(zip(right, [*list(right.values())[1:], 0], strict=True)), "the model itself has 0.0"),
+        (lambda right: dict.fromkeys(right, 1), "with the truth of its inputs and 0.333 with that of others"),
+        (lambda right: {n: c + 1 for n, c in right.items()}, "the label 3 is no class of 'logits', which has 3"),
+        (lambda right: {n: c for n, c in right.items() if n != "004.png"}, "no label for '004.png'"),
+        (lambda right: {**right, "x.png": 0}, "a label for 'x.png', and there is no such picture"),
+        (lambda right: {**right, "002.png": "red"}, "the label 'red' of '002.png'"),
+    ],
+)
+def test_labels_that_say_nothing_are_refused(
+    labels: Callable[[dict[str, int]], dict[str, object]], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as error:
+        metric_of(labels, tmp_path / "pictures")
+    assert sentence in str(error.value)
+
+
+def test_labels_may_be_names_of_classes(tmp_path: Path) -> None:
+    right = write_pictures(tmp_path, 12)
+    (tmp_path / "labels.json").write_text(
+        str({n: ["red", "green", "blue"][c] for n, c in right.items()}).replace("'", '"')
+    )
+    spec = replace(classifier(), outputs=(Output("logits", role="logits", classes=("red", "green", "blue")),))
+    found = dataset.read_folder(spec, tmp_path)
+    assert found.truth is not None
+    assert found.truth.tolist() == list(right.values())
+
+
+def test_archives_hold_rows_of_each_input(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    for number in range(6):
+        audio = draw.uniform(-1, 1, (1, 6)).astype(np.float32)
+        np.savez(tmp_path / f"{number}.npz", audio=audio, rate=np.array(16000 - number))
+    np.savez(tmp_path / "more.npz", audio=np.zeros((2, 6), np.float32), rate=np.array([8000, 9000]), truth=np.ones(2))
+    with pytest.raises(DataError, match=r"more.npz' and .* differ in having 'truth'"):
+        dataset.read_folder(speech(), tmp_path)
+    np.savez(tmp_path / "more.npz", audio=np.zeros((2, 6), np.float32), rate=np.array([8000, 9000]))
+    found = dataset.read_folder(speech(), tmp_path)
+    assert found.names == ("0", "1", "2", "3", "4", "5", "more 0", "more 1")
+    assert found.inputs["rate"].tolist() == [16000, 15999, 15998, 15997, 15996, 15995, 8000, 9000]
+
+
+AUDIO, RATE = np.zeros((7, 6), np.float32), np.full(7, 8000)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"audio": AUDIO}, "has no array 'rate': possible are audio, rate, and 'truth'"),
+        ({"audi": AUDIO, "rate": RATE}, "'audi', which 'speech' does not take: did you mean 'audio'?"),
+        ({"audio": AUDIO[:, :5], "rate": RATE}, "has the shape [7, 5]: [n, 6] is taken"),
+        ({"audio": AUDIO[0], "rate": RATE}, "has the shape [6]: [n, 6] is taken"),
+        ({"audio": AUDIO.astype(np.float64), "rate": RATE}, "is float64, and 'speech' takes float32: convert it"),
+        ({"audio": AUDIO, "rate": RATE[:3]}, "3 rows of 'rate' and 7 of 'audio'"),
+        ({"audio": AUDIO * np.nan, "rate": RATE}, "sample 'a 0' has a NaN or Inf in 'audio'"),
+        ({"audio": AUDIO[:0], "rate": RATE[:0]}, "has the shape [0, 6]"),
+        ({"audio": np.array(["a"]), "rate": RATE}, "only arrays of numbers"),
+        ({"audio": np.array([{}]), "rate": RATE}, "cannot be read"),
+        ({"audio": AUDIO, "rate": RATE}, "has 1 different inputs: at least 6 are needed"),  # all alike
+        (
+            {"audio": np.eye(7, 6, dtype=np.float32), "rate": RATE * 6},
+            "the data hold 48000 for 'rate', which goes from",
+        ),
+    ],
+)
+def test_an_archive_that_does_not_fit_is_one_sentence(arrays: dict[str, Array], sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]  # NumPy's stubs want a flag first
+    with pytest.raises(DataError) as error:
+        completed(speech(), Data(data=tmp_path), None)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_range_that_nobody_says_is_that_of_the_data(tmp_path: Path) -> None:
+    """An integer scalar of a plain module would else be drawn from 0 and 1."""
+    rows = np.arange(90).reshape(15, 6)
+    np.savez(tmp_path / "a.npz", x=rows)
+    said = Said(inputs=["x:shape=1,6,dtype=int64"])
+    spec = completed(given("tests.models:plain", said), Data(data=tmp_path), None)
+    assert (spec.inputs[0].low, spec.inputs[0].high) == (0.0, 89.0)
+    save_model(spec, tmp_path / "model")
+    assert load_model(tmp_path / "model").inputs == spec.inputs
+    with pytest.raises(DataError, match="the data hold 89 for 'x', which goes from 0 to 9"):
+        completed(
+            given("tests.models:plain", Said(inputs=["x:shape=1,6,dtype=int64,range=0..9"])), Data(data=tmp_path), None
+        )
+
+
+def test_an_examples_rows_count_where_there_are_enough() -> None:
+    net = torch.nn.Linear(4, 2).eval()
+    rows = torch.rand(ENOUGH + 10, 4, generator=torch.Generator().manual_seed(1))
+    for example, sets in (
+        (rows, {"evaluation", "calibration"}),
+        (rows[: ENOUGH - 1], set()),
+        (rows[:1].expand(90, 4), set()),
+    ):
+        said = Said(example)
+        spec = completed(given(net, said), Data(), None, said)
+        assert spec.brought == sets
+    said = Said(rows)
+    spec = completed(given(net, said), Data(), None, said)
+    assert spec.evaluation is not None
+    assert spec.calibration is not None
+    assert (len(spec.evaluation().names), len(spec.calibration(300).names)) == (16, 64)
+    mine = Evaluation({"input": rows[:1].numpy()}, ("mine",))
+    assert completed(given(net, said), Data(evaluation=mine), None, said).brought == {"evaluation"}
+
+
+@pytest.mark.parametrize(
+    ("beside", "error", "sentence"),
+    [
+        (
+            Data(metric="top_k:logits"),
+            UsageError,
+            "the metric 'top_k:logits' judges a folder of inputs: give it with data",
+        ),
+        (
+            Data(data="pictures", metric="top_k:logits"),
+            DataError,
+            "the metric 'top_k:logits' needs the truth: put labels",
+        ),
+        (Data(data="pictures", metric="topk:logits"), UsageError, "no metric 'topk': did you mean 'top_k'"),
+        (Data(data="pictures", metric="top_k:logit"), UsageError, "names the output 'logit': did you mean 'logits'"),
+        (Data(data="pictures", metric="top_k:logits,k=x"), UsageError, r"does not fit top_k\(output, k\)"),
+        (Data(data="nowhere"), DataError, "there is no folder 'nowhere'"),
+        (Data(data="deep"), DataError, "holds no images .* its own folder 'cats' is not looked into"),
+        (Data(data="both"), DataError, "holds pictures and .npz files: put each kind into its own folder"),
+        (Data(data="labelled"), DataError, "no metric takes them: give --metric top_k:logits"),
+        (Data(data="pictures", calibration="pictures"), DataError, "has 10 different inputs: at least 64 are needed"),
+        (Data(data="pictures", evaluation=Evaluation({}, ())), UsageError, "leave it or evaluation out"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    beside: Data, error: type[EdgekitError], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_labels(tmp_path, {})
+    for name in ("pictures", "both", "labelled"):
+        right = write_pictures(tmp_path / name, 10, size=5)
+    (tmp_path / "both" / "a.npz").touch()
+    (tmp_path / "deep" / "cats").mkdir(parents=True)
+    write_labels(tmp_path / "labelled", dict(right))
+    with pytest.raises(error, match=sentence):
+        completed(classifier(), beside, None)
+
+
+def test_words_of_an_image_are_kept_by_its_data(tmp_path: Path) -> None:
+    """Pictures go in by the range that was said; a mean is computed inside, and not here."""
+    write_pictures(tmp_path, 8)
+    said = Said(inputs=["x:shape=1,3,8,8,kind=image,range=-1..1,mean=0.5"])
+    spec = completed(given("tests.models:plain", said), Data(data=tmp_path), None)
+    assert spec.evaluation is not None
+    pixels = np.asarray(Image.open(tmp_path / "002.png")).transpose(2, 0, 1)
+    np.testing.assert_allclose(spec.evaluation().inputs["x"][2], pixels / 127.5 - 1, atol=1e-6)
