@@ -30,7 +30,7 @@ from edgekit import metrics
 from edgekit.errors import DataError, reason, suggestion
 from edgekit.judge.verdict import FEW_ROWS
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.evaluation_set import metric_values
+from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.input_rows import BATCH, run_of, runs_of, stacked
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import in_size
@@ -68,19 +68,26 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Set
     """The sets in one folder or two; one folder is split by the hashes of its inputs where there are enough.
 
     Raises:
-        DataError: If a folder cannot be read, holds too little, or both hold the same input.
+        DataError: If a folder cannot be read or holds too little, or what calibrates holds an input that is judged.
     """
     shown = None if calibration is None else distinct(spec, read_folder(spec, calibration))
     if shown is not None:
         _require(shown, LEAST, calibration, "are needed to calibrate INT8")
     if data is None:
+        if shown is not None and (judged := evaluation_of(spec)) is not None:
+            _refuse_shared(spec, judged, shown)
         return Sets(None, shown)
     found = distinct(spec, read_folder(spec, data))
     _require(found, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
     if shown is not None:
         _refuse_shared(spec, found, shown)
         return Sets(found, shown)
-    return Sets(found, None) if spec.calibration is not None else split(spec, found)
+    if spec.calibration is None:
+        return split(spec, found)
+    own = spec.calibration(COUNT)
+    if all(i.name in own.inputs for i in spec.inputs):  # what else is wrong with it is said where it is used
+        _refuse_shared(spec, found, own)
+    return Sets(found, None)
 
 
 def split(spec: ModelSpec, every: Evaluation) -> Sets:

@@ -98,6 +98,12 @@ def test_what_calibrated_is_not_judged_on(tmp_path: Path) -> None:
     Image.open(tmp_path / "all" / "007.png").save(tmp_path / "others" / "mine.bmp")  # in another format
     with pytest.raises(DataError, match=r"'mine.bmp' of the evaluation set is '007.png' of the calibration set"):
         sets_of(classifier(), tmp_path / "others", tmp_path / "all")
+    mine = dataset.read_folder(classifier(), tmp_path / "others")
+    shared = "of the evaluation set is .* of the calibration set"
+    with pytest.raises(DataError, match=shared):  # and so for sets that are given in Python
+        completed(classifier(), Data(evaluation=mine, calibration=tmp_path / "all"), None)
+    with pytest.raises(DataError, match=shared):
+        completed(classifier(), Data(data=tmp_path / "others", calibration=lambda count: mine), None)
 
 
 def metric_of(labels: Callable[[dict[str, int]], dict[str, object]], folder: Path) -> ModelSpec:
