@@ -71,8 +71,8 @@ def test_other_photographs_make_another_artifact(build: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--calibration", "nowhere"), "there is no calibration folder 'nowhere'"),
-        (("--calibration", "empty"), "the calibration folder 'empty' holds no images"),
+        (("--calibration", "nowhere"), "there is no folder 'nowhere'"),
+        (("--calibration", "empty"), "the folder 'empty' holds no images"),
         (("--method", "guess"), "cannot be 'guess': possible are auto, minmax, entropy, percentile"),
     ],
 )
