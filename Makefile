@@ -20,21 +20,21 @@ setup-test: $(VENV)/.test $(if $(NPM),$(PAGE)) $(if $(JVM),$(KOTLIN) $(JARS)) $(
 # pip compiles one file at a time; compileall takes all cores. It reports templates that are no Python, which is no failure.
 COMPILE = $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > $(VENV)/compile.log 2>&1 || true
 
-$(VENV)/.export: pyproject.toml
+$(VENV)/.export: pyproject.toml constraints.txt
 	$(PYTHON) -c '$(NEW_ENOUGH)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[cpu]'
 	$(COMPILE)
 	touch $@
 
 $(VENV)/.test: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,coreml,coreai,executorch,mnn,openvino,serve,web,sign,test,docs,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[cpu,coreml,coreai,executorch,mnn,openvino,serve,web,sign,test,docs,dev]'
 	$(COMPILE)
 	touch $@
 
 # The page of `--target web`, built and compressed once.
 $(VENV)/.web: $(VENV)/.export
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cpu,web]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[cpu,web]'
 	$(COMPILE)
 	$(BIN)/python -m edgekit_targets._site
 	touch $@

@@ -117,7 +117,8 @@ def _takes_fp16(node: ir.Node, opset: int | None) -> bool:
         return True  # an operator of a runtime: nothing is known
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     pairs = (*zip(node.inputs, schema.inputs, strict=False), *zip(node.outputs, schema.outputs, strict=False))
-    allowed = [formal.types for value, formal in pairs if value is not None]
+    constraints = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
+    allowed = [constraints.get(formal.type_str, [formal.type_str]) for value, formal in pairs if value is not None]
     return all("tensor(float16)" in types for types in allowed if "tensor(float)" in types)
 
 
