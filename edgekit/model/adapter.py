@@ -209,11 +209,7 @@ def _in_its_own_dtype(name: str, module: torch.nn.Module, error: Exception) -> s
 
 def _by_position(module: torch.nn.Module, count: int) -> bool:
     """Whether `forward` names as many parameters as there are inputs, all to be given by position."""
-    import torch
-
-    if isinstance(module, torch.jit.ScriptModule):
-        return True
-    parameters = _parameters(module)
+    parameters = parameters_of(module)
     kinds = [p.kind for p in parameters]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return False
@@ -223,7 +219,7 @@ def _by_position(module: torch.nn.Module, count: int) -> bool:
 
 def _arguments(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[list[str], list[str]]:
     """The inputs that are given by position, and those that are given by name."""
-    parameters = _parameters(module)
+    parameters = parameters_of(module)
     keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
     by_name = [name for name in inputs if name in keywords]
     places = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -235,7 +231,14 @@ def _arguments(module: torch.nn.Module, inputs: Sequence[str]) -> tuple[list[str
     return others[:straight], [*others[straight:], *by_name]
 
 
-def _parameters(module: torch.nn.Module) -> list[inspect.Parameter]:
+def parameters_of(module: torch.nn.Module) -> list[inspect.Parameter]:
+    """What a module's `forward` takes; TorchScript has no Python function, and a schema."""
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        schema = module.forward.schema  # type: ignore[attr-defined]  # of TorchScript alone
+        return [inspect.Parameter(argument.name, kind) for argument in schema.arguments[1:]]
     return list(inspect.signature(module.forward).parameters.values())
 
 

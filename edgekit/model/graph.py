@@ -21,7 +21,7 @@ from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
 from edgekit.model.own_operators import check_registered, decomposed
 from edgekit.model.shapes import example_sizes, grid
-from edgekit.model.sources import onnx
+from edgekit.model.sources import onnx, script
 from edgekit.model.spec import Array, ModelSpec
 
 if TYPE_CHECKING:
@@ -71,10 +71,11 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         for i in spec.inputs
     )
     _check_deterministic(spec, arguments)
+    module = script.converted(spec.name, spec.module, arguments) if script.is_script(spec.module) else spec.module
     kept = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
     with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=kept):
         try:
-            exported = torch.export.export(spec.module, arguments, dynamic_shapes=shapes, strict=False)
+            exported = torch.export.export(module, arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:
             raise CaptureError(capture_error(spec.name, error, guards)) from error
     if dynamic:
@@ -86,7 +87,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
 def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -> None:
     import torch
 
-    if spec.module.training or any(module.training for module in spec.module.modules()):
+    if any(getattr(module, "training", False) for module in spec.module.modules()):
         raise CaptureError(f"'{spec.name}' has modules in training mode: call .eval() before returning it")
 
     def ask(inputs: Sequence[torch.Tensor]) -> Mapping[str, Array]:

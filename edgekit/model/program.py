@@ -1,9 +1,9 @@
 """A captured program on disk: program.pt2, and program.json with its axes, its proof and the model it belongs to.
 
 A model without a factory (a module from a notebook or from `__main__`) travels as its captured program, and an ONNX
-file as it is: no worker could import such a module. So its model folder holds `module/`, the graph captured in the
-process that has the module, and the evaluation and calibration inputs as arrays (`kept_sets`); a worker opens these
-instead.
+file and a TorchScript module as they are: no worker could import such a module. So its model folder holds `module/`,
+the graph captured in the process that has the module, and the evaluation and calibration inputs as arrays
+(`kept_sets`); a worker opens these instead.
 
 Weights that lie in the model's own file already are stored once: program.pt2 leaves them out, and the program's folder
 has that file under a second name (a hard link, or a copy where the file system has none).
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.graph import Program, capture, quiet
 from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, program_files, read_info
-from edgekit.model.sources import onnx
+from edgekit.model.sources import onnx, script
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
@@ -195,6 +195,9 @@ def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, 
     if (file := onnx.file_of(spec.module)) is not None:
         shutil.copyfile(file, folder / onnx.FILE)
         identity = digest_file(file)
+    elif script.is_script(spec.module):
+        (folder / GRAPH).mkdir()
+        identity = script.write(spec.module, folder / GRAPH / script.FILE)
     else:
         program = captured.program()
         save_program(program, folder / GRAPH, "", weights)
@@ -203,7 +206,7 @@ def write_captured(captured: Capture, folder: Path, weights: Path) -> dict[str, 
 
 
 def holds_program(config: Mapping[str, Any]) -> bool:
-    """Whether a model folder's model is a captured program.
+    """Whether a model folder's model is a captured program, or TorchScript.
 
     Opening one can run code of whoever wrote it: torch.export unpickles constants, evaluates expressions and conditions
     that are texts in it, and calls the functions that its nodes name.
@@ -241,6 +244,8 @@ def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
 def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:
     if not holds_program(config):
         return onnx.module_of(folder / onnx.FILE)
+    if (file := folder / GRAPH / script.FILE).is_file():
+        return script.read(file)
     module = load_program(folder / GRAPH, folder / WEIGHTS).exported.module()
     for part in module.modules():
         part.training = False  # the graph was captured in eval mode, and an exported module refuses `eval()`

@@ -304,7 +304,10 @@ class Subject:
 
     def copied(self) -> ModelSpec:
         """The model with a module of its own."""
-        return replace(self.spec, module=copy.deepcopy(self.spec.module))
+        import torch
+
+        with torch.no_grad():  # the copy of a TorchScript weight is computed from it otherwise
+            return replace(self.spec, module=copy.deepcopy(self.spec.module))
 
     def opened(self, device: str = "cpu", double: bool = False) -> Runtime:
         """A copy of the model on "cpu" or "cuda", in fp32 or in fp64."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -155,3 +156,35 @@ def test_an_input_of_another_first_size_has_no_batch() -> None:
     example = (torch.rand(1, 3, 16, 16), torch.ones(4, 1), torch.tensor(1.0))
     spec = spec_of_module(batch_modules.Shared().eval(), example)
     assert [i.shape for i in spec.inputs] == [("batch", 3, 16, 16), (4, 1), ()]
+
+
+def scripted(how: str, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(6, 4), nn.ReLU()).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        traced = torch.jit.trace(net, torch.ones(2, 6))  # type: ignore[no-untyped-call]
+        script = traced if how == "traced" else torch.jit.script(net)
+        return torch.jit.freeze(script) if how == "frozen" else script
+
+
+@pytest.mark.parametrize("how", ["traced", "frozen"])
+def test_torchscript_is_a_model(how: str, tmp_path: Path) -> None:
+    wanted = ["onnx", "torchscript"]
+    build = edgekit.export(
+        scripted(how), example=torch.ones(2, 6), targets=wanted, output=tmp_path, progress="none", name="script"
+    )
+    assert {o.target: o.status for o in build.outcomes} == dict.fromkeys(wanted, "verified"), build.outcomes
+
+
+def test_the_constants_of_frozen_torchscript_are_its_weights() -> None:
+    one, same, other = (spec_of_module(scripted("frozen", seed), torch.ones(2, 6)) for seed in (0, 0, 1))
+    assert weights_digest(one) == weights_digest(same) != weights_digest(other)
+
+
+def test_torchscript_that_is_not_converted_says_which_targets_keep_it(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = torch.jit.script(modules.Repeating().eval())
+    with pytest.raises(CaptureError, match=r"is TorchScript, and PyTorch cannot convert .* torchscript and"):
+        edgekit.export(script, example=torch.ones(2, 6), targets=["onnx"], output=tmp_path, progress="none")

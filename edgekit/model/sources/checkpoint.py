@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from edgekit.errors import CheckpointError
+from edgekit.model.sources import script
 from edgekit.model.spec import ModelSpec
 from edgekit.storage.files import load_json, write_bytes
 
@@ -380,7 +381,8 @@ def _refuse(why: str, cause: Exception | None = None) -> NoReturn:
 def weights_digest(spec: ModelSpec) -> str:
     """sha256 of a module's weights, whatever file they came from: what a recorded reference belongs to."""
     hashed = hashlib.sha256()
-    for name, tensor in sorted(spec.module.state_dict().items()):
+    tensors = {**spec.module.state_dict(), **dict(script.constants(spec.module))}
+    for name, tensor in sorted(tensors.items()):
         array = tensor.detach().cpu().contiguous().numpy()
         hashed.update(f"{name} {array.dtype} {array.shape}\n".encode())
         hashed.update(array.tobytes())

@@ -23,7 +23,7 @@ import numpy as np
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.contract import checked
-from edgekit.model.sources.module import parameters_of, spec_of_module
+from edgekit.model.sources.module import parameter_names, spec_of_module
 from edgekit.model.spec import Input, ModelSpec
 from edgekit.model.words import Words, require_known
 
@@ -106,7 +106,7 @@ def _example(module: torch.nn.Module, name: str, words: Words) -> dict[str, torc
     """An example of the shapes that are said; all of its numbers lie in the ranges that are said, else in [0, 1]."""
     import torch
 
-    takes = parameters_of(module)
+    takes = parameter_names(module)
     require_known(takes, words.inputs, "inputs name the input")
     shapes = {n: said["shape"] for n, said in words.inputs.items() if "shape" in said}
     if not shapes or (lacking := [n for n in words.inputs if n not in shapes]):

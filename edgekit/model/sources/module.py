@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import answered, in_float32
+from edgekit.model.adapter import answered, in_float32, parameters_of
 from edgekit.model.contract import checked
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.model.words import BATCH, Axes, Words, range_of, require_dimension, require_known
@@ -39,7 +38,7 @@ def spec_of_module(
     """
     import torch
 
-    if module.training:
+    if getattr(module, "training", False):  # frozen TorchScript has no such attribute
         raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
     tensors = named_example(module, example)
     declared, shapes = _axes(tensors, words.axes)
@@ -59,13 +58,9 @@ def spec_of_module(
     return checked(ModelSpec(name=name, module=single, inputs=inputs, outputs=outputs, axes=declared))
 
 
-def parameters_of(module: torch.nn.Module) -> tuple[str, ...]:
+def parameter_names(module: torch.nn.Module) -> tuple[str, ...]:
     """Names of what a module's forward takes, but for `*args` and `**kwargs`."""
-    return tuple(
-        parameter.name
-        for parameter in inspect.signature(module.forward).parameters.values()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    )
+    return tuple(p.name for p in parameters_of(module) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
 
 
 def named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Tensor]:
@@ -76,7 +71,7 @@ def named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Tens
     """
     import torch
 
-    parameters = parameters_of(module)
+    parameters = parameter_names(module)
     if isinstance(example, Mapping):
         unknown = [name for name in example if name not in parameters]
         if unknown:

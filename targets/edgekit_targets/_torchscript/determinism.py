@@ -28,7 +28,7 @@ def check_deterministic(spec: ModelSpec) -> None:
     Raises:
         CaptureError: Naming a submodule in training mode, or the output that varies.
     """
-    training = next((name for name, module in spec.module.named_modules() if module.training), None)
+    training = next((name for name, part in spec.module.named_modules() if getattr(part, "training", False)), None)
     if training is not None:
         kind = type(spec.module.get_submodule(training)).__name__
         raise CaptureError(f"'{training or spec.name}' ({kind}) is in training mode: call .eval() before exporting")
