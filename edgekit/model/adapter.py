@@ -10,7 +10,6 @@ keyword-only inputs, and hold their weights in bfloat16. A module that needs non
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.model.capture_errors import line_of, sentence
+from edgekit.model.nested import leaves
 from edgekit.model.spec import Array, ModelSpec
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def named_outputs(spec: ModelSpec, answer: object) -> dict[str, Array]:
     return {o.name: v for o, v in zip(spec.outputs, answers, strict=True)}
 
 
-def flattened(answer: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def flattened(answer: object) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of an answer by name: keys and fields joined by `_`, numbers for the places of a tuple.
 
     Raises:
@@ -130,29 +130,15 @@ def flattened(answer: object, name: str = "") -> Iterator[tuple[str, torch.Tenso
     """
     import torch
 
-    if isinstance(answer, torch.Tensor):
-        yield name or PLAIN, _real(answer, name)
-    elif isinstance(answer, Mapping):
-        for key, value in answer.items():
-            yield from flattened(value, _joined(name, str(key)))
-    elif dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-        for field in dataclasses.fields(answer):
-            yield from flattened(getattr(answer, field.name), _joined(name, field.name))
-    elif isinstance(answer, tuple | list):
-        fields = getattr(answer, "_fields", range(len(answer)))  # a named tuple's names
-        for field, value in zip(fields, answer, strict=True):
-            outermost = not name and isinstance(field, int)
-            yield from flattened(value, f"{PLAIN}_{field}" if outermost else _joined(name, str(field)))
-    elif answer is not None:
-        where = f" in '{name}'" if name else ""
-        raise ModelError(
-            f"the module returned {type(answer).__name__}{where}: an answer is made of tensors, in tuples, "
-            "dictionaries or dataclasses"
-        )
-
-
-def _joined(name: str, part: str) -> str:
-    return f"{name}_{part}" if name else part
+    for name, value in leaves(answer, plain=PLAIN):
+        if isinstance(value, torch.Tensor):
+            yield name, _real(value, name)
+        elif value is not None:
+            where = f" in '{name}'" if value is not answer else ""
+            raise ModelError(
+                f"the module returned {type(value).__name__}{where}: an answer is made of tensors, in tuples, "
+                "dictionaries or dataclasses"
+            )
 
 
 def _real(tensor: torch.Tensor, name: str) -> torch.Tensor:

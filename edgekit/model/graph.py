@@ -71,7 +71,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         for i in spec.inputs
     )
     _check_deterministic(spec, arguments)
-    module = script.converted(spec.name, spec.module, arguments) if script.is_script(spec.module) else spec.module
+    module = script.converted(spec.name, spec.module, arguments)
     kept = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
     with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=kept):
         try:

@@ -13,8 +13,9 @@ from edgekit import metrics
 from edgekit.errors import DataError, UsageError, suggestion
 from edgekit.model.contract import check_name, checked
 from edgekit.model.sources import factory_of, resolve_model
+from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
-from edgekit.model.sources.module import named_example, range_in, spec_of_module
+from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.model.words import BATCH, Given, Words, words_of
@@ -144,7 +145,7 @@ def _with_examples(spec: ModelSpec, example: Any) -> ModelSpec:
     """The model with the example's rows as its sets, where there are enough to calibrate and to judge."""
     if example is None or not all(i.shape[:1] == (BATCH,) for i in spec.inputs):
         return spec
-    tensors = named_example(spec.module, example)
+    tensors = tensors_of(spec.module, example)
     arrays: dict[str, Array] = {
         i.name: _array(tensors[i.name]).astype(i.dtype) for i in spec.inputs if i.name in tensors
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,3 +190,60 @@ def test_torchscript_that_is_not_converted_says_which_targets_keep_it(tmp_path: 
         script = torch.jit.script(modules.Repeating().eval())
     with pytest.raises(CaptureError, match=r"is TorchScript, and PyTorch cannot convert .* torchscript and"):
         edgekit.export(script, example=torch.ones(2, 6), targets=["onnx"], output=tmp_path, progress="none")
+
+
+@dataclass
+class Picture:
+    """What `Nested` takes beside a dictionary."""
+
+    pixels: torch.Tensor
+    sizes: tuple[torch.Tensor, ...] = ()
+
+
+class Nested(nn.Module):
+    """Structures in and out; a number is fixed, and one answer is named as an input is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 4)
+
+    def forward(
+        self, batch: dict[str, Any], picture: Picture, scale: float = 1.0, *, shift: torch.Tensor
+    ) -> dict[str, Any]:
+        hidden = self.linear(batch["x"]) * scale + shift
+        return {"logits": hidden, "others": (picture.pixels + picture.sizes[0], {"batch x": batch["x"]})}
+
+
+def test_structures_are_inputs_and_outputs_by_name(tmp_path: Path) -> None:
+    x, y, z = torch.rand(2, 6), torch.rand(2, 4), torch.rand(2, 4)
+    net = Nested().eval()
+    example = (({"x": x}, Picture(y, (z,)), 2.0), {"shift": y})
+    build = edgekit.export(net, example=example, targets=["onnx"], output=tmp_path, progress="none")
+    assert build["onnx"].status == "verified", build["onnx"].sentences
+    assert build["onnx"].manifest is not None
+    assert "'scale' is fixed at 2.0" in build["onnx"].manifest.notes
+    got = edgekit.load(build["onnx"].path).run(
+        {"batch_x": x.numpy(), "picture_pixels": y.numpy(), "picture_sizes_0": z.numpy(), "shift": z.numpy()}
+    )
+    wanted = net({"x": x}, Picture(y, (z,)), 2.0, shift=z)
+    np.testing.assert_allclose(got["logits"], wanted["logits"].detach(), atol=1e-6)
+    np.testing.assert_allclose(got["others_1_batch_x"], x, atol=1e-6)
+    assert list(got) == ["logits", "others_0", "others_1_batch_x"]
+
+
+class Gap(nn.Module):
+    """Takes what its example leaves out in the middle."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None, z: torch.Tensor | None = None) -> torch.Tensor:
+        return x + (y if y is not None else 0) - (z if z is not None else 0)
+
+
+def test_an_example_with_a_gap_is_given_by_name() -> None:
+    spec = spec_of_module(Gap().eval(), {"x": torch.ones(1, 6), "z": torch.ones(1, 6)})
+    assert not spec.module(torch.ones(1, 6), torch.ones(1, 6))[0].any()
+
+
+@pytest.mark.parametrize("value", [torch.ones(2, 6, dtype=torch.complex64), torch.eye(6).to_sparse()])
+def test_inputs_that_no_runtime_takes_are_refused(value: torch.Tensor) -> None:
+    with pytest.raises(ModelError, match="the example's 'x' is torch.*, which no edge runtime takes"):
+        spec_of_module(Gap().eval(), value)

@@ -23,7 +23,8 @@ import numpy as np
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.contract import checked
-from edgekit.model.sources.module import parameter_names, spec_of_module
+from edgekit.model.sources.arguments import parameter_names
+from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Input, ModelSpec
 from edgekit.model.words import Words, require_known
 

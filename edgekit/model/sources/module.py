@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import answered, in_float32, parameters_of
+from edgekit.model.adapter import in_float32
 from edgekit.model.contract import checked
+from edgekit.model.nested import unique
+from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.model.words import BATCH, Axes, Words, range_of, require_dimension, require_known
 
@@ -28,7 +30,9 @@ def spec_of_module(
 
     Args:
         module: In eval mode; it is run once.
-        example: One tensor, a sequence of tensors in the order of `forward`, or tensors by the names of its parameters.
+        example: One tensor, a sequence in the order of `forward`, values by the names of its parameters, or a tuple and
+            a dictionary for both. A value is a tensor, a structure of tensors (each is an input, named by its keys), or
+            a number, a text or None, which is fixed.
         words: What is said of it. Without axes the first dimension of every input is the batch, of 1 to 8, where the
             example has the size there that its first input has. The example's size is the default size of every axis
             whose range has none.
@@ -40,59 +44,31 @@ def spec_of_module(
 
     if getattr(module, "training", False):  # frozen TorchScript has no such attribute
         raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
-    tensors = named_example(module, example)
+    single = in_float32(module)
+    arguments = arguments_of(single, example)
+    tensors = arguments.tensors
     declared, shapes = _axes(tensors, words.axes)
     inputs = words.of_inputs(_input(n, tensor, shapes[n]) for n, tensor in tensors.items())
-    single = in_float32(module)
     wide = {n: tensor.to(_wide(tensor)) for n, tensor in tensors.items()}
     try:
         with torch.no_grad():
-            answer = answered(single, wide)
+            answer = arguments.answered(single, wide)
     except ModelError as error:
         raise ModelError(f"'{type(module).__name__}': {error}") from error
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
         raise ModelError(f"'{type(module).__name__}' does not take the example: {' '.join(first)}") from error
-    outputs = words.of_outputs(Output(n, dtype=_dtype(value)) for n, value in answer.items())
-    name = _dashed(type(module).__name__)
-    return checked(ModelSpec(name=name, module=single, inputs=inputs, outputs=outputs, axes=declared))
-
-
-def parameter_names(module: torch.nn.Module) -> tuple[str, ...]:
-    """Names of what a module's forward takes, but for `*args` and `**kwargs`."""
-    return tuple(p.name for p in parameters_of(module) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
-
-
-def named_example(module: torch.nn.Module, example: Any) -> dict[str, torch.Tensor]:
-    """An example's tensors by the names of the module's inputs.
-
-    Raises:
-        ModelError: If it names what forward does not take, or holds something else than values.
-    """
-    import torch
-
-    parameters = parameter_names(module)
-    if isinstance(example, Mapping):
-        unknown = [name for name in example if name not in parameters]
-        if unknown:
-            known = ", ".join(parameters)
-            raise ModelError(f"the example names '{unknown[0]}', which forward() does not take: possible are {known}")
-        tensors = {name: example[name] for name in parameters if name in example}
-    else:
-        arguments = tuple(example) if isinstance(example, Sequence) and not isinstance(example, str) else (example,)
-        names = [*parameters, *(f"input_{number}" for number in range(len(parameters), len(arguments)))]
-        tensors = dict(zip(names, arguments, strict=False))
-    wrong = [name for name, tensor in tensors.items() if not isinstance(tensor, torch.Tensor)]
-    if wrong or not tensors:
-        what = f"'{wrong[0]}' is {type(tensors[wrong[0]]).__name__}" if wrong else "it is empty"
-        raise ModelError(f"the example must hold tensors, and {what}")
-    for name, tensor in tensors.items():
-        if not tensor.numel() or bool(torch.isnan(tensor).any()):
-            what = "holds no value" if not tensor.numel() else "has a NaN"
-            raise ModelError(
-                f"the example's '{name}' {what}: give a real input, which bounds the inputs that are asked"
-            )
-    return tensors
+    names = unique([name for name, _ in answer], list(tensors))
+    plain = arguments.in_order and names == [name for name, _ in answer]
+    spec = ModelSpec(
+        name=_dashed(type(module).__name__),
+        module=single if plain else arguments.flat(single),
+        inputs=inputs,
+        outputs=words.of_outputs(Output(n, dtype=_dtype(value)) for n, (_, value) in zip(names, answer, strict=True)),
+        axes=declared,
+        notes=tuple(f"'{name}' is fixed at {value!r}" for name, value in arguments.constants.items()),
+    )
+    return checked(spec)
 
 
 def _axes(

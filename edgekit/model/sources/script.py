@@ -59,12 +59,19 @@ def read(path: Path) -> torch.nn.Module:
     return module
 
 
-def converted(name: str, module: torch.jit.ScriptModule, arguments: tuple[torch.Tensor, ...]) -> torch.nn.Module:
-    """The module of the model `name` as a graph that `torch.export` takes.
+def converted(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.nn.Module:
+    """The module of the model `name` in a form that `torch.export` takes: itself where it is not TorchScript.
 
     Raises:
-        CaptureError: If PyTorch cannot convert it.
+        CaptureError: If PyTorch cannot convert it, or it is Python that calls TorchScript.
     """
+    if not is_script(module):
+        if part := next((path for path, part in module.named_modules() if is_script(part)), ""):
+            raise CaptureError(
+                f"'{name}' calls TorchScript ('{part}'), which no program holds: export that module itself, with tensors "
+                "as its inputs and a tensor or a tuple as its answer, or the module that it was made from"
+            )
+        return module
     from torch._export.converter import TS2EPConverter
 
     try:
