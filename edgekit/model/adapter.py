@@ -59,12 +59,17 @@ def adapted(spec: ModelSpec) -> ModelSpec:
 
 
 def in_float32(module: torch.nn.Module) -> torch.nn.Module:
-    """The module itself where its weights are in float32 or integers; else a copy in float32.
+    """The module itself where its weights are plain ones in float32 or integers; else a copy with such weights.
 
-    Every value of bfloat16 and of float16 is one of float32, so that no weight changes.
+    Every value of bfloat16 and of float16 is one of float32, so that no weight changes. A weight that a library keeps as
+    a tensor of its own class (torchao's integers with scales) becomes the plain tensors that it is made of.
     """
     import torch
+    from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+    if any(is_traceable_wrapper_subclass(parameter) for parameter in module.parameters()):
+        module = unwrap_tensor_subclass_parameters(copy.deepcopy(module))
     tensors = (*module.parameters(), *module.buffers())
     if all(t.dtype is torch.float32 or not t.is_floating_point() for t in tensors):
         return module

@@ -6,17 +6,23 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.model.adapter import adapted
 from edgekit.model.image_input import check_image, with_plain_images
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 
+if TYPE_CHECKING:
+    import torch
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Of a model: it is the name of a folder and of files."""
 TENSOR = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Of an input, an output or an axis: what ONNX, Core ML and TypeScript all take."""
 
+QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+"""Where the modules with PyTorch's own INT8 kernels are."""
 MOST_INPUTS, MOST_AXES = 512, 32
 MOST_VALUES = 1 << 30
 """Of one input at default sizes: 4 GiB of float32."""
@@ -33,6 +39,7 @@ def checked(spec: ModelSpec) -> ModelSpec:
     """
     check_name(spec.name)
     _check_tensors(spec)
+    refuse_quantized(spec.name, spec.module)
     for name, axis in spec.axes.items():
         _check_word(spec.name, "an axis", name)
         _check_axis(spec.name, name, axis)
@@ -41,6 +48,22 @@ def checked(spec: ModelSpec) -> ModelSpec:
         _check_size(spec, i)
     spec.module.eval()
     return with_plain_images(adapted(_without_fixed_axes(spec)))
+
+
+def refuse_quantized(name: str, module: torch.nn.Module) -> None:
+    """Refuse a module that `torch.ao.quantization` has changed into one with kernels of its own.
+
+    Raises:
+        ModelError: Naming its first such part, and the way out.
+    """
+    for path, part in module.named_modules():
+        kind = type(part)
+        if kind.__module__.startswith(QUANTIZED) or kind.__name__ == "FusedMovingAvgObsFakeQuantize":
+            raise ModelError(
+                f"'{name}' was changed by torch.ao.quantization ('{path or name}' is {kind.__name__}), whose operators no "
+                "converter takes: export the float module to the INT8 targets, or one that torchao's QATConfig prepared "
+                "or converted"
+            )
 
 
 def check_name(name: str) -> None:

@@ -3,16 +3,29 @@
 A model names for each, as "library::name", a function of ONNX operators (`ModelSpec.translations`) or a function of
 PyTorch's own operators (`ModelSpec.decompositions`), or both. The module itself always runs the operator as it is, so
 that the proof of the captured program and every verdict hold the replacement against it.
+
+An operator of another library (transformers, torchao) is registered when its module is imported: a program on disk says
+which module that is, so that whoever opens it imports it first.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ModelError
+from edgekit.errors import CaptureError, ModelError
 from edgekit.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    import torch
+
+PYTORCH = ("aten", "prim", "prims", "higher_order", "quantized", "quantized_decomposed", "inductor", "_operator")
+"""Libraries of operators that PyTorch registers itself."""
+_REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
 
 
 @contextlib.contextmanager
@@ -90,3 +103,55 @@ def operator_of(spec: ModelSpec, name: str) -> Any:
             f"'{spec.name}' names the operator '{name}', which is not registered: the name is library::name, as in "
             "torch.library.custom_op, and the model's file has to import what registers it"
         ) from error
+
+
+def registered_by(exported: torch.export.ExportedProgram) -> dict[str, str]:
+    """The operators of a program that are not PyTorch's, each with the module that registers it when it is imported.
+
+    Raises:
+        CaptureError: If one is registered in a notebook or a script, which nobody can import.
+    """
+    import torch
+
+    targets = {node.target for part in exported.graph_module.modules() for node in _nodes(part)}
+    names = {target._schema.name for target in targets if isinstance(target, torch._ops.OpOverload)}
+    found = {name: _module_of(name) for name in sorted(names) if name.partition("::")[0] not in PYTORCH}
+    if lost := next((name for name, module in found.items() if module == "__main__"), ""):
+        raise CaptureError(
+            f"the operator '{lost}' is registered in this script or notebook, which the processes that run converters "
+            "cannot import: put it into a file and import that, or name what stands for it in `ModelSpec.decompositions`"
+        )
+    return found
+
+
+def register(operators: Mapping[str, str]) -> None:
+    """Import what registers a program's operators, as `registered_by` names it.
+
+    Raises:
+        CaptureError: If a module cannot be imported here.
+    """
+    for operator, module in operators.items():
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a library's own initialisation may raise anything
+            raise CaptureError(
+                f"the captured program uses the operator '{operator}', and '{module}', which registers it, cannot be "
+                f"imported here ({type(error).__name__}: {error}): install it"
+            ) from error
+
+
+def _nodes(module: torch.nn.Module) -> Iterator[torch.fx.Node]:
+    graph = getattr(module, "graph", None)
+    yield from getattr(graph, "nodes", ())
+
+
+def _module_of(name: str) -> str:
+    """The module that registers an operator: of its function, of the line that registered it, or its library's name."""
+    import torch
+    from torch._library.custom_ops import OPDEFS
+
+    if name in OPDEFS:
+        return str(OPDEFS[name]._init_fn.__module__)
+    files = _REGISTERED.findall(torch._C._dispatch_dump(name))  # what torch.library.Library.define notes
+    modules = {getattr(module, "__file__", None): module.__name__ for module in list(sys.modules.values())}
+    return next((modules[file] for file in files if file in modules), name.partition("::")[0])

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.graph import Program, capture, quiet
+from edgekit.model.own_operators import register, registered_by
 from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, program_files, read_info
 from edgekit.model.sources import onnx, script
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
@@ -64,6 +65,7 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
     """
     import torch
 
+    operators = registered_by(program.exported)
     with staging(folder, program_files) as staged:
         names = _in_file(program.exported.state_dict, weights) if weights is not None else {}
         with quiet(), _left_out(program.exported.state_dict, names):
@@ -76,6 +78,7 @@ def save_program(program: Program, folder: Path, model_sha256: str, weights: Pat
             "model_sha256": model_sha256,
             "torch": torch.__version__,
             "weights": names,
+            "operators": operators,
             "files": {path.name: digest_file(path) for path in sorted(staged.iterdir())},
         }
         write_text(staged / INFO, sealed(info))
@@ -134,7 +137,8 @@ def program_matches(folder: Path, model_sha256: str) -> bool:
     except CaptureError:
         return False
     here = version("torch").partition("+")[0]
-    return bool(info["model_sha256"] == model_sha256 and info["torch"].partition("+")[0] == here)
+    ours = info["model_sha256"] == model_sha256 and "operators" in info
+    return bool(ours and info["torch"].partition("+")[0] == here)
 
 
 def load_program(folder: Path, weights: Path | None = None) -> Program:
@@ -153,6 +157,7 @@ def load_program(folder: Path, weights: Path | None = None) -> Program:
     if not (folder / INFO).is_file():
         raise CaptureError(f"the model is an ONNX file, without PyTorch's code: possible are {onnx.FROM_HERE}")
     info = read_info(folder)
+    register(info.get("operators", {}))
     with quiet():
         exported = torch.export.load(folder / PROGRAM)
     if names := info.get("weights", {}):

@@ -247,3 +247,26 @@ def test_an_example_with_a_gap_is_given_by_name() -> None:
 def test_inputs_that_no_runtime_takes_are_refused(value: torch.Tensor) -> None:
     with pytest.raises(ModelError, match="the example's 'x' is torch.*, which no edge runtime takes"):
         spec_of_module(Gap().eval(), value)
+
+
+def test_weights_of_a_class_of_their_own_are_plain_ones(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            from torchao.quantization import Int8WeightOnlyConfig, quantize_
+        except ImportError:
+            pytest.skip("needs torchao: pip install 'edgekit[executorch]'")
+        net = nn.Sequential(nn.Linear(64, 32)).eval()
+        quantize_(net, Int8WeightOnlyConfig())
+    spec = spec_of_module(net, torch.ones(1, 64))
+    assert torch.equal(spec.module(torch.ones(1, 64)), net(torch.ones(1, 64)))
+    assert {tensor.dtype for tensor in spec.module.state_dict().values()} == {torch.int8, torch.float32}
+    save_model(spec, tmp_path / "model")
+    assert torch.equal(load_model(tmp_path / "model").module(torch.ones(1, 64)), net(torch.ones(1, 64)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor")
+def test_kernels_of_torch_ao_are_refused() -> None:
+    net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(6, 4)).eval())  # type: ignore[no-untyped-call]
+    with pytest.raises(ModelError, match=r"was changed by torch.ao.quantization \('0' is Linear\)"):
+        spec_of_module(net, torch.ones(1, 6))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.folder import save_model
 from edgekit.model.graph import capture
+from edgekit.model.own_operators import register, registered_by
+from edgekit.model.program import save_program
 from edgekit.model.records import read_config
 from edgekit.model.sources import resolve_model
 from edgekit.pipeline import run
@@ -97,3 +101,17 @@ def test_an_edited_replacement_is_another_model(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "stand_ins.py").write_text("def stand_in(patches, query, sharpness):\n    return 2 * patches\n")
     save_model(spec, tmp_path / "model")
     assert read_config(tmp_path / "model")["code_sha256"] != before
+
+
+def test_a_program_says_which_module_registers_its_operators(tmp_path: Path) -> None:
+    """In a process that has imported nothing, as a worker for a model that was given in memory."""
+    program = capture(replace(own_operators.left_alone(), factory=""))
+    assert registered_by(program.exported) == {own_operators.NAME: own_operators.__name__}
+    save_program(program, tmp_path / "program", "")
+    opened = "import sys, pathlib, edgekit.model.program as p; p.load_program(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", opened, str(tmp_path / "program")], check=True)
+
+
+def test_a_library_that_is_not_installed_is_named() -> None:
+    with pytest.raises(CaptureError, match=r"the operator 'gone::op', and 'gone.ops', which registers it, cannot be"):
+        register({"gone::op": "gone.ops"})

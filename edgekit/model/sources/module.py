@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
 from edgekit.model.adapter import in_float32
-from edgekit.model.contract import checked
+from edgekit.model.contract import checked, refuse_quantized
 from edgekit.model.nested import unique
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
@@ -44,6 +44,7 @@ def spec_of_module(
 
     if getattr(module, "training", False):  # frozen TorchScript has no such attribute
         raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
+    refuse_quantized(_dashed(type(module).__name__), module)
     single = in_float32(module)
     arguments = arguments_of(single, example)
     tensors = arguments.tensors
