@@ -101,8 +101,8 @@ def export(
             input (`edgekit.reference.dataset`). Where the model has no calibration set and none is given, 70 inputs or
             more are split by their hashes: a part calibrates, the others judge.
         metric: Of `data` with labels, one of `edgekit.metrics` in words: "top_k:logits", "top_k:logits,k=5".
-        calibration: A function that makes n samples for INT8, or a folder as `data` is one, which holds none of the
-            evaluation set's inputs; in place of the model's own.
+        calibration: Samples for INT8, a function that makes them and may take their number, or a folder as `data` is
+            one, which holds none of the evaluation set's inputs; in place of the model's own.
         output: The folder of builds; the build lies in it under the model's name.
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
         reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.

@@ -92,6 +92,21 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         ({"model": NET, "example": EXAMPLE, "name": ".."}, ModelError, r"'\.\.' is not a name for a model"),
         ({"model": NET, "example": EXAMPLE, "name": ""}, ModelError, "'' is not a name for a model"),
         ({"model": NET, "example": EXAMPLE, "evaluation": "photos"}, UsageError, "the evaluation set is a str"),
+        (
+            {"model": NET, "example": EXAMPLE, "calibration": 3},
+            UsageError,
+            "the calibration set is a int: give an",
+        ),
+        (
+            {"model": NET, "example": EXAMPLE, "calibration": lambda count: 3},
+            ModelError,
+            "the calibration set of 'linear' is a int",
+        ),
+        (
+            {"model": NET, "example": EXAMPLE, "calibration": lambda: 1 / 0},
+            ModelError,
+            "the calibration set of 'linear' raised ZeroDivisionError",
+        ),
         ({"model": NET, "example": EXAMPLE, "reference": "/gone"}, RecordError, "no usable reference in '/gone'"),
         (
             {"model": NET, "example": EXAMPLE, "reference": TINY_REFERENCE},

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from edgekit.errors import EdgekitError, ModelError
+from edgekit.model.input_rows import runs_of
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 BATCH = "batch"
@@ -60,6 +63,47 @@ def evaluation_of(spec: ModelSpec) -> Evaluation | None:
     _check_inputs(spec, evaluation)
     _check_lengths(spec, evaluation)
     return evaluation
+
+
+def calibration_of(spec: ModelSpec, count: int) -> Evaluation | None:
+    """Up to `count` calibration samples; None where the model declares none.
+
+    A function without a parameter makes all that there are: as many are taken, in its order. So it is with a set.
+
+    Raises:
+        ModelError: If it is no function and no set, or raises, or returns something else.
+    """
+    given: object = spec.calibration
+    if given is None:
+        return None
+    what = f"the calibration set of '{spec.name}'"
+    samples: object = given
+    if callable(given):
+        samples = _call(what, partial(given, count) if _takes_a_number(given) else given)
+    if not isinstance(samples, Evaluation):
+        raise ModelError(
+            f"{what} is a {type(samples).__name__}: give an edgekit.model.Evaluation, or a function of the number of "
+            "samples that returns one"
+        )
+    return _first(samples, count)
+
+
+def _takes_a_number(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(0)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in function may have no signature
+        return True
+    return True
+
+
+def _first(samples: Evaluation, count: int) -> Evaluation:
+    runs = len(samples.names)
+    if runs <= count:
+        return samples
+    inputs = {name: runs_of(np.asarray(array), range(count), runs) for name, array in samples.inputs.items()}
+    return Evaluation(inputs, samples.names[:count], samples.captions[:count])
 
 
 def metric_values(evaluation: Evaluation, outputs: Mapping[str, Array]) -> Array | None:

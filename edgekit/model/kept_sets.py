@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgekit import metrics
-from edgekit.model.evaluation_set import evaluation_of
-from edgekit.model.input_rows import runs_of
+from edgekit.model.evaluation_set import calibration_of, evaluation_of
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
@@ -25,7 +24,7 @@ def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SET
     """Write the sets that a model has of these; returns what config.json says of them."""
     sets = {
         "evaluation": evaluation_of(spec) if "evaluation" in which else None,
-        "calibration": spec.calibration(CALIBRATION) if "calibration" in which and spec.calibration else None,
+        "calibration": calibration_of(spec, CALIBRATION) if "calibration" in which else None,
     }
     found = {name: samples for name, samples in sets.items() if samples is not None}
     for name, samples in found.items():
@@ -38,8 +37,8 @@ def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> Mo
     sets = {name: _reader(folder / SETS[name], each) for name, each in described.items()}
     if "evaluation" in sets:
         spec = replace(spec, evaluation=sets["evaluation"])
-    if calibration := sets.get("calibration"):
-        spec = replace(spec, calibration=lambda n: _first(calibration(), n))
+    if "calibration" in sets:
+        spec = replace(spec, calibration=sets["calibration"])
     return replace(spec, brought=frozenset(sets))
 
 
@@ -73,9 +72,3 @@ def _reader(path: Path, described: Mapping[str, Any]) -> Callable[[], Evaluation
         )
 
     return read
-
-
-def _first(samples: Evaluation, count: int) -> Evaluation:
-    runs = len(samples.names)
-    inputs = {name: runs_of(array, range(min(count, runs)), runs) for name, array in samples.inputs.items()}
-    return Evaluation(inputs, samples.names[:count], samples.captions[:count])

@@ -189,6 +189,10 @@ class Evaluation:
     metric_name: str = "task metric"
 
 
+CalibrationSet = Evaluation | Callable[[int], Evaluation] | Callable[[], Evaluation]
+"""Samples, or what makes them: all, or as many as are asked for (`edgekit.model.evaluation_set.calibration_of`)."""
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """A model and everything that exporting and judging it needs.
@@ -201,7 +205,8 @@ class ModelSpec:
         axes: The dimensions that may vary, by name.
         factory: `package.module:function` that makes this spec again without arguments.
         evaluation: Makes the evaluation set; None means random inputs only.
-        calibration: Makes n calibration samples for quantization, as an `Evaluation` without truth.
+        calibration: Calibration samples for quantization, as an `Evaluation` without truth, or a function that makes them
+            and may take their number.
         reference: Folder of a recorded reference that ships with the model.
         translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
             the same arguments and stands for it in ONNX; without branches or loops on values.
@@ -226,7 +231,7 @@ class ModelSpec:
     axes: Mapping[str, Axis] = field(default_factory=dict)
     factory: str = ""
     evaluation: Callable[[], Evaluation] | None = None
-    calibration: Callable[[int], Evaluation] | None = None
+    calibration: CalibrationSet | None = None
     reference: Path | None = None
     translations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     decompositions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of
-from edgekit.model.spec import Array, Evaluation, ModelSpec
+from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
 from edgekit.model.words import BATCH, Given, Words, words_of
 from edgekit.reference import dataset
 from edgekit.reference.adopt import given_reference
@@ -25,7 +25,7 @@ from edgekit.reference.adopt import given_reference
 if TYPE_CHECKING:
     import torch
 
-Calibration = Callable[[int], Evaluation] | str | Path
+Calibration = CalibrationSet | str | Path
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,12 @@ def completed(spec: ModelSpec, given: Data, reference: str | Path | None, said: 
         if not callable(evaluation) and not isinstance(evaluation, Evaluation):
             raise UsageError(f"the evaluation set is a {type(evaluation).__name__}, not an edgekit.model.Evaluation")
         spec = _with_sets(spec, evaluation, None)
-    if callable(calibration):
+    if calibration is not None and not callable(calibration) and not isinstance(calibration, Evaluation | str | Path):
+        raise UsageError(
+            f"the calibration set is a {type(calibration).__name__}: give an edgekit.model.Evaluation, a function that "
+            "returns one, or a folder"
+        )
+    if callable(calibration) or isinstance(calibration, Evaluation):
         spec = replace(spec, calibration=calibration, brought=spec.brought | {"calibration"})
     spec = _with_folders(spec, given)
     if said is not None and spec.evaluation is None and spec.calibration is None:
@@ -77,17 +82,12 @@ def _with_sets(
         made = evaluation if callable(evaluation) else lambda: evaluation
         spec = replace(spec, evaluation=made, brought=spec.brought | {"evaluation"})
     if calibration is not None:
-        count = len(calibration.names)
-        spec = replace(
-            spec,
-            calibration=lambda n: dataset.rows_of(calibration, range(min(n, count))),
-            brought=spec.brought | {"calibration"},
-        )
+        spec = replace(spec, calibration=calibration, brought=spec.brought | {"calibration"})
     return spec
 
 
 def _with_folders(spec: ModelSpec, given: Data) -> ModelSpec:
-    folder = None if callable(given.calibration) or given.calibration is None else Path(given.calibration)
+    folder = Path(given.calibration) if isinstance(given.calibration, str | Path) else None
     if given.data is None and folder is None:
         return spec
     sets = dataset.sets_of(spec, None if given.data is None else Path(given.data), folder)

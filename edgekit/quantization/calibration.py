@@ -15,6 +15,7 @@ import numpy as np
 
 from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
+from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.input_rows import BATCH, Shape, runs_of, stacked, unusual_shapes
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
@@ -101,7 +102,7 @@ def _own(spec: ModelSpec, count: int) -> Samples:
         raise CalibrationError(
             f"'{spec.name}' declares no calibration set: give `calibration` in its ModelSpec, or a folder of images"
         )
-    evaluation = _parts(spec, count) if spec.calibration is None else spec.calibration(count)
+    evaluation = calibration_of(spec, count) or _parts(spec, count)
     for declared in spec.inputs:
         array = evaluation.inputs.get(declared.name)
         expected = (len(evaluation.names) * _rows_of(spec, declared), *spec.shape(declared.name, {BATCH: 1})[1:])

@@ -30,7 +30,7 @@ from edgekit import metrics
 from edgekit.errors import DataError, reason, suggestion
 from edgekit.judge.verdict import FEW_ROWS
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.evaluation_set import evaluation_of, metric_values
+from edgekit.model.evaluation_set import calibration_of, evaluation_of, metric_values
 from edgekit.model.input_rows import BATCH, run_of, runs_of, stacked
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import in_size
@@ -82,9 +82,9 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Set
     if shown is not None:
         _refuse_shared(spec, found, shown)
         return Sets(found, shown)
-    if spec.calibration is None:
+    own = calibration_of(spec, COUNT)
+    if own is None:
         return split(spec, found)
-    own = spec.calibration(COUNT)
     if all(i.name in own.inputs for i in spec.inputs):  # what else is wrong with it is said where it is used
         _refuse_shared(spec, found, own)
     return Sets(found, None)

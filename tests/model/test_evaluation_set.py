@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgekit.errors import ModelError
-from edgekit.model.evaluation_set import evaluation_of, joined, metric_values
+from edgekit.model.evaluation_set import calibration_of, evaluation_of, joined, metric_values
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.testing import small_model
 from edgekit.testing.models import IMAGES
@@ -107,3 +107,11 @@ def test_a_metric_gives_a_number_an_image() -> None:
 def test_a_metric_that_does_not_is_named(metric: object, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
         metric_values(with_metric(metric), {})
+
+
+@pytest.mark.parametrize("given", [GOOD, lambda: GOOD, lambda count: GOOD], ids=["a set", "of nothing", "of a number"])
+def test_calibration_is_a_set_or_what_makes_one(given: Any) -> None:
+    made = calibration_of(replace(SPEC, calibration=given), 4)
+    assert made is not None
+    assert made.names == GOOD.names[:4]
+    assert all(len(array) == 4 for array in made.inputs.values())

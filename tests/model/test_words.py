@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from edgekit.errors import UsageError
+from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.kept_sets import write_sets
 from edgekit.model.sources import resolve_model
@@ -120,9 +121,10 @@ def test_sets_that_are_given_beside_a_factory_reach_its_workers(tmp_path: Path) 
     spec = completed(resolve_model(SMALL), Data(evaluation=mine, calibration=lambda count: mine), None)
     save_model(spec, tmp_path / "model")
     again = load_model(tmp_path / "model")
-    assert again.calibration is not None
+    samples = calibration_of(again, 5)
+    assert samples is not None
     assert again.evaluation is not None
-    np.testing.assert_array_equal(again.calibration(5).inputs["images"], images)
+    np.testing.assert_array_equal(samples.inputs["images"], images)
     np.testing.assert_array_equal(again.evaluation().inputs["images"], images)
     assert not write_sets(resolve_model(SMALL), tmp_path, frozenset())  # its own ones it makes again
 

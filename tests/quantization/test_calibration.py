@@ -10,6 +10,7 @@ from PIL import Image
 
 import edgekit
 from edgekit.errors import CalibrationError, DataError
+from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.spec import Evaluation
 from edgekit.quantization import calibration
 from edgekit.quantization.calibration import LEAST, samples
@@ -41,8 +42,9 @@ def test_a_folder_gives_its_images_and_rows(folder: Path) -> None:
 def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> None:
     (folder / "queries.npy").unlink()
     spec = small_model()
-    assert spec.calibration is not None
-    own = spec.calibration(LEAST).inputs["queries"]
+    made = calibration_of(spec, LEAST)
+    assert made is not None
+    own = made.inputs["queries"]
     np.testing.assert_array_equal(samples(spec, folder).inputs["queries"], own)
 
 

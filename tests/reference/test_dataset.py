@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from edgekit.errors import DataError, EdgekitError, UsageError
+from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.folder import load_model, save_model
 from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline.given_model import Data, Said, completed, given
@@ -229,8 +230,9 @@ def test_an_examples_rows_count_where_there_are_enough() -> None:
     said = Said(rows)
     spec = completed(given(net, said), Data(), None, said)
     assert spec.evaluation is not None
-    assert spec.calibration is not None
-    assert (len(spec.evaluation().names), len(spec.calibration(300).names)) == (16, 64)
+    samples = calibration_of(spec, 300)
+    assert samples is not None
+    assert (len(spec.evaluation().names), len(samples.names)) == (16, 64)
     mine = Evaluation({"input": rows[:1].numpy()}, ("mine",))
     assert completed(given(net, said), Data(evaluation=mine), None, said).brought == {"evaluation"}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.report.matrix import CellRecord, read_cell
@@ -41,9 +42,9 @@ def looked_at(spec: ModelSpec, record: CellRecord, folder: Path) -> Comparison:
 
 def fresh(spec: ModelSpec) -> dict[str, Array]:
     """Inputs that edgekit has not asked: of the kind that the model is for."""
-    if spec.calibration is None:
+    every = calibration_of(spec, 200)  # seeded: its last ones are in no set that edgekit uses
+    if every is None:
         raise ValueError(f"'{spec.name}' has no samples")
-    every = spec.calibration(200)  # seeded: its last ones are in no set that edgekit uses
     return {name: np.ascontiguousarray(values[-COUNT:]) for name, values in every.inputs.items()}
 
 
