@@ -61,8 +61,8 @@ def adapted(spec: ModelSpec) -> ModelSpec:
 def in_float32(module: torch.nn.Module) -> torch.nn.Module:
     """The module itself where its weights are plain ones in float32 or integers; else a copy with such weights.
 
-    Every value of bfloat16 and of float16 is one of float32, so that no weight changes. A weight that a library keeps as
-    a tensor of its own class (torchao's integers with scales) becomes the plain tensors that it is made of.
+    Every value of bfloat16 and of float16 is one of float32, so that no weight changes. A weight that a library keeps
+    as a tensor of its own class (torchao's integers with scales) becomes the plain tensors that it is made of.
     """
     import torch
     from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters

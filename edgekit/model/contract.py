@@ -60,9 +60,9 @@ def refuse_quantized(name: str, module: torch.nn.Module) -> None:
         kind = type(part)
         if kind.__module__.startswith(QUANTIZED) or kind.__name__ == "FusedMovingAvgObsFakeQuantize":
             raise ModelError(
-                f"'{name}' was changed by torch.ao.quantization ('{path or name}' is {kind.__name__}), whose operators no "
-                "converter takes: export the float module to the INT8 targets, or one that torchao's QATConfig prepared "
-                "or converted"
+                f"'{name}' was changed by torch.ao.quantization ('{path or name}' is {kind.__name__}), whose operators "
+                "no converter takes: export the float module to the INT8 targets, or one that torchao's QATConfig "
+                "prepared or converted"
             )
 
 

@@ -3,8 +3,8 @@
     forward(batch: {"x": T, "sizes": (T, T)}, scale=2.0) -> Answer(logits=T, hidden=(T, T))
     flat:  forward(x, sizes_0, sizes_1) -> (logits, hidden_0, hidden_1), the scale fixed at 2.0
 
-What PyTorch's pytree knows is taken apart by it (dictionaries, tuples, transformers' ModelOutput, and whatever a library
-registers there); dataclasses and other mappings by their fields and keys.
+What PyTorch's pytree knows is taken apart by it (dictionaries, tuples, transformers' ModelOutput, and whatever a
+library registers there); dataclasses and other mappings by their fields and keys.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ def registered_by(exported: torch.export.ExportedProgram) -> dict[str, str]:
     found = {name: _module_of(name) for name in sorted(names) if name.partition("::")[0] not in PYTORCH}
     if lost := next((name for name, module in found.items() if module == "__main__"), ""):
         raise CaptureError(
-            f"the operator '{lost}' is registered in this script or notebook, which the processes that run converters "
-            "cannot import: put it into a file and import that, or name what stands for it in `ModelSpec.decompositions`"
+            f"the operator '{lost}' is registered in this script or notebook, which the processes that run "
+            "converters cannot import: put it into a file and import that, or name what stands for it in "
+            "`ModelSpec.decompositions`"
         )
     return found
 

@@ -205,8 +205,8 @@ class ModelSpec:
         axes: The dimensions that may vary, by name.
         factory: `package.module:function` that makes this spec again without arguments.
         evaluation: Makes the evaluation set; None means random inputs only.
-        calibration: Calibration samples for quantization, as an `Evaluation` without truth, or a function that makes them
-            and may take their number.
+        calibration: Calibration samples for quantization, as an `Evaluation` without truth, or a function that makes
+            them and may take their number.
         reference: Folder of a recorded reference that ships with the model.
         translations: For operators of one's own, by "library::name": the function of onnxscript's operators that takes
             the same arguments and stands for it in ONNX; without branches or loops on values.

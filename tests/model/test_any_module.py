@@ -245,7 +245,7 @@ def test_an_example_with_a_gap_is_given_by_name() -> None:
 
 @pytest.mark.parametrize("value", [torch.ones(2, 6, dtype=torch.complex64), torch.eye(6).to_sparse()])
 def test_inputs_that_no_runtime_takes_are_refused(value: torch.Tensor) -> None:
-    with pytest.raises(ModelError, match="the example's 'x' is torch.*, which no edge runtime takes"):
+    with pytest.raises(ModelError, match=r"the example's 'x' is torch.*, which no edge runtime takes"):
         spec_of_module(Gap().eval(), value)
 
 

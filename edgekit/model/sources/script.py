@@ -68,8 +68,8 @@ def converted(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor,
     if not is_script(module):
         if part := next((path for path, part in module.named_modules() if is_script(part)), ""):
             raise CaptureError(
-                f"'{name}' calls TorchScript ('{part}'), which no program holds: export that module itself, with tensors "
-                "as its inputs and a tensor or a tuple as its answer, or the module that it was made from"
+                f"'{name}' calls TorchScript ('{part}'), which no program holds: export that module itself, with "
+                "tensors as its inputs and a tensor or a tuple as its answer, or the module that it was made from"
             )
         return module
     from torch._export.converter import TS2EPConverter
