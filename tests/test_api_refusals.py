@@ -13,6 +13,14 @@ from edgekit.errors import EdgekitError, ModelError, RecordError, UsageError
 from edgekit.model.spec import Axis
 from edgekit.testing import small_model
 
+
+class Silent(torch.nn.Module):
+    """Answers with nothing."""
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return []
+
+
 NET = torch.nn.Linear(2, 2).eval()
 EXAMPLE = torch.ones(1, 2)
 TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" / "arr-coc-tiny" / "reference"
@@ -72,6 +80,7 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
             UsageError,
             "has a shape of its own",
         ),
+        ({"model": Silent().eval(), "example": EXAMPLE}, ModelError, "'Silent' answers with no tensor: let forward"),
         ({"model": NET, "example": 3}, ModelError, "the example must hold tensors, and 'input' is int"),
         ({"model": NET, "example": torch.ones(0, 2)}, ModelError, "the example's 'input' holds no value"),
         ({"model": NET, "example": torch.full((1, 2), torch.nan)}, ModelError, "the example's 'input' has a NaN"),

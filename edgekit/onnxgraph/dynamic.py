@@ -57,7 +57,7 @@ def quantize_dynamic(
     chosen = set(nodes_of(groups(copy, dynamic=True), floats))
     weights = {i.name: i for i in copy.graph.initializer}
     nodes = [part for node in copy.graph.node for part in _gemm_as_matmul(node, chosen, weights)]
-    read = {name for node in nodes for name in node.input}
+    read = {name for node in nodes for name in _read(node)} | {value.name for value in copy.graph.output}
     del copy.graph.initializer[:]
     copy.graph.initializer.extend(weight for name, weight in weights.items() if name in read)
     set_nodes(copy.graph, nodes)
@@ -77,6 +77,16 @@ def quantize_dynamic(
             )
         quantized = onnx.load(result)
     return weight_only.quantize_weights(quantized)
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node reads, the bodies of its branches and loops included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
+            yield from (value.name for value in body.output)
+            for inner in body.node:
+                yield from _read(inner)
 
 
 @contextlib.contextmanager

@@ -57,8 +57,18 @@ class Asked:
             return rows_of(self.runs[batch.name], self.row_axes)
         except ValueError as error:
             raise RecordError(
-                f"an output has another shape for each of the {batch.name} inputs ({error}): it cannot be compared"
+                f"{self._named_by_length(batch)} has another shape for each of the {batch.name} inputs, so that it "
+                "cannot be compared: let forward() return a fixed length with a count in place of nonzero, a mask as "
+                "an index or non-maximum suppression (the best K by torch.topk, with the number of those that hold)"
             ) from error
+
+    def _named_by_length(self, batch: Batch) -> str:
+        """The output whose shape differs between runs of as many rows."""
+        runs = self.runs[batch.name]
+        for name in runs[0][1]:
+            if len({(rows, answer[name].shape) for rows, answer in runs}) > len({rows for rows, _ in runs}):
+                return f"the output '{name}'"
+        return "an output"
 
 
 def answered(

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.errors import RecordError
+from edgekit.errors import EdgekitError, RecordError, out_of_memory
 from edgekit.evaluate import timing
 from edgekit.evaluate.rows import Axes
 from edgekit.model.adapter import to_tensors
+from edgekit.model.capture_errors import line_of, sentence
 from edgekit.model.evaluation_set import evaluation_of, metric_values
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import Array, Evaluation, ModelSpec
@@ -64,7 +65,7 @@ def record(
     _settle(device)
     runtime = subject.opened(device)
     progress(0.1, f"recording on {runtime.device}")
-    batches, axes = answered(runtime, subject.spec.outputs, subject.asked)
+    batches, axes = _asked(subject, runtime)
     every = tuple(replace(batch, answered_by=_describe(device)) for batch in batches)
     batches, unanswered = answerable(every)
     _refuse_not_finite(subject, batches or every)
@@ -146,6 +147,20 @@ def _settle(device: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.use_deterministic_algorithms(True)
+
+
+def _asked(subject: Subject, runtime: Runtime) -> tuple[tuple[Batch, ...], Axes]:
+    try:
+        return answered(runtime, subject.spec.outputs, subject.asked)
+    except (EdgekitError, MemoryError):
+        raise
+    except Exception as error:
+        if out_of_memory(str(error)):
+            raise
+        raise RecordError(
+            f"'{subject.spec.name}' itself fails on what it is asked{line_of(error)}: {sentence(error)}; let it take "
+            "all inputs from their low to their high (a mask of all true too), or declare a narrower range"
+        ) from error
 
 
 def _answers(runtime: Runtime, subject: Subject, batch: Batch, axes: Axes) -> Mapping[str, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -72,3 +73,31 @@ def test_layers_that_write_as_many_channels_as_they_read_are_left_alone() -> Non
     graph = layer(8, 8)
     graph = scale_tokens(graph, {"mlp.2/MatMul"})
     assert [node.op_type for node in graph.graph.node] == ["MatMul"]
+
+
+def test_what_only_a_branch_reads_is_kept() -> None:
+    """A constant of the outer graph, read by the bodies of an If alone."""
+    weight = np.ones((4, 4), np.float32)
+    info = helper.make_tensor_value_info
+    body = [helper.make_node("Add", ["y", "shift"], ["z"])]
+    branch = helper.make_graph(body, "branch", [], [info("z", onnx.TensorProto.FLOAT, None)])
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["y"], name="matmul"),
+        helper.make_node("If", ["yes"], ["answer"], then_branch=branch, else_branch=branch),
+    ]
+    held = {"weight": weight, "shift": np.full(4, 5, np.float32), "yes": np.array(True)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info("x", onnx.TensorProto.FLOAT, [2, 4])],
+        [info("answer", onnx.TensorProto.FLOAT, [2, 4])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in held.items()],
+    )
+    made = quantize_dynamic(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10),
+        floats=(),
+        reduce_range=False,
+    )
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (answer,) = session.run(None, {"x": np.ones((2, 4), np.float32)})
+    np.testing.assert_allclose(answer, 9.0, atol=0.1)

@@ -100,8 +100,21 @@ def test_an_output_of_another_shape_for_each_input_is_one_sentence(tmp_path: Pat
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[x > 0.5]
 
-    with pytest.raises(RecordError, match="an output has another shape for each of the"):
+    with pytest.raises(RecordError, match=r"the output 'y' has another shape for each of the .* torch\.topk"):
         record_reference(replace(spec(), module=Ragged().eval(), outputs=(Output("y"),)), tmp_path / "reference")
+
+
+def test_a_module_that_fails_on_what_it_is_asked_is_one_sentence(tmp_path: Path) -> None:
+    class Picky(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not x.any():
+                raise RuntimeError("nothing to do")
+            return x
+
+    with pytest.raises(
+        RecordError, match=r"itself fails on what it is asked at .*: RuntimeError: nothing to do; let it"
+    ):
+        record_reference(replace(spec(), module=Picky().eval(), outputs=(Output("y"),)), tmp_path / "reference")
 
 
 def test_double_precision_is_measured_only_where_the_module_runs_in_double(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ def spec_of_module(
     except Exception as error:
         first = str(error).strip().splitlines()[:1]
         raise ModelError(f"'{type(module).__name__}' does not take the example: {' '.join(first)}") from error
+    if not answer:
+        raise ModelError(f"'{type(module).__name__}' answers with no tensor: let forward() return one")
     names = unique([name for name, _ in answer], list(tensors))
     plain = arguments.in_order and names == [name for name, _ in answer]
     spec = ModelSpec(
