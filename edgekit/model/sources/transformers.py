@@ -6,6 +6,7 @@ deviation of preprocessor_config.json are part of the model, so that whoever fee
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +31,16 @@ OUTPUTS = {
     "ForObjectDetection": (LOGITS, Output("pred_boxes")),  # centre and size, where the role has corners
     "ForSequenceClassification": (LOGITS,),
     "ForTokenClassification": (LOGITS,),
+    "ForQuestionAnswering": (Output("start_logits"), Output("end_logits")),
+    "ForMaskedLM": (LOGITS,),
+    "ForCausalLM": (LOGITS,),
+    "LMHeadModel": (LOGITS,),
+    "ForDepthEstimation": (Output("predicted_depth"),),
     "Model": (Output("last_hidden_state"),),
 }
-"""By the end of the architecture's name."""
+"""By the end of the architecture's name; the first that fits. Text is answered whole, without a cache."""
+PAIRED = (Output("image_embeds"), Output("text_embeds"), Output("logits_per_image"))
+"""Of a model of pictures and texts with a tower for each, as CLIP and SigLIP."""
 PIXELS, COLOURS = 224, 3
 BATCHES = Axis(1, 1, 4)
 TOKENS = 16, 2, 64
@@ -72,21 +80,28 @@ def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
 def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) -> ModelSpec:
     config = module.config
     config.use_cache = False
-    outputs = next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
+    paired = hasattr(module, "logit_scale") and hasattr(config, "text_config")
+    outputs = PAIRED if paired else next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
     outputs = tuple(replace(o, classes=_classes(config)) if o.role == "logits" else o for o in outputs)
     axes = {"batch": BATCHES}
-    if module.main_input_name == "pixel_values":
+    inputs: tuple[Input, ...] = ()
+    seeing = paired or module.main_input_name == "pixel_values"
+    if not seeing:
+        _refuse_other_kinds(architecture, module)
+    module = module.eval() if seeing else _texts(module.eval())
+    if seeing:
         preprocessing = files.get(KEPT[PREPROCESSING])
         preprocessor = _read(preprocessing) if preprocessing is not None else {}
-        high, wide = _size(config)
-        module = _pictures(module.eval(), preprocessor)
-        inputs: tuple[Input, ...] = (Input("images", ("batch", COLOURS, high, wide), kind="image"),)
-    else:
-        most = int(getattr(config, "max_position_embeddings", TOKENS[2]))
-        axes["tokens"] = Axis(min(TOKENS[0], most), TOKENS[1], min(TOKENS[2], most))
-        inputs = (
-            Input("input_ids", ("batch", "tokens"), dtype="int64", low=0, high=config.vocab_size - 1),
-            Input("attention_mask", ("batch", "tokens"), dtype="int64", low=1, high=1),
+        high, wide = _size(config.vision_config if paired else config)
+        module = _pictures(module, preprocessor)
+        inputs += (Input("images", ("batch", COLOURS, high, wide), kind="image"),)
+    if paired or not seeing:
+        rows = "texts" if paired else "batch"
+        axes |= {rows: BATCHES} | _tokens(config.text_config if paired else config)
+        most = (config.text_config if paired else config).vocab_size - 1
+        inputs += (
+            Input("input_ids", (rows, "tokens"), dtype="int64", low=0, high=most),
+            Input("attention_mask", (rows, "tokens"), dtype="int64", low=1, high=1),
         )
     return ModelSpec(
         name=name,
@@ -113,10 +128,55 @@ def _pictures(inner: torch.nn.Module, preprocessor: Mapping[str, Any]) -> torch.
             self.register_buffer("mean", torch.tensor(mean or [0.0] * COLOURS).reshape(1, -1, 1, 1))
             self.register_buffer("std", torch.tensor(std or [1.0] * COLOURS).reshape(1, -1, 1, 1))
 
-        def forward(self, images: torch.Tensor) -> Any:
-            return self.model(pixel_values=(images - self.get_buffer("mean")) / self.get_buffer("std"))
+        def forward(
+            self,
+            images: torch.Tensor,
+            input_ids: torch.Tensor | None = None,
+            attention_mask: torch.Tensor | None = None,
+        ) -> Any:
+            pixels = (images - self.get_buffer("mean")) / self.get_buffer("std")
+            if input_ids is None:
+                return self.model(pixel_values=pixels)
+            return self.model(pixel_values=pixels, input_ids=input_ids, attention_mask=attention_mask)
 
     return Pictures()
+
+
+def _refuse_other_kinds(architecture: str, module: Any) -> None:
+    """A model that is no single graph of tokens."""
+    what = ""
+    if module.main_input_name != "input_ids":
+        what = f"takes '{module.main_input_name}', where pictures or tokens are known"
+    elif getattr(module.config, "is_encoder_decoder", False):
+        what = "is an encoder and a decoder that runs once a token, where one graph is known"
+    if what:
+        raise ModelError(
+            f"'{architecture}' {what}: write a function that returns the ModelSpec of what you need of it, and name it "
+            "as package.module:factory"
+        )
+
+
+def _texts(inner: torch.nn.Module) -> torch.nn.Module:
+    """The model with its mask as the second argument, where some have a cache."""
+    import torch
+
+    if list(inspect.signature(inner.forward).parameters)[1] == "attention_mask":
+        return inner
+
+    class Texts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = inner
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+            return self.model(input_ids=input_ids, attention_mask=attention_mask)
+
+    return Texts()
+
+
+def _tokens(config: Any) -> dict[str, Axis]:
+    most = int(getattr(config, "max_position_embeddings", TOKENS[2]))
+    return {"tokens": Axis(min(TOKENS[0], most), TOKENS[1], min(TOKENS[2], most))}
 
 
 def _classes(config: Any) -> tuple[str, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +89,93 @@ def test_a_classifier_of_text_takes_tokens_of_its_vocabulary(bert: Path) -> None
     ids, mask = spec.inputs
     assert (ids.name, ids.shape, ids.low, ids.high) == ("input_ids", ("batch", "tokens"), 0, 49)
     assert (mask.name, mask.low) == ("attention_mask", 1)
+
+
+SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+TEXTS = SMALL | {"vocab_size": 60, "max_position_embeddings": 20}
+
+
+def clip() -> Any:
+    from transformers import CLIPConfig, CLIPModel
+
+    ends = {"eos_token_id": 59, "bos_token_id": 58, "pad_token_id": 0}
+    seen = SMALL | {"image_size": 32, "patch_size": 16}
+    return CLIPModel(CLIPConfig(text_config=TEXTS | ends, vision_config=seen, projection_dim=8))
+
+
+def siglip() -> Any:
+    from transformers import SiglipConfig, SiglipModel
+
+    seen = SMALL | {"image_size": 32, "patch_size": 16}
+    return SiglipModel(SiglipConfig(text_config=TEXTS | {"projection_size": 16}, vision_config=seen))
+
+
+def gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    ends = {"eos_token_id": 59, "bos_token_id": 58}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=60, n_positions=32, n_embd=16, n_layer=1, n_head=2, **ends))
+
+
+def llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(LlamaConfig(**TEXTS, num_key_value_heads=1))
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs", "outputs"),
+    [
+        (clip, ["images", "input_ids", "attention_mask"], ["image_embeds", "text_embeds", "logits_per_image"]),
+        (siglip, ["images", "input_ids", "attention_mask"], ["image_embeds", "text_embeds", "logits_per_image"]),
+        (gpt2, ["input_ids", "attention_mask"], ["logits"]),
+        (llama, ["input_ids", "attention_mask"], ["logits"]),
+    ],
+)
+def test_models_of_text_and_of_pairs_answer_what_transformers_answers(
+    make: Callable[[], Any], inputs: list[str], outputs: list[str], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = make().eval()
+    model.save_pretrained(tmp_path / "tiny")
+    spec = resolve_model(f"transformers:{tmp_path / 'tiny'}")
+    assert ([one.name for one in spec.inputs], [one.name for one in spec.outputs]) == (inputs, outputs)
+    sizes = {"batch": 3, "tokens": 7} | ({"texts": 2} if "texts" in spec.axes else {})
+    arguments = to_tensors(spec, spec.random(5, sizes))
+    named = dict(zip(inputs, arguments, strict=True))
+    if "images" in named:
+        named["pixel_values"] = named.pop("images")
+    with torch.no_grad():
+        right = model(**named)
+        got = named_outputs(spec, capture(spec).exported.module()(*arguments))
+    for name in outputs:
+        np.testing.assert_allclose(got[name], right[name], atol=1e-5)
+
+
+def t5() -> Any:
+    from transformers import T5Config, T5Model
+
+    return T5Model(T5Config(vocab_size=60, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2))
+
+
+def wav2vec() -> Any:
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    sound = {"conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2}
+    return Wav2Vec2Model(Wav2Vec2Config(**SMALL, **sound, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (t5, "'T5Model' is an encoder and a decoder that runs once a token"),
+        (wav2vec, "'Wav2Vec2Model' takes 'input_values', where pictures or tokens are known"),
+    ],
+)
+def test_a_model_of_another_kind_is_a_sentence(make: Callable[[], Any], sentence: str, tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=sentence):
+        resolve_model(f"transformers:{tmp_path}")
 
 
 @pytest.mark.parametrize(
