@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,7 +121,26 @@ READY: Mapping[str, Callable[..., Any]] = {
 EXAMPLE = "--metric top_k:logits, or --metric average_precision:boxes,scores,iou=0.7"
 
 
-def named(text: str) -> Metric:
+@dataclass(frozen=True)
+class Named:
+    """A metric that was named in words.
+
+    Attributes:
+        words: What `named` makes it of again.
+        outputs: The outputs that it reads.
+        compute: What computes it.
+    """
+
+    words: str
+    outputs: tuple[str, ...]
+    compute: Metric
+
+    def __call__(self, outputs: Mapping[str, Array], truth: Array) -> Array:
+        """The metric of each row, as `compute` gives it."""
+        return self.compute(outputs, truth)
+
+
+def named(text: str) -> Named:
     """The metric that a text names: `NAME:OUTPUT`, and behind commas what else it takes.
 
     Raises:
@@ -143,20 +163,7 @@ def named(text: str) -> Metric:
     except (TypeError, ValueError) as error:
         takes = ", ".join(signature.parameters)
         raise UsageError(f"the metric '{text}' does not fit {name}({takes}): write {EXAMPLE}") from error
-    found: Metric = READY[name](**given)
-    found.words = text  # type: ignore[attr-defined]  # functions take attributes
-    found.outputs = tuple(value for value in given.values() if isinstance(value, str))  # type: ignore[attr-defined]
-    return found
-
-
-def words_of(metric: Metric | None) -> str:
-    """The text by which `named` made a metric; empty for any other."""
-    return str(getattr(metric, "words", ""))
-
-
-def outputs_of(metric: Metric) -> tuple[str, ...]:
-    """The outputs that a metric made by `named` reads."""
-    return tuple(getattr(metric, "outputs", ()))
+    return Named(text, tuple(value for value in given.values() if isinstance(value, str)), READY[name](**given))
 
 
 def _image_precision(boxes: Array, scores: Array, truth: Array, iou: float) -> float:

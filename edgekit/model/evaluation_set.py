@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -85,7 +85,9 @@ def calibration_of(spec: ModelSpec, count: int) -> Evaluation | None:
             f"{what} is a {type(samples).__name__}: give an edgekit.model.Evaluation, or a function of the number of "
             "samples that returns one"
         )
-    return _first(samples, count)
+    if len(samples.names) <= count:
+        return samples
+    return rows_of(replace(samples, truth=None), range(count))
 
 
 def _takes_a_number(function: Callable[..., object]) -> bool:
@@ -98,12 +100,16 @@ def _takes_a_number(function: Callable[..., object]) -> bool:
     return True
 
 
-def _first(samples: Evaluation, count: int) -> Evaluation:
-    runs = len(samples.names)
-    if runs <= count:
-        return samples
-    inputs = {name: runs_of(np.asarray(array), range(count), runs) for name, array in samples.inputs.items()}
-    return Evaluation(inputs, samples.names[:count], samples.captions[:count])
+def rows_of(every: Evaluation, rows: Sequence[int]) -> Evaluation:
+    """Some rows of a set."""
+    runs = len(every.names)
+    return replace(
+        every,
+        inputs={name: runs_of(np.asarray(array), rows, runs) for name, array in every.inputs.items()},
+        names=tuple(every.names[row] for row in rows),
+        captions=tuple(every.captions[row] for row in rows if row < len(every.captions)),
+        truth=None if every.truth is None else every.truth[list(rows)],
+    )
 
 
 def metric_values(evaluation: Evaluation, outputs: Mapping[str, Array]) -> Array | None:

@@ -17,14 +17,15 @@ from edgekit.model.evaluation_set import calibration_of, evaluation_of
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 
 SETS = {"evaluation": "evaluation.safetensors", "calibration": "calibration.safetensors"}
-CALIBRATION = 300  # samples that travel: what a full search asks for
+COUNT = 300
+"""Calibration samples that are taken where there are more, and that travel: a full search asks for as many."""
 
 
 def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SETS)) -> dict[str, Any]:
     """Write the sets that a model has of these; returns what config.json says of them."""
     sets = {
         "evaluation": evaluation_of(spec) if "evaluation" in which else None,
-        "calibration": calibration_of(spec, CALIBRATION) if "calibration" in which else None,
+        "calibration": calibration_of(spec, COUNT) if "calibration" in which else None,
     }
     found = {name: samples for name, samples in sets.items() if samples is not None}
     for name, samples in found.items():
@@ -53,7 +54,7 @@ def _write_set(samples: Evaluation, path: Path) -> None:
 
 def _described(samples: Evaluation) -> dict[str, Any]:
     names, captions = list(samples.names), list(samples.captions)
-    words = metrics.words_of(samples.metric)
+    words = samples.metric.words if isinstance(samples.metric, metrics.Named) else ""
     return {"names": names, "captions": captions, "metric_name": samples.metric_name, "metric": words}
 
 

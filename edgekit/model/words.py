@@ -145,10 +145,14 @@ class Words:
         }
 
 
+NOTHING = Words()
+"""Where nothing is said."""
+
+
 def from_record(record: Mapping[str, Any]) -> Words:
     """Words as config.json keeps them."""
     if not record:
-        return Words()
+        return NOTHING
     axes = {
         n: {d: (axis, Span(*s) if s else None) for d, axis, s in said} for n, said in (record["axes"] or {}).items()
     }

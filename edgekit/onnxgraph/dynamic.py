@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.model.onnx_bodies import bodies
 from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.graph import copied, set_nodes
 from edgekit.onnxgraph.groups import groups, nodes_of
@@ -82,11 +83,10 @@ def quantize_dynamic(
 def _read(node: onnx.NodeProto) -> Iterator[str]:
     """What a node reads, the bodies of its branches and loops included."""
     yield from node.input
-    for attribute in node.attribute:
-        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
-            yield from (value.name for value in body.output)
-            for inner in body.node:
-                yield from _read(inner)
+    for body in bodies(node):
+        yield from (value.name for value in body.output)
+        for inner in body.node:
+            yield from _read(inner)
 
 
 @contextlib.contextmanager

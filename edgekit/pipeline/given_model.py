@@ -18,7 +18,7 @@ from edgekit.model.sources.checkpoint import with_weights
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of
 from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
-from edgekit.model.words import BATCH, Given, Words, words_of
+from edgekit.model.words import BATCH, NOTHING, Given, Words, words_of
 from edgekit.reference import dataset
 from edgekit.reference.adopt import given_reference
 
@@ -67,7 +67,7 @@ def completed(spec: ModelSpec, given: Data, reference: str | Path | None, said: 
             "returns one, or a folder"
         )
     if callable(calibration) or isinstance(calibration, Evaluation):
-        spec = replace(spec, calibration=calibration, brought=spec.brought | {"calibration"})
+        spec = _with_sets(spec, None, calibration)
     spec = _with_folders(spec, given)
     if said is not None and spec.evaluation is None and spec.calibration is None:
         spec = _with_examples(spec, said.example)
@@ -75,7 +75,7 @@ def completed(spec: ModelSpec, given: Data, reference: str | Path | None, said: 
 
 
 def _with_sets(
-    spec: ModelSpec, evaluation: Evaluation | Callable[[], Evaluation] | None, calibration: Evaluation | None
+    spec: ModelSpec, evaluation: Evaluation | Callable[[], Evaluation] | None, calibration: CalibrationSet | None
 ) -> ModelSpec:
     """The model with sets of its user's, which travel with it."""
     if evaluation is not None:
@@ -101,7 +101,7 @@ def _with_folders(spec: ModelSpec, given: Data) -> ModelSpec:
 
 def _held(spec: ModelSpec, sets: list[Evaluation]) -> ModelSpec:
     """The model with the ranges of what its user gave, where nobody says others: of an ONNX file, of a plain module."""
-    said = spec.words or Words()
+    said = spec.words or NOTHING
     own = file_of(spec.module) is not None or any("shape" in facts for facts in said.inputs.values())
     ranges = {}
     for i in spec.inputs if own else ():
@@ -128,7 +128,7 @@ def _with_metric(spec: ModelSpec, judged: Evaluation, text: str) -> Evaluation:
         )
     metric = metrics.named(text)
     names = [o.name for o in spec.outputs]
-    if unknown := [name for name in metrics.outputs_of(metric) if name not in names]:
+    if unknown := [name for name in metric.outputs if name not in names]:
         meant = suggestion(unknown[0], names)
         raise UsageError(f"the metric '{text}' names the output '{unknown[0]}': {meant}possible are {', '.join(names)}")
     if judged.truth is None:

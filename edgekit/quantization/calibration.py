@@ -17,10 +17,10 @@ from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
 from edgekit.model.evaluation_set import calibration_of
 from edgekit.model.input_rows import BATCH, Shape, runs_of, stacked, unusual_shapes
+from edgekit.model.kept_sets import COUNT as COUNT
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.batches import REAL_STEP, RESIZED, Batch, stress_batch
-from edgekit.reference.dataset import COUNT as COUNT
 from edgekit.reference.dataset import LEAST as LEAST
 from edgekit.reference.dataset import read_folder
 from edgekit.reference.pictures import fitted, photographs

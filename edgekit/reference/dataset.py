@@ -30,15 +30,14 @@ from edgekit import metrics
 from edgekit.errors import DataError, reason, suggestion
 from edgekit.judge.verdict import FEW_ROWS
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.evaluation_set import calibration_of, evaluation_of, metric_values
+from edgekit.model.evaluation_set import calibration_of, evaluation_of, metric_values, rows_of
 from edgekit.model.input_rows import BATCH, run_of, runs_of, stacked
+from edgekit.model.kept_sets import COUNT
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.pictures import in_size
 
 LEAST = 64
 """Calibration samples: fewer are a guess (ONNX Runtime's own examples use hundreds). A search holds a third back."""
-COUNT = 300
-"""Calibration samples that are taken where there are more."""
 ENOUGH = LEAST + FEW_ROWS
 """Inputs that can be split: so many calibrate, and the rest can tell a wrong artifact."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
@@ -105,17 +104,6 @@ def split(spec: ModelSpec, every: Evaluation) -> Sets:
     return Sets(rows_of(every, rest), rows_of(every, part), note)
 
 
-def rows_of(every: Evaluation, rows: Sequence[int]) -> Evaluation:
-    """Some rows of a set."""
-    runs = len(every.names)
-    return replace(
-        every,
-        inputs={name: runs_of(array, rows, runs) for name, array in every.inputs.items()},
-        names=tuple(every.names[row] for row in rows),
-        truth=None if every.truth is None else every.truth[list(rows)],
-    )
-
-
 def distinct(spec: ModelSpec, every: Evaluation) -> Evaluation:
     """A set without what is in it twice; the first stays."""
     first: dict[str, int] = {}
@@ -159,10 +147,12 @@ def check_truth(spec: ModelSpec, found: Evaluation) -> None:
 
 def _require_classes(found: Evaluation, outputs: Mapping[str, Array]) -> None:
     """Refuse a label that is none of an output's classes."""
-    text, truth = metrics.words_of(found.metric), found.truth
-    if truth is None or found.metric is None or not text.startswith(f"{metrics.top_k.__name__}:"):
+    metric, truth = found.metric, found.truth
+    if truth is None or not isinstance(metric, metrics.Named):
         return
-    name = metrics.outputs_of(found.metric)[0]
+    if not metric.words.startswith(f"{metrics.top_k.__name__}:"):
+        return
+    text, name = metric.words, metric.outputs[0]
     classes = outputs[name].shape[1] if outputs[name].ndim > 1 else 0
     if truth.dtype.kind not in "iu" or truth.shape != (len(truth),) or outputs[name].ndim != 2:
         raise DataError(f"'{text}' compares '{name}' {list(outputs[name].shape)} with one integer an input, from 0")

@@ -11,7 +11,7 @@ from edgekit.model.contract import checked
 from edgekit.model.sources import checkpoint, factory, timm, transformers
 from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import ModelSpec
-from edgekit.model.words import Words
+from edgekit.model.words import NOTHING, Words
 
 PRESETS = {
     "arr-coc-tiny": f"{factory.SHIPPED}:arr_coc_tiny",
@@ -19,9 +19,6 @@ PRESETS = {
     "arr-coc-0.1": f"{factory.SHIPPED}:arr_coc_0_1",
 }
 FROM_CHECKPOINT = f"{factory.SHIPPED}:from_checkpoint"
-
-
-NOTHING = Words()
 
 
 def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:

@@ -26,16 +26,13 @@ from edgekit.model.contract import checked
 from edgekit.model.sources.arguments import parameter_names
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Input, ModelSpec
-from edgekit.model.words import Words, require_known
+from edgekit.model.words import NOTHING, Words, require_known
 
 if TYPE_CHECKING:
     import torch
 
 SHIPPED = "edgekit.arrcoc.presets"
 SHIPPED_MODULES = (SHIPPED, "edgekit.testing")
-
-
-NOTHING = Words()
 
 
 def named(factory: str, words: Words = NOTHING) -> ModelSpec:

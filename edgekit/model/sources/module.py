@@ -13,12 +13,10 @@ from edgekit.model.contract import checked, refuse_quantized
 from edgekit.model.nested import unique
 from edgekit.model.sources.arguments import arguments_of
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
-from edgekit.model.words import BATCH, Axes, Words, range_of, require_dimension, require_known
+from edgekit.model.words import BATCH, NOTHING, Axes, Words, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
     import torch
-
-NOTHING = Words()
 
 
 def spec_of_module(

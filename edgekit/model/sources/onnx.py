@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import weakref
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +26,13 @@ import numpy as np
 from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.contract import checked
 from edgekit.model.image_input import check_image, declares_preprocessing, plain
+from edgekit.model.onnx_bodies import bodies
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_pictures import write_with_preprocessing
 from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from edgekit.model.words import BATCH, Span, Words, range_of, require_dimension, require_known
+from edgekit.model.words import BATCH, NOTHING, Span, Words, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
     import onnx
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 FILE = "model.onnx"
 COLOURS = 3
 FROM_HERE = "onnx and what is made from it (onnx-fp16, onnx-int8-static, onnx-int8-dynamic, web)"
-NOTHING = Words()
 
 
 def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
@@ -239,7 +239,7 @@ class _Work:
 
     def _inside(self, node: onnx.NodeProto, known: Known) -> float:
         count = self._called((node.domain, node.op_type))
-        for graph in _graphs(node):
+        for graph in bodies(node):
             loop = node.op_type == "Loop" and len(graph.input) > 1 and bool(graph.output)
             inside = _seen(graph, known, graph.input[1].name if loop else "")
             count += self.of(graph.node, inside) * (_times(node, graph.output[0].name, known, inside) if loop else 1)
@@ -250,13 +250,6 @@ class _Work:
             body = self.functions[name]
             self.counted[name] = self.of(body.node, _with_values(body.node, ChainMap()))
         return self.counted.get(name, 0)
-
-
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from attribute.graphs
-        if attribute.HasField("g"):
-            yield attribute.g
 
 
 def _times(node: onnx.NodeProto, result: str, outer: Known, inside: Known) -> float:

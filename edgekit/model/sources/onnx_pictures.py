@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.model.image_input import COLOURS, declares_preprocessing
+from edgekit.model.onnx_bodies import bodies
 from edgekit.model.spec import Input
 
 if TYPE_CHECKING:
@@ -57,15 +58,14 @@ def _rename(node: onnx.NodeProto, before: str, after: str) -> None:
     for place, name in enumerate(node.input):
         if name == before:
             node.input[place] = after
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            if before in {value.name for value in graph.input}:
-                continue
-            for inner in graph.node:
-                _rename(inner, before, after)
-            for output in graph.output:
-                if output.name == before:
-                    output.name = after
+    for graph in bodies(node):
+        if before in {value.name for value in graph.input}:
+            continue
+        for inner in graph.node:
+            _rename(inner, before, after)
+        for output in graph.output:
+            if output.name == before:
+                output.name = after
 
 
 def _nodes(graph: onnx.GraphProto, name: str, inside: str, i: Input) -> Iterator[onnx.NodeProto]:
