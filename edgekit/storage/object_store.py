@@ -193,6 +193,11 @@ def open_store(url: str) -> Store:
         raise UsageError(
             f"'{url}' names no place for a build: name one in a bucket or a folder, for example {scheme}://BUCKET/NAME"
         )
+    top = Path(*Path(f"/{place.lstrip('/')}").parts[:2])
+    if scheme == "file" and not top.is_dir():
+        raise UsageError(
+            f"'{url}' begins at the root of this host, which has no folder '{top}': write file:// and the whole path"
+        )
     import fsspec
 
     settings: dict[str, Any] = S3_SETTINGS if scheme == "s3" and "s3" not in fsspec.config.conf else {}

@@ -179,9 +179,13 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
         slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert b"408" in slow.recv(100)
+    for sent in (b"", b"GET / HTTP/1.1\r\nHo"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
+            slow.sendall(sent)
+            assert b"headers did not arrive" in b"".join(iter(lambda: slow.recv(1000), b""))
     counted = server.ask("GET", "/metrics")[1].decode()
     assert 'edgekit_refused_total{reason="large"} 2.0' in counted
-    assert 'edgekit_refused_total{reason="slow"} 1.0' in counted
+    assert 'edgekit_refused_total{reason="slow"} 3.0' in counted
     assert server.form(image=picture(), query=b"red")[0] == 200
 
 

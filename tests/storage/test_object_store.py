@@ -88,6 +88,7 @@ def test_an_output_is_a_folder() -> None:
         ("s3://bucket", "names no place for a build"),
         ("s3://bucket//place", "names no place for a build"),
         ("s3://", "names no place for a build"),
+        ("file://nowhere/place", "which has no folder '/nowhere'"),
     ],
 )
 def test_a_wrong_url_is_one_sentence(url: str, sentence: str) -> None:

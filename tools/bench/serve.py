@@ -6,8 +6,9 @@
 
 One request is one picture of the default size as bytes of float32, by the Open Inference Protocol in binary; to a
 server that does not take it the same bytes in another body (`peers.py`), and all outputs come back as bytes. Clients
-are threads of this process, each with one connection that it keeps. `--peer` names a Python with that server,
-onnxruntime and numpy, and may be given more than once; so does `--options`, which are those of `edgekit serve`.
+are threads of one process, or of one for each four cores, each with one connection that it keeps. `--peer` names a
+Python with that server, onnxruntime and numpy, and may be given more than once; so does `--options`, which are those of
+`edgekit serve`.
 
 Columns: clients; requests a second; p50 and p99 in milliseconds; processor time of the server's processes a request, in
 milliseconds, beside that of the bare artifact in a loop; resident memory of the server.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -121,7 +123,16 @@ def _measured(asked: Asked, clients: int, process: int) -> tuple[str, ...]:
 
 
 def _load(asked: Asked, clients: int, seconds: float) -> list[float]:
-    """Times of all requests, in seconds; one that fails ends the measurement."""
+    """Times of all requests, in seconds; a failure ends the measurement. Clients get a quarter of the cores."""
+    processes = max(1, min(clients, (os.cpu_count() or 1) // 4))
+    shares = [clients // processes + (number < clients % processes) for number in range(processes)]
+    if processes == 1:
+        return _threads(asked, clients, seconds)
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        return [one for times in pool.starmap(_threads, [(asked, n, seconds) for n in shares], 1) for one in times]
+
+
+def _threads(asked: Asked, clients: int, seconds: float) -> list[float]:
     times: list[list[float]] = [[] for _ in range(clients)]
     failed: list[str] = []
 
