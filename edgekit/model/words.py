@@ -329,12 +329,20 @@ def _channels(values: list[Any]) -> tuple[float, ...]:
 
 
 def _range(values: list[Any]) -> tuple[float, float]:
+    low, high = _values(values)
+    if low == high:
+        raise ValueError("the lowest is below the highest")
+    return low, high
+
+
+def _values(values: list[Any]) -> tuple[float, float]:
+    """The range of an input: one that holds the same number always has it twice."""
     if len(values) == 1 and isinstance(values[0], str):
         match = SPAN.fullmatch(values[0])
         values = [match["low"], match["high"]] if match else []
     low, high = _numbers(values)
-    if not -np.inf < low < high < np.inf:
-        raise ValueError("the lowest is below the highest")
+    if not -np.inf < low <= high < np.inf:
+        raise ValueError("the lowest is not above the highest")
     return low, high
 
 
@@ -345,7 +353,7 @@ def _possible(record: type, fact: str) -> tuple[str, ...]:
 Fact = Callable[[list[Any]], Any]
 IN: Mapping[str, Fact] = {
     "kind": _one(*_possible(Input, "kind")),
-    "range": _range,
+    "range": _values,
     "mean": _channels,
     "std": _channels,
     "fit": _one(*_possible(Input, "fit")),

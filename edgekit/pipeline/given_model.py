@@ -16,7 +16,7 @@ from edgekit.model.sources import factory_of, resolve_model
 from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
 from edgekit.model.sources.module import range_in, spec_of_module
-from edgekit.model.sources.onnx import file_of
+from edgekit.model.sources.onnx import file_of, require_ranges
 from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
 from edgekit.model.words import BATCH, NOTHING, Given, Words, words_of
 from edgekit.reference import dataset
@@ -71,6 +71,7 @@ def completed(spec: ModelSpec, given: Data, reference: str | Path | None, said: 
     spec = _with_folders(spec, given)
     if said is not None and spec.evaluation is None and spec.calibration is None:
         spec = _with_examples(spec, said.example)
+    require_ranges(spec)
     return spec if reference is None else replace(spec, reference=given_reference(spec, Path(reference)))
 
 

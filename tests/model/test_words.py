@@ -69,7 +69,7 @@ def test_a_default_is_the_examples_size_else_the_middle(span: Span, size: int, a
         ({"axes": ["ids:1=length:1-5"]}, "the range '1-5' of axis 'length' is not of the form MIN..MAX"),
         ({"inputs": ["x:rnage=0..1"]}, "no 'rnage': did you mean 'range'?"),
         ({"inputs": ["x:kind=tokens"]}, "kind 'tokens' of 'x' is not possible: possible are image, query, tensor"),
-        ({"inputs": ["x:range=3..1"]}, "the lowest is below the highest"),
+        ({"inputs": ["x:range=3..1"]}, "the lowest is not above the highest"),
         ({"inputs": ["x:dtype=text"]}, "possible are NumPy's names of numbers"),
         ({"outputs": {"y": {"role": "class"}}}, "role 'class' of 'y' is not possible: possible are scores"),
         ({"outputs": 3}, "outputs are 3"),

@@ -17,7 +17,7 @@ import tempfile
 import weakref
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from edgekit.model.onnx_bodies import bodies
 from edgekit.model.onnx_check import check_onnx
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.sources.onnx_pictures import write_with_preprocessing
+from edgekit.model.sources.onnx_ranges import range_of_integers
 from edgekit.model.sources.onnx_session import Session, open_session
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.model.words import BATCH, NOTHING, Span, Words, range_of, require_dimension, require_known
@@ -57,12 +58,32 @@ def spec_of_onnx(path: Path, words: Words = NOTHING) -> ModelSpec:
     said = words.axes or {}
     require_known((tensor_name(value.name) for value in values), said, "axes name the input")
     words.require_own_shapes()
-    inputs = words.of_inputs(_input(value, said.get(tensor_name(value.name), {}), ranges) for value in values)
+    described = [_input(value, said.get(tensor_name(value.name), {}), ranges) for value in values]
+    inputs = words.of_inputs(_with_range(i, graph.graph, v.name) for v, i in zip(values, described, strict=True))
     outputs = words.of_outputs(Output(tensor_name(v.name), dtype=_dtype(v)) for v in graph.graph.output)
     name = slug(path.stem) or "model"
     module = _with_plain_pictures(path, graph, [(v.name, i) for v, i in zip(values, inputs, strict=True)], name)
     inputs = tuple(map(plain, inputs))
     return checked(ModelSpec(name=name, module=module, inputs=inputs, outputs=outputs, axes=ranges, words=words))
+
+
+def require_ranges(spec: ModelSpec) -> None:
+    """See that the range of a file's integers is known; a mask holds 0 and 1.
+
+    Raises:
+        UsageError: If neither the graph nor the user tells it: asked with 0 and 1, a model is proved for these alone.
+    """
+    if (file := file_of(spec.module)) is None:
+        return
+    graph, said = read_graph(file).graph, (spec.words or NOTHING).inputs
+    for i in spec.inputs:
+        integers = np.dtype(i.dtype).kind in "iu" and "mask" not in i.name.lower() and "low" not in said.get(i.name, {})
+        name = next((value.name for value in graph.input if tensor_name(value.name) == i.name), i.name)
+        if integers and range_of_integers(graph, name) is None:
+            raise UsageError(
+                f"'{i.name}' holds integers, and the file does not tell which: write --inputs {i.name}:range=MIN..MAX, "
+                f'in Python inputs={{"{i.name}": {{"range": "MIN..MAX"}}}}'
+            )
 
 
 def _with_plain_pictures(
@@ -163,18 +184,18 @@ def _input(
     name, shape = tensor_name(value.name), list[int | str]()
     sizes = value.type.tensor_type.shape.dim
     for place in said:
-        if sizes[require_dimension(name, place, len(sizes))].HasField("dim_value"):
-            size = sizes[place].dim_value
+        if (size := sizes[require_dimension(name, place, len(sizes))].dim_value) > 0:
             raise UsageError(f"axes name dimension {place} of '{name}', which the file fixes at {size}: leave it out")
     for place, size in enumerate(sizes):
-        if size.HasField("dim_value"):
+        if size.dim_value > 0:  # some write -1 or 0 for an open one
             shape.append(int(size.dim_value))
             continue
         if place not in said and place:
+            axis = size.dim_param if size.dim_param.isidentifier() else _axis(place, len(sizes))
             raise UsageError(
-                f"dimension {place} of the input '{name}' is open ('{size.dim_param}') and its range is not given: "
-                f"write --axes {name}:{place}={tensor_name(size.dim_param)}:MIN..MAX, in Python "
-                f'axes={{"{name}": {{{place}: "{tensor_name(size.dim_param)}:MIN..MAX"}}}}'
+                f"dimension {place} of the input '{name}' is open ('{size.dim_param or size.dim_value}') and its range "
+                f"is not given: write --axes {name}:{place}={axis}:MIN..MAX, in Python "
+                f'axes={{"{name}": {{{place}: "{axis}:MIN..MAX"}}}}'
             )
         axis, span = said.get(place, (BATCH, None))
         ranges[axis] = range_of(axis, span, 0, ranges.get(axis))
@@ -182,6 +203,17 @@ def _input(
     dtype = _dtype(value)
     image = dtype == "float32" and len(shape) == 4 and shape[1] == COLOURS
     return Input(name, tuple(shape), dtype=dtype, kind="image" if image else "tensor")
+
+
+def _axis(place: int, rank: int) -> str:
+    """What a dimension that the file gives no name is usually called."""
+    return {2: "height", 3: "width"}.get(place, f"size_{place}") if rank == 4 else f"size_{place}"
+
+
+def _with_range(one: Input, graph: onnx.GraphProto, name: str) -> Input:
+    """An input of integers with the range that its readers tell."""
+    span = range_of_integers(graph, name) if np.dtype(one.dtype).kind in "iu" else None
+    return one if span is None else replace(one, low=float(span[0]), high=float(span[1]))
 
 
 def _dtype(value: onnx.ValueInfoProto) -> str:

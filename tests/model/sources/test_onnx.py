@@ -115,6 +115,38 @@ def test_an_open_size_takes_the_range_that_is_given(tmp_path: Path) -> None:
         assert spec.axes == {"batch": Axis(1, 1, 8), "tokens": Axis(6, 2, 12)}
 
 
+def test_integers_have_the_range_that_their_readers_tell(tmp_path: Path) -> None:
+    """A table's rows, through a cast and inside a branch; -1 is an open size, as PaddlePaddle writes it."""
+    inner = helper.make_graph(
+        [helper.make_node("Gather", ["table", "flat"], ["row"])],
+        "b",
+        [],
+        [helper.make_tensor_value_info("row", 1, None)],
+    )
+    nodes = [
+        helper.make_node("Cast", ["ids"], ["flat"], to=TensorProto.INT64),
+        helper.make_node("If", ["yes"], ["z"], then_branch=inner, else_branch=inner),
+        helper.make_node("Cast", ["rate"], ["r"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["z", "r"], ["y"]),
+    ]
+    ids, rate = (helper.make_tensor_value_info(*one) for one in (("ids", TensorProto.INT32, [-1]), ("rate", 7, [])))
+    graph = model(nodes, {"ids": [2], "rate": []}, {"y": None}, {"yes": np.array(True), "table": rounded(9, 4)})
+    del graph.graph.input[:]
+    graph.graph.input.extend([ids, rate])
+    path = tmp_path / "theirs.onnx"
+    path.write_bytes(graph.SerializeToString())
+    spec = resolve_model(str(path))
+    ids_input = spec.inputs[0]
+    assert (ids_input.shape, ids_input.low, ids_input.high) == (("batch",), 0.0, 8.0)
+    with pytest.raises(
+        UsageError, match="'rate' holds integers, and the file does not tell which: write --inputs rate"
+    ):
+        onnx_file.require_ranges(spec)
+    said = resolve_model(str(path), words_of(None, ["rate:range=16000..16000"], None))
+    onnx_file.require_ranges(said)
+    assert {*said.random(3)["rate"].ravel()} == {16000}
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_the_mean_and_the_like_of_pictures_are_computed_in_the_graph(tmp_path: Path, layout: str) -> None:
     """Also where a branch reads the input from outside of it."""
