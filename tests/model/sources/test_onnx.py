@@ -129,8 +129,9 @@ def test_integers_have_the_range_that_their_readers_tell(tmp_path: Path) -> None
         helper.make_node("Cast", ["rate"], ["r"], to=TensorProto.FLOAT),
         helper.make_node("Mul", ["z", "r"], ["y"]),
     ]
-    ids, rate = (helper.make_tensor_value_info(*one) for one in (("ids", TensorProto.INT32, [-1]), ("rate", 7, [])))
-    graph = model(nodes, {"ids": [2], "rate": []}, {"y": None}, {"yes": np.array(True), "table": rounded(9, 4)})
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT32, [-1])
+    rate = helper.make_tensor_value_info("rate", TensorProto.INT64, [])
+    graph = model(nodes, {"ids": [2], "rate": []}, {"y": (2, 4)}, {"yes": np.array(True), "table": rounded(9, 4)})
     del graph.graph.input[:]
     graph.graph.input.extend([ids, rate])
     path = tmp_path / "theirs.onnx"
