@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ from tools.exam.clean import Clean
 from tools.exam.faults import Fault
 from tools.exam.models import MODELS
 from tools.exam.sitting import ROOT, Room
+
+
+EXAMINED = MODELS if os.environ.get("EDGEKIT_SLOW") else ("classifier", "embedding")
+"""All models in the nightly mode; else the one that names classes, and one that gives a vector."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,6 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
 
 @pytest.fixture(scope="session")
 def drawn(room: Room) -> tuple[Drawn, ...]:
-    """All models in all precisions."""
-    papers = [room.paper(model, target) for model in MODELS for target in PRECISIONS]
+    """The examined models in all precisions."""
+    papers = [room.paper(model, target) for model in EXAMINED for target in PRECISIONS]
     return tuple(Drawn(paper, tuple(paper.drawn()), tuple(paper.clean())) for paper in papers)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tools.conftest import Drawn
+from tests.tools.conftest import EXAMINED, Drawn
 from tools.exam.__main__ import remembered
 from tools.exam.case import PRECISIONS, SHARE, Case
 from tools.exam.effect import Effect
@@ -18,7 +18,7 @@ from tools.exam.sitting import ROOT, Room, Said
 from tools.exam.table import CAUGHT, FLAGGED, HARMLESS, MISSED, PASSED, WITHIN, outcome, total, written
 
 FAULTS, CLEAN = 2, 1
-"""Cases of each of the twenty graphs that the sample takes."""
+"""Cases of each graph that the sample takes."""
 SAMPLE_SEED = 7
 TABLE = ROOT / "tools" / "exam" / "table.md"
 
@@ -31,20 +31,20 @@ def sample(drawn: tuple[Drawn, ...]) -> list[Case]:
     return cases
 
 
-def test_a_sample_of_sixty_is_judged_rightly(room: Room, drawn: tuple[Drawn, ...]) -> None:
+def test_a_sample_is_judged_rightly(room: Room, drawn: tuple[Drawn, ...]) -> None:
     known = TABLE.read_text().split("## Missed")[1].split("\n## ")[0]
     outcomes = [outcome(case, room.judged(case)) for case in sample(drawn)]
-    assert len(outcomes) == 60
+    assert len(outcomes) == (FAULTS + CLEAN) * len(EXAMINED) * len(PRECISIONS)
     assert [o for o in outcomes if o.word == FLAGGED] == []
     assert [o for o in outcomes if o.word == MISSED and f"| {o.model} {o.target}: {o.name} |" not in known] == []
-    assert sum(o.word == CAUGHT for o in outcomes) >= 20
+    assert sum(o.word == CAUGHT for o in outcomes) >= len(outcomes) // 3
 
 
 def test_there_are_enough_faults_and_clean_variants_of_every_class(drawn: tuple[Drawn, ...]) -> None:
     faults = [(each.paper.spec.name, each.paper.target, f.kind, f.name) for each in drawn for f in each.faults]
     clean = [(each.paper.spec.name, each.paper.target, c.name) for each in drawn for c in each.clean]
-    assert len(faults) >= 400
-    assert len(clean) >= 80
+    assert len(faults) >= 20 * len(drawn)
+    assert len(clean) >= 4 * len(drawn)
     assert {kind for *_, kind, _ in faults} == set(SHARE)
     assert {word: n for word, n in Counter(f[:2] + f[3:] for f in faults).items() if n > 1} == {}
     assert {word: n for word, n in Counter(clean).items() if n > 1} == {}

@@ -1,7 +1,8 @@
-"""Four of the zoo's models, each to one target: verified, and right on inputs that edgekit has not asked."""
+"""One of the zoo's models, and four in the nightly mode, each to one target: verified, and right on inputs that edgekit has not asked."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,8 @@ from tools.zoo.__main__ import VARIABLES, cells, fill, merged
 from tools.zoo.cell import ELSEWHERE, FALSE, LATE, REFUSED, TRACEBACK, VERIFIED, Cell, cell_of, status_of
 from tools.zoo.table import read, total, written
 
-SAMPLE = (("gru", "onnx"), ("lstm", "onnx-int8-dynamic"), ("encoder", "torchscript"), ("generator", "coreml"))
+MORE = (("lstm", "onnx-int8-dynamic"), ("encoder", "torchscript"), ("generator", "coreml"))
+SAMPLE = (("gru", "onnx"), *(MORE if os.environ.get("EDGEKIT_SLOW") else ()))
 """Those that take seconds; `python -m tools.zoo` asks the others."""
 
 

@@ -20,8 +20,10 @@ from PIL import Image
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import EdgekitError
+from edgekit.model.sources import resolve_model
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.serving.static import Server
+from tests import unjudged
 from tests.command import exit_code
 from tests.manifests import resealed
 from tests.web.driving import load
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 CLASSES = ("cat", "dog", "tulip", "harbour", "mountain", "bicycle")
 SIDE = 32
+FP32 = {"web": {"variants": "fp32"}}
 OUTPUTS = """async (bytes) => {
   const image = await createImageBitmap(new Blob([new Uint8Array(bytes)], { type: "image/png" }));
   const { outputs, relevance, present, rows } = await globalThis.runner.run({ image });
@@ -42,14 +45,15 @@ OUTPUTS = """async (bytes) => {
 }"""
 
 
-QUICK = () if os.environ.get("EDGEKIT_SLOW") else ("-O", "web.variants=fp32", "-O", "onnx-int8-static.search=none")
+SLOW = bool(os.environ.get("EDGEKIT_SLOW"))
+JUDGED = ("onnx", "onnx-int8-static", *(("web",) if SLOW else ()))
 
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `edgekit export transformers:FOLDER -t onnx -t onnx-int8-static -t web` makes of what save_pretrained wrote.
 
-    In the slow mode that very command; else with less to search for and to prove.
+    In the slow mode that very command; else with less to search for, and the page is not judged.
     """
     transformers = pytest.importorskip("transformers", reason="no transformers: pip install 'edgekit[test]'")
     import torch
@@ -61,22 +65,23 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = transformers.ViTConfig(**sizes, image_size=SIDE, patch_size=8, id2label=names, initializer_range=0.2)
     transformers.ViTForImageClassification(config).save_pretrained(folder / "tiny-vit")
     transformers.ViTImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder / "tiny-vit")
-    asked = ("-t", "onnx", "-t", "onnx-int8-static", "-t", "web", *QUICK, "-o", str(folder / "build"))
+    model, quick = f"transformers:{folder / 'tiny-vit'}", () if SLOW else ("-O", "onnx-int8-static.search=none")
+    asked = [word for target in JUDGED for word in ("-t", target)]
     try:
-        code = exit_code("export", f"transformers:{folder / 'tiny-vit'}", *asked)
+        code = exit_code("export", model, *asked, *quick, "-o", str(folder / "build"))
     except EdgekitError as missing:
         pytest.skip(str(missing))
     assert code == 0
+    if not SLOW:
+        unjudged.build(resolve_model(model), folder / "build", ("web",), FP32)
     return folder / "build" / "tiny-vit"
 
 
 @pytest.fixture(scope="module")
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier with an evaluation set of pictures in bytes."""
-    folder = tmp_path_factory.mktemp("sampled")
-    asked = ("-t", "onnx", "-t", "web", "-O", "web.variants=fp32", "-o", str(folder))
-    assert exit_code("export", "tools.exam.models:classifier", *asked) == 0
-    return folder / "classifier"
+    spec = resolve_model("tools.exam.models:classifier")
+    return unjudged.build(spec, tmp_path_factory.mktemp("sampled"), ("web",), FP32)
 
 
 @pytest.fixture
@@ -110,7 +115,7 @@ def right(build: Path) -> Array:
 
 
 def test_every_target_of_the_folder_is_verified(build: Path) -> None:
-    said = {target: read_artifact(build / target).verdicts for target in ("onnx", "onnx-int8-static", "web")}
+    said = {target: read_artifact(build / target).verdicts for target in JUDGED}
     assert {v.status for verdicts in said.values() for v in verdicts} == {"verified"}, said
     assert all(said.values())
     notes = read_artifact(build / "onnx-int8-static").notes
@@ -133,7 +138,7 @@ def test_the_page_names_the_likeliest_classes_of_a_picture(page: Page, build: Pa
     best = [CLASSES[place] for place in np.argsort(-shares)[:5]]
     shown = [item.split("\n") for item in page.locator(".classes li").all_inner_texts()]
     assert [name for name, _ in shown] == best
-    near = 2.0 if not QUICK else 0.06  # with every variant in the bundle the page may choose fp16 or INT8
+    near = 2.0 if SLOW else 0.06  # with every variant in the bundle the page may choose fp16 or INT8
     assert float(shown[0][1].removesuffix(" %")) == pytest.approx(100 * shares.max(), abs=near)
     assert best[0] in page.inner_text("#answers-live")
 

@@ -17,9 +17,12 @@ from torch import nn
 
 import edgekit
 from edgekit.errors import EdgekitError
+from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array
+from edgekit.pipeline import given_model
+from edgekit.pipeline.given_model import Said
 from edgekit.runtime.ort import OrtRuntime
-from tests.command import exit_code
+from tests import unjudged
 from tests.web.conftest import DESKTOP, PATIENCE, PHONE
 from tests.web.driving import until
 from tests.web.host import Host
@@ -54,11 +57,18 @@ class Detector(nn.Module):
         return torch.sigmoid(self.head(torch.relu(self.conv(images)).mean((2, 3)))).view(-1, 4, 5)
 
 
-def _exported(module: nn.Module, example: torch.Tensor, folder: Path) -> Path:
+FP32 = {"web": {"variants": "fp32"}}
+
+
+@pytest.fixture(scope="module")
+def tabular(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A judged build: what takes raw tensors alone is verified in the browser too."""
     torch.manual_seed(3)
-    options = {"web": {"variants": "fp32"}}
+    folder = tmp_path_factory.mktemp("tabular")
     try:
-        build = edgekit.export(module.eval(), example=(example,), targets=["web"], options=options, output=folder)
+        build = edgekit.export(
+            Tabular().eval(), example=torch.rand(1, 5), targets=["web"], options=FP32, output=folder, progress="none"
+        )
     except EdgekitError as missing:
         pytest.skip(str(missing))
     assert build["web"].verdict == "verified"
@@ -66,23 +76,18 @@ def _exported(module: nn.Module, example: torch.Tensor, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tabular(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _exported(Tabular(), torch.rand(1, 5), tmp_path_factory.mktemp("tabular"))
-
-
-@pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _exported(Detector(), torch.rand(1, 3, 32, 32), tmp_path_factory.mktemp("detector"))
+    torch.manual_seed(3)
+    spec = given_model.given(Detector().eval(), Said((torch.rand(1, 3, 32, 32),)))
+    return unjudged.build(spec, tmp_path_factory.mktemp("detector"), ("web",), FP32)
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text encoder of the zoo."""
     pytest.importorskip("transformers", reason="no transformers: pip install 'edgekit[test]'")
-    folder = tmp_path_factory.mktemp("encoder")
-    code = exit_code("export", "tools.zoo.words:clip_text", "-t", "web", "-O", "web.variants=fp32", "-o", str(folder))
-    assert code == 0
-    return folder / "clip-text"
+    spec = resolve_model("tools.zoo.words:clip_text")
+    return unjudged.build(spec, tmp_path_factory.mktemp("encoder"), ("web",), FP32)
 
 
 @pytest.fixture
