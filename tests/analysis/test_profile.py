@@ -22,7 +22,7 @@ from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.report.profile import read_profile
-from edgekit.testing.models import SMALL
+from edgekit.testing import contract
 from tests import modules
 from tests.manifests import resealed, spoilt
 
@@ -151,10 +151,10 @@ class TestBuild:
     @pytest.fixture(scope="class")
     @classmethod
     def build(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        folder = tmp_path_factory.mktemp("profile")
-        edgekit.export(SMALL, targets=["onnx", "torchscript"], output=folder, progress="none")
-        edgekit.profile(folder / "small", batches=[2], modes=["compiled", "onnx"], seconds=0.1, progress="none")
-        return folder / "small"
+        made = contract.small_build(tmp_path_factory.getbasetemp(), ("onnx", "torchscript"))
+        folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("profile") / "small"))
+        edgekit.profile(folder, batches=[2], modes=["compiled", "onnx"], seconds=0.1, progress="none")
+        return folder
 
     def test_times_every_mode_that_was_asked_for(self, build: Path) -> None:
         record = json.loads((build / "cache" / "profile.json").read_text())
