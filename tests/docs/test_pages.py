@@ -20,6 +20,10 @@ from edgekit.testing import contract
 from tests.docs.blocks import PAGES, ROOT, RUN, Block, blocks, commands
 
 REASONS = re.compile(r"(needs|takes|installs|serves|runs in|records|illustration:) .{10,}", re.DOTALL)
+LONG = ("matrix.md",)
+"""Pages that run in the nightly mode; `tests/matrix` runs the same commands on smaller models."""
+FROM_NOTHING = ("README.md", "index.md", "phones.md", "model.md")
+"""Pages that show the first export of the small model, or none."""
 RUNNER = "tests.docs.page_runner"
 
 
@@ -29,8 +33,11 @@ def runs(page: Path) -> bool:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """In a folder with the small model, its program and its reference, which no page then makes again."""
-    shutil.copytree(contract.small_build(tmp_path_factory.getbasetemp(), ()), tmp_path / "build" / "small")
+    """In a folder with the small model, its program, its reference and its ONNX artifact: no page makes them again."""
+    if page.name in LONG and not os.environ.get("EDGEKIT_SLOW"):
+        pytest.skip("takes half a minute: set EDGEKIT_SLOW=1")
+    there = () if page.name in FROM_NOTHING else ("onnx",)
+    shutil.copytree(contract.small_build(tmp_path_factory.getbasetemp(), there), tmp_path / "build" / "small")
     found = {"PATH": Path(sys.executable).parent, "PYTHONPATH": ROOT}
     env = {name: f"{first}{os.pathsep}{os.environ.get(name, '')}" for name, first in found.items()}
     done = subprocess.run(
