@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.object_store import S3
 
-os.environ.setdefault("EDGEKIT_TIMED_SECONDS", "0.05")
+os.environ.setdefault("EDGEKIT_TIMED_SECONDS", "0.01")
 os.environ.setdefault("EDGEKIT_BROTLI_QUALITY", "5")  # half a second instead of a minute for the browser's runtime
 # Tests run in as many processes as there are cores; threads that then wait for each other spin: one image took 0.5 s
 # with two, 0.03 s with one.

@@ -15,7 +15,6 @@ from tools.exam.faults import Fault
 from tools.exam.models import MODELS
 from tools.exam.sitting import ROOT, Room
 
-
 EXAMINED = MODELS if os.environ.get("EDGEKIT_SLOW") else ("classifier", "embedding")
 """All models in the nightly mode; else the one that names classes, and one that gives a vector."""
 

@@ -23,7 +23,7 @@ from edgekit.errors import EdgekitError
 from edgekit.model.sources import resolve_model
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.serving.static import Server
-from tests import unjudged
+from tests.builds import unjudged
 from tests.command import exit_code
 from tests.manifests import resealed
 from tests.web.driving import load
@@ -73,7 +73,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(str(missing))
     assert code == 0
     if not SLOW:
-        unjudged.build(resolve_model(model), folder / "build", ("web",), FP32)
+        unjudged(resolve_model(model), folder / "build", ("web",), FP32)
     return folder / "build" / "tiny-vit"
 
 
@@ -81,7 +81,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier with an evaluation set of pictures in bytes."""
     spec = resolve_model("tools.exam.models:classifier")
-    return unjudged.build(spec, tmp_path_factory.mktemp("sampled"), ("web",), FP32)
+    return unjudged(spec, tmp_path_factory.mktemp("sampled"), ("web",), FP32)
 
 
 @pytest.fixture

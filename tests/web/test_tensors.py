@@ -22,7 +22,7 @@ from edgekit.model.spec import Array
 from edgekit.pipeline import given_model
 from edgekit.pipeline.given_model import Said
 from edgekit.runtime.ort import OrtRuntime
-from tests import unjudged
+from tests.builds import unjudged
 from tests.web.conftest import DESKTOP, PATIENCE, PHONE
 from tests.web.driving import until
 from tests.web.host import Host
@@ -79,7 +79,7 @@ def tabular(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(3)
     spec = given_model.given(Detector().eval(), Said((torch.rand(1, 3, 32, 32),)))
-    return unjudged.build(spec, tmp_path_factory.mktemp("detector"), ("web",), FP32)
+    return unjudged(spec, tmp_path_factory.mktemp("detector"), ("web",), FP32)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text encoder of the zoo."""
     pytest.importorskip("transformers", reason="no transformers: pip install 'edgekit[test]'")
     spec = resolve_model("tools.zoo.words:clip_text")
-    return unjudged.build(spec, tmp_path_factory.mktemp("encoder"), ("web",), FP32)
+    return unjudged(spec, tmp_path_factory.mktemp("encoder"), ("web",), FP32)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from edgekit.errors import EdgekitError, ExportError
 from edgekit.hosts import process
 from edgekit.storage.limits import Limits
 from edgekit.target import silent
+from tests.builds import without_report
 from tests.command import exit_code
 from tests.judge.broken.conftest import recommit
 from tools.exam.case import PRECISIONS, Case, Paper
@@ -99,7 +100,7 @@ class Room:
         here = contextlib.nullcontext() if self.workers else called_here()
         said = io.StringIO()
         settings = environment({**SETTINGS, "EDGEKIT_THREADS": str(threads)})
-        with here, settings, contextlib.redirect_stdout(said), warnings.catch_warnings():
+        with here, settings, without_report(), contextlib.redirect_stdout(said), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of exporters; a worker's are shown to nobody
             code = exit_code(*arguments, "--json")
         return code, json.loads(said.getvalue())

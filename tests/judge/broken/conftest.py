@@ -13,6 +13,8 @@ import onnx
 import pytest
 
 from edgekit.artifact.store import MANIFEST
+from edgekit.model.sources import resolve_model
+from tests.builds import unjudged, without_report
 from tests.command import exit_code
 from tests.judge.seeded.graph import Graph
 from tests.manifests import resealed
@@ -50,11 +52,10 @@ class Shell:
         return code, json.loads(out) if out.strip().startswith("{") else {}
 
     def built(self, model: str) -> Path:
-        """A model's build with its ONNX artifact."""
+        """A model's build with its ONNX artifact, which is judged in copies."""
         build = self.folder / "builds" / model
         if not build.is_dir():
-            code, _ = self.run("export", f"{MODELS}:{model}", "-t", "onnx", "-o", str(build.parent))
-            assert code == 0
+            assert unjudged(resolve_model(f"{MODELS}:{model}"), build.parent, ("onnx",)) == build
         return build
 
     def judged(self, model: str, change: Change | None = None, precision: str = "fp32") -> Said:
@@ -71,7 +72,8 @@ class Shell:
             change(graph)
             (home / "model.onnx").write_bytes(graph.finish())
         recommit(home, PLACES[precision])
-        code, found = self.run("verify", str(copy))
+        with without_report():
+            code, found = self.run("verify", str(copy))
         (artifact,) = found["artifacts"]
         assert not {"runtime failed", "no answer"} & {reason["code"] for reason in artifact["reasons"]}
         return Said(artifact["status"], artifact["reasons"], artifact["notes"], code)

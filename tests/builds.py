@@ -1,11 +1,14 @@
-"""Builds whose artifacts are made as a run makes them, and not judged: for tests of what reads an artifact."""
+"""Builds made with less than a run makes: artifacts that nobody judges, verdicts that no report shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from edgekit import registry
+import pytest
+
+from edgekit import registry, report
 from edgekit.artifact.run_record import MODEL, PROGRAM, REFERENCE
 from edgekit.model.folder import save_model
 from edgekit.model.program import Capture, save_program
@@ -18,10 +21,10 @@ from edgekit.reference.adopt import obtain
 from edgekit.testing.listener import QuietListener
 
 
-def build(
+def unjudged(
     spec: ModelSpec, folder: Path, targets: tuple[str, ...], options: Mapping[str, Mapping[str, object]] | None = None
 ) -> Path:
-    """A build of a model in this folder, under the model's name."""
+    """A build of a model in this folder, under the model's name: for tests of what reads its artifacts."""
     root = folder / spec.name
     there, _ = registry.loadable()
     order, chosen, _ = plan.planned(there, targets, options or {})
@@ -33,3 +36,11 @@ def build(
     for name in order:
         make(context, name, chosen[name])
     return root
+
+
+@contextmanager
+def without_report() -> Iterator[None]:
+    """Runs write no report, which takes as long as judging a small artifact: for tests of verdicts."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(report, "write_report", lambda root: None)
+        yield
