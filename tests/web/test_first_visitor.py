@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tests.web.conftest import DESKTOP, PHONE, Opener, ready
+from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.driving import until
 from tests.web.host import Host
 from tests.web.pictures import png
@@ -106,9 +106,9 @@ def test_a_word_of_120_letters_is_cut_and_nothing_overflows(page: Page) -> None:
         assert page.locator(part).evaluate("(e) => e.scrollWidth <= e.clientWidth"), part
 
 
-@pytest.mark.parametrize("text", ["red circle, blue square", "red circle and blue squares", "red circle blue square"])
+@pytest.mark.parametrize("text", ["red circle and blue squares", "red circle blue square"])
 def test_several_things_are_asked_one_after_the_other(page: Page, text: str) -> None:
-    first, second = "red circle", text.removeprefix("red circle").strip(", ").removeprefix("and ")
+    first, second = "red circle", text.removeprefix("red circle ").removeprefix("and ")
     page.fill("#query", text)
     answered(page, first)
     page.locator("#query-status", has_text="The model looks for one thing at a time:").wait_for()
@@ -187,7 +187,6 @@ def test_the_six_lines_on_the_page_run_in_a_page_of_ones_own(browser: Browser, b
         context.close()
 
 
-@pytest.mark.parametrize("device", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_a_result_that_cannot_be_copied_says_so(page: Page) -> None:
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
     page.get_by_role("button", name="Copy as JSON").click()
