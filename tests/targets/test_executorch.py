@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,10 @@ class TestExecutorch(TargetContract):
 
 class TestExecutorchInt8(TargetContract):
     name = "executorch-int8"
+
+    @pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="as TestExecutorch's: set EDGEKIT_SLOW=1")
+    def test_is_byte_identical(self, builds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().test_is_byte_identical(builds, tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")

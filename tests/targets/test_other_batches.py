@@ -10,6 +10,8 @@ from safetensors.numpy import load_file
 
 import edgekit
 from edgekit import api, registry
+from edgekit.model.sources import resolve_model
+from tests.builds import unjudged, without_report
 from tests.manifests import spoilt
 
 TARGETS = ("onnx-fp16", "onnx-int8-dynamic", "torchscript", "openvino", "executorch", "coreml")
@@ -18,7 +20,9 @@ FACTORIES = ("shared", "time_first")
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_a_right_artifact_is_verified_and_a_wrong_one_rejected(factory: str, tmp_path: Path) -> None:
-    build = edgekit.export(f"tests.batch_modules:{factory}", targets=["onnx"], output=tmp_path, progress="none")
+    root = unjudged(resolve_model(f"tests.batch_modules:{factory}"), tmp_path, ("onnx",))
+    with without_report():
+        build = api.verify(root, trust_build=True, progress="none")
     assert build["onnx"].status == "verified", build["onnx"].sentences
     [place] = build["onnx"].places
     assert place.evidence is not None
@@ -26,9 +30,9 @@ def test_a_right_artifact_is_verified_and_a_wrong_one_rejected(factory: str, tmp
     errors = load_file(build["onnx"].path / "errors-cpu.safetensors")
     assert {name: len(error) for name, error in errors.items()} == dict.fromkeys(errors, 6)
     assert max(error.max() for error in errors.values()) < 1e-4
-    folder = build["onnx"].path
-    spoilt(folder)
-    found = api.verify(folder.parent, trust_build=True, progress="none")["onnx"]
+    spoilt(root / "onnx")
+    with without_report():
+        found = api.verify(root, trust_build=True, progress="none")["onnx"]
     assert found.status == "rejected", found.sentences
 
 

@@ -1,4 +1,4 @@
-"""One of the zoo's models, and four in the nightly mode, each to one target: verified, and right on inputs that edgekit has not asked."""
+"""One of the zoo's models, in the nightly mode four, each to a target: right on inputs that edgekit has not asked."""
 
 from __future__ import annotations
 

@@ -16,6 +16,8 @@ from tests.web.host import Host
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
+CACHE_CONTROL = ("max-age=600", *(("no-cache",) if os.environ.get("EDGEKIT_SLOW") else ()))
+
 
 def visit(context: BrowserContext, url: str) -> str:
     """Open the page, wait for its first answer and for the service worker; returns what the status says."""
@@ -44,9 +46,7 @@ def exported_again(bundle: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "cache_control", ["no-cache", "max-age=600"] if os.environ.get("EDGEKIT_SLOW") else ["max-age=600"]
-)
+@pytest.mark.parametrize("cache_control", CACHE_CONTROL)
 def test_a_new_export_is_shown_at_the_next_visit(
     browser: Browser, bundle: Path, tmp_path: Path, cache_control: str
 ) -> None:
