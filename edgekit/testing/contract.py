@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -37,6 +38,7 @@ from edgekit.pipeline.export_step import make
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
+from edgekit.storage.files import locked
 from edgekit.target import Need
 from edgekit.testing.listener import QuietListener
 from edgekit.testing.models import SMALL
@@ -208,16 +210,22 @@ def small_build(session: Path, targets: tuple[str, ...]) -> Path:
     """The small model's build with its reference and some targets, made once in a session: to read and to copy.
 
     Args:
-        session: The session's temporary folder.
+        session: The session's temporary folder; the processes of pytest-xdist share what lies beside theirs.
         targets: Names, sources first.
     """
-    root = session / "-".join(("builds", *targets)) / "small"
-    if not targets:
-        obtain(write_small_model(root), root / REFERENCE, lambda _done, _text: None)
+    shared = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
+    root = shared / "-".join(("builds", *targets)) / "small"
+    made = root.with_name("made")
+    with locked(root.parent, lambda: None):
+        if made.exists():
+            return root
+        if targets:
+            shutil.copytree(small_build(session, targets[:-1]), root)
+            run.export(resolve_model(SMALL), targets[-1:], root, {}, QuietListener())
+        else:
+            obtain(write_small_model(root), root / REFERENCE, lambda _done, _text: None)
+        made.touch()
         return root
-    shutil.copytree(small_build(session, targets[:-1]), root)
-    run.export(resolve_model(SMALL), targets[-1:], root, {}, QuietListener())
-    return root
 
 
 def write_small_model(root: Path) -> ModelSpec:

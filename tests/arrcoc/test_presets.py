@@ -75,10 +75,10 @@ def test_arr_coc_tiny_finds_what_is_asked_for(tiny: ModelSpec) -> None:
     assert float(reached[(made.truth == 0).all(1)].mean()) <= 0.1
     # The map follows the words: with the queries of other images it is no better than chance.
     with torch.no_grad():
-        other = tiny.module(
-            torch.from_numpy(made.inputs["images"]), torch.from_numpy(np.roll(made.inputs["queries"], 1, 0))
-        )
-    assert made.metric({"indices": other[2].numpy()}, made.truth)[there].mean() < 0.7
+        some = slice(0, 48)
+        images, queries = made.inputs["images"][some], np.roll(made.inputs["queries"], 1, 0)[some]
+        other = tiny.module(torch.from_numpy(images), torch.from_numpy(queries))
+    assert made.metric({"indices": other[2].numpy()}, made.truth[some])[there[some]].mean() < 0.7
 
 
 def test_a_checkpoint_is_recognised_by_its_tensors(tiny: ModelSpec) -> None:

@@ -114,11 +114,18 @@ def _written_by_assets(folder: str, names: list[str]) -> set[str]:
 
 
 def _kotlinc(out: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
-    """Compile with the npm package's own jars; warnings are errors."""
+    """Compile with the npm package's own jars, by a JVM for short runs; warnings are errors."""
     libraries = [LIBRARIES / f"{name}.jar" for name in ("kotlin-stdlib", "kotlin-test", "kotlin-test-junit")]
     return subprocess.run(
         [
-            *("java", "-cp", f"{LIBRARIES}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"),
+            *(
+                "java",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
+                "-cp",
+                f"{LIBRARIES}/*",
+                "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler",
+            ),
             *(
                 "-no-stdlib",
                 "-no-reflect",

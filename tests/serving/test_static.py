@@ -222,6 +222,7 @@ def test_slow_clients_lock_nobody_out(bundle: Path, monkeypatch: pytest.MonkeyPa
             if kind == "unread":
                 one.sendall(f"GET /run.wasm HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
             slow.append(one)
+            time.sleep(0.005)  # beyond the queue of connections a client would ask again after seconds
         for _ in range(5):
             time.sleep(0.1)
             for one in slow if kind == "dripping" else ():
