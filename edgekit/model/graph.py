@@ -70,7 +70,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
         {d: torch.export.Dim.DYNAMIC for d, size in enumerate(i.shape) if isinstance(size, str) and dynamic}
         for i in spec.inputs
     )
-    _check_deterministic(spec, arguments)
+    _check_deterministic(spec, arguments, sizes)
     module = script.converted(spec.name, spec.module, arguments)
     kept = dynamic and bool(spec.factory)  # a worker without the model's file knows no operator of its own
     with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=kept):
@@ -84,7 +84,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     return Program(exported, axes, proof)
 
 
-def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -> None:
+def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...], sizes: Mapping[str, int]) -> None:
     import torch
 
     if any(getattr(module, "training", False) for module in spec.module.modules()):
@@ -100,7 +100,10 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...]) -
     except EdgekitError:
         raise
     except Exception as error:
-        raise CaptureError(capture_error(spec.name, error, [])) from error
+        failed = capture_error(spec.name, error, [])
+        where = ", ".join(f"{axis} {size}" for axis, size in sizes.items() if size != spec.axes[axis].default)
+        hint = f" (asked at {where}: say with axes which dimensions vary, {{}} for none)" if where else ""
+        raise CaptureError(f"{failed}{hint}") from error
 
 
 def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guards: list[str]) -> None:

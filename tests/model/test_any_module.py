@@ -270,3 +270,15 @@ def test_kernels_of_torch_ao_are_refused() -> None:
     net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(6, 4)).eval())  # type: ignore[no-untyped-call]
     with pytest.raises(ModelError, match=r"was changed by torch.ao.quantization \('0' is Linear\)"):
         spec_of_module(net, torch.ones(1, 6))
+
+
+def test_a_module_that_fails_at_another_size_says_at_which() -> None:
+    """The first dimension of a graph's nodes is no batch: edges name nodes that a smaller one has not."""
+
+    class Nodes(torch.nn.Module):
+        def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            return x[edges[0]] + x[edges[1]]
+
+    spec = spec_of_module(Nodes().eval(), (torch.rand(10, 8), torch.tensor([[0, 9], [3, 4]])))
+    with pytest.raises(CaptureError, match=r"asked at batch 2: say with axes which dimensions vary, \{\} for none"):
+        capture(spec)
