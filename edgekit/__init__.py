@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         verify,
     )
     from edgekit.model.evaluation_set import joined
+    from edgekit.model.parts import Part, Parts
     from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 
     __version__: str
@@ -52,7 +53,7 @@ _API = (
 )
 _SPEC = ("Axis", "Evaluation", "Input", "ModelSpec", "Output")
 _HOMES = dict.fromkeys(_API, "edgekit.api") | dict.fromkeys(_SPEC, "edgekit.model.spec")
-_HOMES |= {"joined": "edgekit.model.evaluation_set"}
+_HOMES |= {"joined": "edgekit.model.evaluation_set"} | dict.fromkeys(("Part", "Parts"), "edgekit.model.parts")
 
 __all__ = [
     "Axis",
@@ -61,6 +62,8 @@ __all__ = [
     "Input",
     "ModelSpec",
     "Output",
+    "Part",
+    "Parts",
     "TargetOutcome",
     "__version__",
     "explain",

@@ -11,6 +11,7 @@ edgekit.load(build["onnx"].path).run({"x": x.numpy()})
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -23,9 +24,10 @@ from edgekit.analysis.profile import profile as measure
 from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_builds_model
+from edgekit.model.parts import Parts
 from edgekit.model.spec import Evaluation, ModelSpec
 from edgekit.model.words import Given
-from edgekit.pipeline import bill, given_model, run, signature
+from edgekit.pipeline import bill, given_model, parts, run, signature
 from edgekit.pipeline.asked import command_of
 from edgekit.pipeline.further_places import first_that_holds
 from edgekit.pipeline.given_model import Calibration, Data, Said, texts
@@ -44,7 +46,7 @@ from edgekit.stores import local, pull, push
 if TYPE_CHECKING:
     import torch
 
-    Model = str | Path | ModelSpec | Callable[[], ModelSpec] | torch.nn.Module
+    Model = str | Path | ModelSpec | Parts | Callable[[], ModelSpec | Parts] | torch.nn.Module
 
 BUILDS = Path("build")
 DEFAULT_MODEL = "arr-coc-tiny"
@@ -84,8 +86,8 @@ def export(
 
     Args:
         model: A preset's name, the path of a checkpoint or of an ONNX file, `package.module:factory`, a factory, a
-            `ModelSpec`, or a module. A module defined in a notebook or in `__main__` is captured here and travels as
-            its program.
+            `ModelSpec`, a module, or `Parts`. A module defined in a notebook or in `__main__` is captured here and
+            travels as its program.
         example: For a module: one tensor, a sequence in the order of `forward`, or tensors by name. Where it has 70
             different rows or more, and nothing else is given to judge on, they are split as `data` are.
         axes: Which dimensions vary, by input, in the words of `edgekit.model.words`:
@@ -127,26 +129,37 @@ def export(
     require_folder(output, "builds are made")
     said = Said(example, axes, inputs, outputs, weights, ema)
     beside = Data(evaluation, calibration, data, metric)
-    spec = given_model.completed(given_model.given(model, said), beside, reference, said)
-    spec, wanted, given = given_model.signed(spec, name, author, licence), _names(targets), options or {}
-    folder, there, allowed = Path(output) / spec.name, _texts(places), _texts(budget)
+    wanted, given, there, allowed = _names(targets), options or {}, _texts(places), _texts(budget)
+    signer = None if sign is None else signature.signer_of(Path(sign))
+    if bom:
+        bill.require_library()
+
+    def one(spec: ModelSpec, folder: Path, command: str = "") -> Build:
+        with shown(progress) as listener:
+            criteria = run.Criteria(there, budget=allowed)
+            build = run.export(spec, wanted, folder, given, listener, fresh, command, criteria)
+        if bom:
+            bill.write_bill(build)
+        if signer is not None:
+            signature.sign(build, bom, signer)
+        return build
+
+    found = given_model.any_model(model, said)
+    if isinstance(found, Parts):
+        given_model.refuse_beside_parts(found, beside, reference)
+        whole = found if name is None else replace(found, name=name)
+        root = Path(output) / whole.name
+        return parts.export(
+            whole, root, lambda part, spec: one(given_model.signed(spec, None, author, licence), root / part)
+        )
+    spec = given_model.signed(given_model.completed(found, beside, reference, said), name, author, licence)
     words = {"axes": texts(axes), "inputs": texts(inputs), "outputs": texts(outputs)}
     folders = {"data": data, "metric": metric, "calibration": None if callable(calibration) else calibration}
     signs = {"name": name, "author": author, "licence": licence}
     told = command_of(
         model, wanted, given, **words, **folders, weights=weights, ema=ema, **signs, place=there, budget=allowed
     )
-    signer = None if sign is None else signature.signer_of(Path(sign))
-    if bom:
-        bill.require_library()
-    with shown(progress) as listener:
-        criteria = run.Criteria(there, budget=allowed)
-        build = run.export(spec, wanted, folder, given, listener, fresh, told, criteria)
-    if bom:
-        bill.write_bill(build)
-    if signer is not None:
-        signature.sign(build, bom, signer)
-    return build
+    return one(spec, Path(output) / spec.name, told)
 
 
 class Passed(TypedDict, total=False):

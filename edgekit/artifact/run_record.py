@@ -19,6 +19,8 @@ from edgekit.storage import door
 from edgekit.storage.files import write_text
 
 RUN = "run.json"
+PARTS = "parts.json"
+"""Of a model of several graphs, whose folder holds a build a part."""
 MODEL, PROGRAM, REFERENCE, CACHE = "model", "program", "reference", "cache"
 """Folders of a build beside those of its targets."""
 NOT_MADE = ("failed", "skipped", "not installed")

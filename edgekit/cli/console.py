@@ -48,6 +48,11 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
         quiet: Whether only what is not verified is of interest.
         verbose: Whether to print what each verdict rests on and all notes, which stand in the report too.
     """
+    for name, part in build.parts.items():
+        _print_wrapped(f"part '{name}':")
+        show_build(part, quiet, verbose)
+    if build.parts:
+        print("the whole:")
     outcomes = [o for o in build.outcomes if not quiet or o.status != "verified"]
     if quiet and not outcomes:
         return
@@ -63,9 +68,10 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
     if quiet:
         return
     _print_wrapped(f"reference: {build.reference}")
-    print(f"artifacts: {build.path / 'TARGET'}")
+    print(f"artifacts: {build.path / 'PART' / 'TARGET' if build.parts else build.path / 'TARGET'}")
     if build.report.is_file():
         print(f"report: {build.report}")
+    if build.report.is_file() and not build.parts:
         _show_next(build)
 
 

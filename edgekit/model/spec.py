@@ -179,6 +179,8 @@ class Evaluation:
         truth: Ground truth [n, ...] for the metric, or None.
         metric: The task metric, or None.
         metric_name: What the metric is called in reports.
+        others: Real inputs at other sizes than the defaults, each a row as one run takes it; asked where a shape of the
+            grid has these sizes. They do not travel with a model.
     """
 
     inputs: Mapping[str, Array]
@@ -187,6 +189,7 @@ class Evaluation:
     truth: Array | None = None
     metric: Metric | None = None
     metric_name: str = "task metric"
+    others: tuple[Mapping[str, Array], ...] = ()
 
 
 CalibrationSet = Evaluation | Callable[[int], Evaluation] | Callable[[], Evaluation]

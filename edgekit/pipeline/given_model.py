@@ -12,9 +12,11 @@ import numpy as np
 from edgekit import metrics
 from edgekit.errors import DataError, UsageError, suggestion
 from edgekit.model.contract import check_name, checked
-from edgekit.model.sources import factory_of, resolve_model
+from edgekit.model.parts import Parts
+from edgekit.model.sources import factory_of, resolve
 from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
+from edgekit.model.sources.factory import made, single
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.sources.onnx import file_of, require_ranges
 from edgekit.model.spec import Array, CalibrationSet, Evaluation, ModelSpec
@@ -178,17 +180,25 @@ def signed(spec: ModelSpec, name: str | None, author: str | None, licence: str |
 
 
 def given(model: Any, said: Said) -> ModelSpec:
-    """The model that a caller of the API named or passed; as `edgekit.export` takes it."""
+    """The model that a caller of the API named or passed, where it is one graph; as `edgekit.export` takes it."""
+    return single(any_model(model, said))
+
+
+def any_model(model: Any, said: Said) -> ModelSpec | Parts:
+    """The model that a caller of the API named or passed."""
     if said.ema and said.weights is None:
         raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
     spec = _declared(model, said.example, words_of(said.axes, said.inputs, said.outputs))
-    return spec if said.weights is None else with_weights(spec, Path(said.weights), said.ema)
+    return spec if said.weights is None else with_weights(single(spec), Path(said.weights), said.ema)
 
 
-def _declared(model: Any, example: Any, words: Words) -> ModelSpec:
+def _declared(model: Any, example: Any, words: Words) -> ModelSpec | Parts:
     if isinstance(model, str | Path):
         _refuse_beside(example)
-        return resolve_model(str(model), words)
+        return resolve(str(model), words)
+    if isinstance(model, Parts):
+        _refuse_beside(example)
+        return made(lambda: model, model.name, words=words)
     if isinstance(model, ModelSpec):
         _refuse_beside(example)
         words.require_own_shapes()
@@ -213,6 +223,15 @@ def _refuse_beside(example: Any) -> None:
     if example is not None:
         raise UsageError(
             "an example describes a module: a name, a path, a factory and a ModelSpec have their own inputs"
+        )
+
+
+def refuse_beside_parts(found: Parts, beside: Data, reference: str | Path | None) -> None:
+    """Refuse sets and a reference beside a model of parts, whose parts have those that its driver gives them."""
+    if beside != Data() or reference is not None:
+        raise UsageError(
+            f"'{found.name}' is a model of parts, judged on what its driver gives them: put inputs of yours into "
+            "Parts(inputs=...), and others for INT8 into Parts(calibration=...)"
         )
 
 

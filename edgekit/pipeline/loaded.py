@@ -65,7 +65,7 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     sizes: dict[str, int] = {}
     given = {tensor.name: prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
     for tensor in manifest.inputs:
-        _check_array(manifest, tensor, given[tensor.name], sizes)
+        check_array(manifest.name, tensor, manifest.axes, given[tensor.name], sizes)
     if not manifest.takes(sizes):
         known = ", ".join(size_text(each) for each in manifest.sizes)
         taken = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
@@ -131,32 +131,41 @@ def _sizes_near(rows: AxisInfo, columns: AxisInfo, picture: Sequence[int]) -> It
             yield height, min(max(count, least), most) * columns.multiple_of
 
 
-def _check_array(manifest: Manifest, tensor: TensorInfo, given: object, sizes: dict[str, int]) -> None:
-    """Check one input; `sizes` gathers the size of each axis."""
+def check_array(
+    model: str,
+    tensor: TensorInfo,
+    axes: Mapping[str, AxisInfo],
+    given: object,
+    sizes: dict[str, int],
+    known: str = "which was proved",
+) -> None:
+    """Check one input of a model; `sizes` gathers the size of each axis, and `known` says how its range is known.
+
+    Raises:
+        UsageError: Naming the input, what it is and what is taken.
+    """
     if not isinstance(given, np.ndarray) or given.dtype != tensor.dtype or given.ndim != len(tensor.shape):
         found = f"{given.dtype} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
         raise UsageError(
-            f"input '{tensor.name}' is {found}: '{manifest.name}' takes a NumPy array of {tensor.dtype} "
+            f"input '{tensor.name}' is {found}: '{model}' takes a NumPy array of {tensor.dtype} "
             f"[{', '.join(map(str, tensor.shape))}]"
         )
     for size, dimension in zip(given.shape, tensor.shape, strict=True):
-        axis = manifest.axes.get(dimension) if isinstance(dimension, str) else None
-        wanted = _possible(axis) if axis is not None else str(dimension)
+        axis = axes.get(dimension) if isinstance(dimension, str) else None
+        wanted = _possible(axis, known) if axis is not None else str(dimension)
         fixed = isinstance(dimension, int) and size != dimension
         unequal = isinstance(dimension, str) and sizes.setdefault(dimension, size) != size
         if fixed or unequal or (axis is not None and size not in axis.sizes):
             other = f"{sizes[str(dimension)]}, as in another input" if unequal else wanted
             name = f"axis '{dimension}'" if isinstance(dimension, str) else "one dimension"
-            raise UsageError(
-                f"input '{tensor.name}' is {list(given.shape)}: {name} of '{manifest.name}' must be {other}"
-            )
+            raise UsageError(f"input '{tensor.name}' is {list(given.shape)}: {name} of '{model}' must be {other}")
 
 
-def _possible(axis: AxisInfo) -> str:
+def _possible(axis: AxisInfo, known: str) -> str:
     if not axis.dynamic:
         return str(axis.default)
     steps = f" in steps of {axis.multiple_of}" if axis.multiple_of > 1 else ""
-    return f"{axis.minimum} to {axis.maximum}{steps}, which was proved"
+    return f"{axis.minimum} to {axis.maximum}{steps}, {known}"
 
 
 class LoadedArtifact:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import CANDIDATE, Measure, Result, Status, Timing, Verdict
+from edgekit.artifact.run_record import PARTS
 from edgekit.errors import VerdictError
 from edgekit.judge.budget import Budget, over_budget, parse_budgets
 from edgekit.target import Precision, Target
@@ -115,6 +116,7 @@ class BuildRecord(_Record):
         reference: What the artifacts were judged by, in words.
         unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
         trials: Of `edgekit quantize`: each quantization that was tried.
+        parts: Of a model of parts each part's build by its name; its artifacts are those of the whole.
     """
 
     schema_version: Literal[3] = 3
@@ -124,6 +126,7 @@ class BuildRecord(_Record):
     reference: str
     unsigned: tuple[str, ...] = ()
     trials: tuple[dict[str, Any], ...] = ()
+    parts: dict[str, BuildRecord] = {}
 
 
 @dataclass(frozen=True)
@@ -287,12 +290,14 @@ class Build(Mapping[str, TargetOutcome]):
         path: The model's build folder.
         reference: The device that made the reference, in words.
         unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
+        parts: Of a model of parts each part's build by its name; the outcomes are those of the whole.
     """
 
     outcomes: tuple[TargetOutcome, ...]
     path: Path
     reference: str
     unsigned: tuple[str, ...] = ()
+    parts: Mapping[str, Build] = field(default_factory=dict)
 
     def __getitem__(self, target: str) -> TargetOutcome:
         for outcome in self.outcomes:
@@ -311,8 +316,8 @@ class Build(Mapping[str, TargetOutcome]):
 
     @property
     def report(self) -> Path:
-        """The page: report.html, with report.json, .md and .csv beside it."""
-        return self.path / "report.html"
+        """The page: report.html, with report.json, .md and .csv beside it; of a model of parts parts.json."""
+        return self.path / (PARTS if self.parts else "report.html")
 
     @property
     def ok(self) -> bool:
@@ -344,7 +349,8 @@ class Build(Mapping[str, TargetOutcome]):
             reference=self.reference,
             unsigned=self.unsigned,
         )
-        return record.model_dump(mode="json", exclude={"trials"})
+        parts = {"parts": {name: part.as_record() for name, part in self.parts.items()}} if self.parts else {}
+        return record.model_dump(mode="json", exclude={"trials", "parts"}) | parts
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""

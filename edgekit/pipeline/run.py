@@ -22,7 +22,7 @@ from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
-from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run
+from edgekit.artifact.run_record import CACHE, MODEL, PARTS, PROGRAM, REFERENCE, earlier_run
 from edgekit.artifact.store import MANIFEST, read_artifact, result_of
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
@@ -272,6 +272,8 @@ def _build(
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
     if not there and (root / MANIFEST).is_file():
         raise ArtifactError(f"'{root}' is an artifact: name its build folder, '{root.parent}'")
+    if not there and (root / PARTS).is_file():
+        raise ArtifactError(f"'{root}' holds a model of parts, each a build of its own: name one, '{root / 'PART'}'")
     if not there:
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
     chosen = registry.select_targets(only, targets) if only else there

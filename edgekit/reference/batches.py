@@ -184,7 +184,7 @@ class BatchSource:
 
     def _shape(self, name: str, kind: str, number: int, sizes: Mapping[str, int]) -> Batch | None:
         steps, seeds = {RESIZED: 8, BETWEEN: 5}, {GRID: 1000, BETWEEN: 2000}
-        if kind in steps and self._mixed:
+        if kind in steps and (self._mixed or self._at(sizes)):
             return self._resized(name, sizes, steps[kind] * number)
         if kind in seeds:
             inputs = self._spec.random(seeds[kind] + number, sizes)
@@ -192,10 +192,17 @@ class BatchSource:
         return None
 
     def _resized(self, name: str, sizes: Mapping[str, int], first: int) -> Batch:
-        rows = self._mixed
+        rows = self._at(sizes) or self._mixed
         names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
         whole = batch_of(self._spec, list(rows.values()), sizes, first)
         return Batch(name, whole, {}, sizes, tuple(f"{number}: {row}" for number, row in enumerate(names)))
+
+    def _at(self, sizes: Mapping[str, int]) -> Mapping[str, Row]:
+        """The real rows that have these sizes themselves."""
+        others = self._evaluation.others if self._evaluation is not None else ()
+        shapes = {i.name: self._spec.shape(i.name, {**sizes, BATCH: 1}) for i in self._spec.inputs}
+        fit = [row for row in others if all(row[name].shape == shape for name, shape in shapes.items())]
+        return {f"real {number}": row for number, row in enumerate(fit)}
 
     def fresh(self, name: str, sizes: Mapping[str, int], draw: np.random.Generator) -> Batch:
         """Inputs by chance that nothing recorded holds: real rows varied, random ones of a model that has none."""

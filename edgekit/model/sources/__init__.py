@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.contract import checked
+from edgekit.model.parts import Parts
 from edgekit.model.sources import checkpoint, factory, timm, transformers
 from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import ModelSpec
@@ -22,6 +23,17 @@ FROM_CHECKPOINT = f"{factory.SHIPPED}:from_checkpoint"
 
 
 def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
+    """As `resolve`, of a model that is one graph.
+
+    Raises:
+        UsageError: As for `resolve`, or if it is made of parts.
+        ModelError: As for `resolve`.
+        CheckpointError: As for `resolve`.
+    """
+    return factory.single(resolve(model, words))
+
+
+def resolve(model: str, words: Words = NOTHING) -> ModelSpec | Parts:
     """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
 
     Args:
@@ -94,7 +106,7 @@ def _hint(model: str) -> str:
     return f"{hint}possible are {', '.join(PRESETS)}, {others}"
 
 
-def factory_of(function: Callable[[], object], words: Words = NOTHING) -> ModelSpec:
+def factory_of(function: Callable[[], object], words: Words = NOTHING) -> ModelSpec | Parts:
     """The model of a factory that is given as a function; one that workers cannot import leaves no name.
 
     Raises:
@@ -102,5 +114,5 @@ def factory_of(function: Callable[[], object], words: Words = NOTHING) -> ModelS
     """
     name = f"{function.__module__}:{function.__qualname__}"
     importable = function.__module__ != "__main__" and "<locals>" not in name and "<lambda>" not in name
-    spec = factory.called(function, name, words=words)
-    return replace(spec, factory=name if importable else "", words=words)
+    found = factory.made(function, name, words=words)
+    return found if isinstance(found, Parts) else replace(found, factory=name if importable else "", words=words)

@@ -23,6 +23,7 @@ import numpy as np
 
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.contract import checked
+from edgekit.model.parts import Parts
 from edgekit.model.sources.arguments import parameter_names
 from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Input, ModelSpec
@@ -35,7 +36,7 @@ SHIPPED = "edgekit.arrcoc.presets"
 SHIPPED_MODULES = (SHIPPED, "edgekit.testing")
 
 
-def named(factory: str, words: Words = NOTHING) -> ModelSpec:
+def named(factory: str, words: Words = NOTHING) -> ModelSpec | Parts:
     """The model of a factory that the user named in this command, with what is said of it.
 
     Raises:
@@ -43,7 +44,8 @@ def named(factory: str, words: Words = NOTHING) -> ModelSpec:
         UsageError: If something is said of what it has not.
     """
     search_working_directory()
-    return shipped(factory, words)
+    found = made(imported(factory), factory, words=words)
+    return found if isinstance(found, Parts) else replace(found, factory=factory, words=words)
 
 
 def search_working_directory() -> None:
@@ -81,23 +83,51 @@ def called(factory: Callable[..., object], name: str, *arguments: object, words:
 
     Raises:
         ModelError: If it raises, or returns something else.
-        UsageError: If something is said of what it has not, or a module's shapes are not said.
+        UsageError: If something is said of what it has not, a module's shapes are not said, or it returns parts.
+    """
+    return single(made(factory, name, *arguments, words=words))
+
+
+def single(found: ModelSpec | Parts) -> ModelSpec:
+    """The model, where it is one graph.
+
+    Raises:
+        UsageError: If it is made of parts.
+    """
+    if isinstance(found, Parts):
+        raise UsageError(
+            f"'{found.name}' is a model of parts, which `edgekit export` takes alone: after it each part is a build of "
+            f"its own, as build/{found.name}/{next(iter(found.parts))}"
+        )
+    return found
+
+
+def made(factory: Callable[..., object], name: str, *arguments: object, words: Words = NOTHING) -> ModelSpec | Parts:
+    """As `called`, of a model of parts too.
+
+    Raises:
+        ModelError: As for `called`.
+        UsageError: As for `called`; or if something is said of a model of parts.
     """
     try:
-        made = factory(*arguments)
+        returned = factory(*arguments)
     except EdgekitError:
         raise
     except Exception as error:
         raise ModelError(f"the factory '{name}' raised {_where(error)}") from error
-    if isinstance(made, ModelSpec):
+    if isinstance(returned, ModelSpec):
         words.require_own_shapes()
-        return checked(words.of_spec(made) if words else made)
+        return checked(words.of_spec(returned) if words else returned)
+    if isinstance(returned, Parts):
+        if words:
+            raise UsageError(f"'{name}' returns a model of parts: say axes, inputs and outputs of each edgekit.Part")
+        return returned
     import torch
 
-    if not isinstance(made, torch.nn.Module):
-        kinds = "an edgekit.model.ModelSpec or a torch.nn.Module"
-        raise ModelError(f"the factory '{name}' returned {type(made).__name__}, not {kinds}")
-    return spec_of_module(made, _example(made, name, words), words)
+    if not isinstance(returned, torch.nn.Module):
+        kinds = "an edgekit.model.ModelSpec, an edgekit.Parts or a torch.nn.Module"
+        raise ModelError(f"the factory '{name}' returned {type(returned).__name__}, not {kinds}")
+    return spec_of_module(returned, _example(returned, name, words), words)
 
 
 def _example(module: torch.nn.Module, name: str, words: Words) -> dict[str, torch.Tensor]:

@@ -1,0 +1,172 @@
+"""A model of parts: each exported and judged as a model of its own, then the whole, driven with their artifacts.
+
+Everything lies in `build/<model>/`: a build a part, and parts.json, which says which artifacts make the whole and what
+was found of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edgekit import registry
+from edgekit.artifact.fact import EVALUATION, Code, fact
+from edgekit.artifact.result import Evidence, Result, Verdict
+from edgekit.artifact.run_record import PARTS
+from edgekit.errors import EdgekitError, NotVerifiedHere
+from edgekit.judge import metrics, verdict
+from edgekit.judge.deviation import Spreads, spreads
+from edgekit.judge.metrics import Comparison
+from edgekit.model.parts import Parts
+from edgekit.model.spec import Array, ModelSpec
+from edgekit.pipeline.driven import Driven, answered, driven
+from edgekit.pipeline.loaded import LoadedArtifact, load
+from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
+from edgekit.reference.record import host
+from edgekit.storage.door import sealed
+from edgekit.storage.files import digest_text, write_text
+from edgekit.storage.host_errors import as_sentences
+from edgekit.target import Place, Target
+
+Answer = dict[str, Array]
+
+
+@as_sentences()
+def export(parts: Parts, root: Path, one: Callable[[str, ModelSpec], Build]) -> Build:
+    """Export a model's parts, judge each, and judge the whole.
+
+    Args:
+        parts: The model.
+        root: Its build folder.
+        one: Exports a part by its name into the build folder of that name.
+
+    Raises:
+        EdgekitError: For what concerns all targets: the driver, a part, an unknown target or option.
+    """
+    found = driven(parts)
+    builds = {name: one(name, spec) for name, spec in found.specs.items()}
+    targets, _ = registry.loadable()
+    first = next(iter(builds.values()))
+    outcomes = tuple(_outcome(parts, found, builds, name, targets[name], root) for name in first)
+    build = Build(outcomes, root, found.device, parts=builds)
+    write_text(root / PARTS, sealed(_record(parts, found, build)))
+    return build
+
+
+def _outcome(
+    parts: Parts, found: Driven, builds: Mapping[str, Build], name: str, target: Target, root: Path
+) -> TargetOutcome:
+    """What became of the whole in one target's artifacts."""
+    each = {part: build[name] for part, build in builds.items()}
+    bad = {part: outcome for part, outcome in each.items() if outcome.bad}
+    if bad:
+        part, outcome = next(iter(bad.items()))
+        why = f": {outcome.sentences[0]}" if outcome.sentences else ""
+        return TargetOutcome(name, root, outcome.status, f"its part '{part}' {ENDED[outcome.status]}{why}")
+    places = [place for place in target.places if all(_held(outcome, place) for outcome in each.values())]
+    lacking = [_lacking(each)] if not places else []
+    verdicts = [_judged(parts, found, each, place) for place in places] or lacking
+    result = Result(
+        name=parts.name,
+        target=name,
+        precision=next(o.manifest.precision for o in each.values() if o.manifest is not None),
+        artifact_sha256=digest_text("\n".join(f"{p} {o.manifest.sha256}" for p, o in each.items() if o.manifest)),
+        reference_sha256=digest_text("\n".join(map(_digest, found.answers))),
+        reference_device=found.device,
+        size=sum(outcome.size or 0 for outcome in each.values()),
+        host=host(),
+        places=tuple(verdicts),
+    )
+    return TargetOutcome(name, root, result.status, result=result)
+
+
+def _held(outcome: TargetOutcome, place: Place) -> bool:
+    return any(found.place == place.name and found.status == "verified" for found in outcome.places)
+
+
+def _lacking(each: Mapping[str, TargetOutcome]) -> Verdict:
+    """Why there is no place in which all parts are verified."""
+    part, outcome = next((part, o) for part, o in each.items() if o.status != "verified")
+    why = f": {outcome.sentences[0]}" if outcome.sentences else ""
+    return verdict.not_verified(fact(Code.TEXT, text=f"its part '{part}' is not verified here{why}"))
+
+
+def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], place: Place) -> Verdict:
+    """Drive the whole with a target's artifacts in one place, and compare what it answers."""
+    try:
+        with _opened(each, place) as sessions:
+            device = next(iter(sessions.values())).device
+            answers = [answered(parts, sessions, given) for given in parts.inputs]
+    except NotVerifiedHere as error:
+        return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error))).model_copy(
+            update={"place": place.name}
+        )
+    except EdgekitError as error:
+        return verdict.failed(fact(Code.RUNTIME_FAILED, text=str(error))).model_copy(update={"place": place.name})
+    precision = next(o.manifest.precision for o in each.values() if o.manifest is not None)
+    passed = verdict.judge(place.tolerance_of(precision), {}, evaluation=_compared(found, answers))
+    evidence = Evidence(inputs={EVALUATION: len(answers)}, place=device, answered_by={found.device: len(answers)})
+    asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
+    more = {"place": place.name, "device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
+    return passed.model_copy(update=more)
+
+
+@contextlib.contextmanager
+def _opened(each: Mapping[str, TargetOutcome], place: Place) -> Iterator[dict[str, LoadedArtifact]]:
+    with contextlib.ExitStack() as stack:
+        yield {
+            part: stack.enter_context(load(outcome.path, place=place.name, trust_build=True))  # made in this run
+            for part, outcome in each.items()
+        }
+
+
+def _compared(found: Driven, answers: Sequence[Answer]) -> list[Comparison]:
+    """Answers beside those of the modules, in groups of a shape; one of another shape alone."""
+    names = [f"input {number}" for number in range(len(answers))]
+    groups: dict[object, list[int]] = {}
+    for number, (one, other) in enumerate(zip(found.answers, answers, strict=True)):
+        alike = _shapes(one) == _shapes(other)
+        groups.setdefault((_shapes(one), None if alike else number), []).append(number)
+    scales: Spreads = {}
+    compared = []
+    for rows in groups.values():
+        reference, candidate = (_stacked([side[row] for row in rows]) for side in (found.answers, answers))
+        scales = scales or spreads(found.outputs, [reference], {})
+        some = [names[row] for row in rows]
+        compared.append(metrics.compare(found.outputs, reference, candidate, some, scales=scales))
+    return compared
+
+
+def _shapes(answer: Answer) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, array.shape) for name, array in sorted(answer.items()))
+
+
+def _stacked(answers: Sequence[Answer]) -> Answer:
+    return {name: np.stack([answer[name] for answer in answers]) for name in answers[0]}
+
+
+def _digest(answer: Answer) -> str:
+    return digest_text("\n".join(f"{name} {array.tolist()}" for name, array in answer.items()))
+
+
+def _record(parts: Parts, found: Driven, build: Build) -> dict[str, object]:
+    """parts.json: the driver, its parts with the artifacts' hashes, and what was found of the whole."""
+    driver = f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}"
+    return {
+        "schema_version": 1,
+        "name": parts.name,
+        "driver": driver,
+        "inputs": len(parts.inputs),
+        "parts": {name: {"folder": name, "calls": count} for name, count in found.calls.items()},
+        "targets": {outcome.target: _of_target(outcome, build.parts) for outcome in build.outcomes},
+    }
+
+
+def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> dict[str, object]:
+    each = {part: build[outcome.target].manifest for part, build in builds.items()}
+    result = outcome.result.model_dump(mode="json") if outcome.result is not None else None
+    hashes = {part: made.sha256 for part, made in each.items() if made is not None}
+    return {"status": outcome.status, "error": outcome.error, "artifacts": hashes, "result": result}
