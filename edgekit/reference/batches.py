@@ -79,6 +79,7 @@ class Batch:
         answered_by: What gave the answers, in words.
         apart: Whether the rows of a shape are run one at a time.
         shapes: Declared shapes of the inputs whose batch is not their first axis.
+        kept: Whether its inputs are real ones of this shape, which are stored: nothing makes them again.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Batch:
     answered_by: str = ""
     apart: bool = False
     shapes: Mapping[str, Shape] = field(default_factory=dict)
+    kept: bool = False
 
     @property
     def single(self) -> bool:
@@ -192,10 +194,12 @@ class BatchSource:
         return None
 
     def _resized(self, name: str, sizes: Mapping[str, int], first: int) -> Batch:
-        rows = self._at(sizes) or self._mixed
+        own = self._at(sizes)
+        rows = own or self._mixed
         names = [list(rows)[(first + k) % len(rows)] for k in range(sizes.get(BATCH, 1))]
         whole = batch_of(self._spec, list(rows.values()), sizes, first)
-        return Batch(name, whole, {}, sizes, tuple(f"{number}: {row}" for number, row in enumerate(names)))
+        named = tuple(f"{number}: {row}" for number, row in enumerate(names))
+        return Batch(name, whole, {}, sizes, named, kept=bool(own))
 
     def _at(self, sizes: Mapping[str, int]) -> Mapping[str, Row]:
         """The real rows that have these sizes themselves."""

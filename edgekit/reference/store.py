@@ -82,7 +82,8 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
         whole = {**info, "batches": [_described(b) for b in batches], "outputs_sha256": digest_file(staged / OUTPUTS)}
         for key in ("inputs_sha256", "stored"):
             whole.pop(key, None)
-        stored = [b for b in batches if with_inputs and (b.name == EVALUATION or not _derivable(info, batches))]
+        every = not _derivable(info, batches)
+        stored = [b for b in batches if with_inputs and (every or b.kept or b.name == EVALUATION)]
         if stored:
             forms = {f"{b.name}/{name}": StoredForm.of(array) for b in stored for name, array in b.inputs.items()}
             arrays = {f"{b.name}/{name}": array for b in stored for name, array in b.inputs.items()}
