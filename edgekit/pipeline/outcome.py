@@ -116,7 +116,7 @@ class BuildRecord(_Record):
         reference: What the artifacts were judged by, in words.
         unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
         trials: Of `edgekit quantize`: each quantization that was tried.
-        parts: Of a model of parts each part's build by its name; its artifacts are those of the whole.
+        parts: Of a model of parts each part's record by its name, as this one; its artifacts are those of the whole.
     """
 
     schema_version: Literal[3] = 3
@@ -126,7 +126,7 @@ class BuildRecord(_Record):
     reference: str
     unsigned: tuple[str, ...] = ()
     trials: tuple[dict[str, Any], ...] = ()
-    parts: dict[str, BuildRecord] = {}
+    parts: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)

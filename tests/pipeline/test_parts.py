@@ -1,0 +1,174 @@
+"""A model of parts: what its driver gives each, the whole judged with the artifacts, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import edgekit
+from edgekit import Axis, Input, ModelSpec, Output, Part, Parts
+from edgekit.artifact.run_record import PARTS
+from edgekit.errors import EdgekitError
+from edgekit.model.parts import Driver, Session
+from edgekit.pipeline import parts as whole
+from edgekit.pipeline.driven import driven
+from edgekit.reference.batches import batches_for
+
+TOKENS = 6
+
+
+class Prefill(nn.Module):
+    """The state after a prompt: the mean of its embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.embedding(ids).mean(1, keepdim=True)
+        return found
+
+
+class Step(nn.Module):
+    """The next token, and the cache with one row more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixed, self.head = nn.Linear(8, 8), nn.Linear(8, 16)
+
+    def forward(self, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        new = torch.tanh(self.mixed(cache)).mean(1, keepdim=True)
+        return self.head(new[:, 0]), torch.cat([cache, new], 1)
+
+
+def driver(parts: Mapping[str, Session], prompt: Any) -> dict[str, Any]:
+    cache = parts["prefill"].run({"ids": prompt})["output"]
+    tokens = []
+    for _ in range(TOKENS):
+        answer = parts["step"].run({"cache": cache})
+        tokens.append(answer["logits"].argmax(-1))
+        cache = answer["next"]
+    return {"tokens": np.concatenate(tokens), "cache": cache}
+
+
+def model(seed: int = 0, drive: Driver = driver) -> Parts:
+    torch.manual_seed(seed)
+    draw = np.random.default_rng(0)
+    step = ModelSpec(
+        "step",
+        Step().eval(),
+        (Input("cache", ("batch", "past", 8), low=-2),),
+        (Output("logits", "logits"), Output("next", "state")),
+        {"batch": Axis(1, 1, 2), "past": Axis(3, 1, 8)},
+    )
+    return Parts(
+        "tiny",
+        {"prefill": Part(Prefill().eval(), axes={"ids": "0=batch,1=tokens:1..8"}), "step": step},
+        drive,
+        [draw.integers(0, 8, (1, length)) for length in (2, 3, 4, 5, 3, 7)],
+    )
+
+
+def factory() -> Parts:
+    return model()
+
+
+def test_each_part_is_asked_what_the_driver_gives_it() -> None:
+    found = driven(model())
+    assert found.calls == {"prefill": 6, "step": 6 * TOKENS}
+    step = found.specs["step"]
+    assert step.axes["past"].default == 4  # of the six sizes in the middle
+    assert step.evaluation is not None
+    given = step.evaluation()
+    assert given.inputs["cache"].shape == (6, 4, 8)
+    assert len(given.others) == 30
+    batches = {b.name: b for b in batches_for(step, given) if b.kept and b.sizes["batch"] == 1}
+    cache = next(b.inputs["cache"] for b in batches.values() if b.sizes["past"] == 6)
+    assert any(np.array_equal(cache, other["cache"]) for other in given.others)
+    assert (found.specs["prefill"].inputs[0].low, found.specs["prefill"].inputs[0].high) == (0, 7)
+    roles = {output.name: (output.role, output.dtype) for output in found.outputs}
+    assert roles == {"tokens": ("labels", "int64"), "cache": ("tensor", "float32")}
+
+
+def test_the_whole_is_driven_with_the_artifacts(tmp_path: Path) -> None:
+    build = edgekit.export(model(), targets=["onnx"], output=tmp_path, progress="none")
+    assert build["onnx"].verdict == "verified"
+    assert build.ok
+    assert [build.parts[part]["onnx"].verdict for part in ("prefill", "step")] == ["verified", "verified"]
+    record = json.loads((tmp_path / "tiny" / PARTS).read_text())
+    assert record["parts"]["step"] == {"folder": "step", "calls": 6 * TOKENS}
+    step = edgekit.load(build.parts["step"]["onnx"].path)
+    assert record["targets"]["onnx"]["artifacts"]["step"] == step.manifest.sha256
+    sessions = {"prefill": edgekit.load(build.parts["prefill"]["onnx"].path), "step": step}
+    assert np.array_equal(driver(sessions, model().inputs[0])["tokens"], driven(model()).answers[0]["tokens"])
+
+    other = whole.export(model(seed=1), tmp_path, lambda part, spec: build.parts[part])
+    assert other["onnx"].verdict == "rejected"  # artifacts of another model's weights
+    assert not other.ok
+    assert any("'tokens'" in str(reason) for reason in other["onnx"].reasons)
+
+    parts = replace(build.parts["step"].outcomes[0], status="rejected", result=None)
+    bad = {**build.parts, "step": replace(build.parts["step"], outcomes=(parts,))}
+    refused = whole.export(model(), tmp_path, lambda part, spec: bad[part])
+    assert refused["onnx"].sentences == ("its part 'step' was rejected",)
+
+    with pytest.raises(EdgekitError, match="holds a model of parts, each a build of its own: name one"):
+        edgekit.verify(tmp_path / "tiny")
+
+
+def calls(name: str, inputs: Mapping[str, Any]) -> Driver:
+    return lambda parts, prompt: next(iter(parts[name].run(inputs).values()))
+
+
+CHANCE, OTHER = iter(range(8)), iter(range(8))  # what a driver keeps from one input to the next
+IDS = np.zeros((1, 2), np.int64)
+
+
+@pytest.mark.parametrize(
+    ("drive", "sentence"),
+    [
+        (calls("stepp", {"cache": IDS}), r"the part 'stepp': did you mean 'step'\? possible are prefill"),
+        (
+            calls("step", {"cache": np.zeros((1, 8), np.float32)}),
+            r"input 'cache' is float32 \[1, 8\]: 'step' takes a NumPy array of float32 \[batch, past, 8\]",
+        ),
+        (
+            calls("step", {"cache": np.zeros((1, 9, 8), np.float32)}),
+            "axis 'past' of 'step' must be 1 to 8, which it declares",
+        ),
+        (calls("step", {"cash": IDS}), "the driver calls 'step', which lacks the input 'cache': it takes cache"),
+        (calls("prefill", {"ids": IDS}), "never calls the part 'step': call it for one of the inputs"),
+        (lambda parts, prompt: {"text": "yes"}, "returns str in 'text': arrays of numbers are possible"),
+        (lambda parts, prompt: parts["prefill"].run({"ids": prompt})["out"], "fails at .*KeyError: 'out'"),
+        (
+            lambda parts, prompt: driver(parts, prompt * 0 + next(CHANCE))["cache"] * 0,
+            "gives 'prefill' something else when it is asked the same again: let it draw nothing by chance",
+        ),
+        (
+            lambda parts, prompt: driver(parts, prompt)["cache"] + next(OTHER),
+            "answers something else when it is asked the same again",
+        ),
+    ],
+)
+def test_what_a_driver_may_not_do_is_a_sentence(drive: Driver, sentence: str) -> None:
+    with pytest.raises(EdgekitError, match=sentence):
+        driven(replace(model(), driver=drive, parts=model().parts))
+
+
+def test_what_is_no_model_of_parts_is_a_sentence() -> None:
+    with pytest.raises(EdgekitError, match="the part 'step' of 'tiny' is a str, not a ModelSpec"):
+        replace(model(), parts={"step": "x"})  # type: ignore[dict-item]  # a user's mistake
+    with pytest.raises(EdgekitError, match="has no inputs to judge the whole on"):
+        replace(model(), inputs=[])
+    with pytest.raises(EdgekitError, match="is a model of parts, judged on what its driver gives them"):
+        edgekit.export(model(), data="photos")
+    with pytest.raises(EdgekitError, match="is a model of parts, which `edgekit export` takes alone"):
+        edgekit.record(f"{__name__}:factory")
