@@ -69,6 +69,7 @@ def export(
     calibration: Calibration | None = None,
     output: str | Path = BUILDS,
     options: Mapping[str, Mapping[str, object]] | None = None,
+    task: str = "",
     reference: str | Path | None = None,
     weights: str | Path | None = None,
     ema: bool = False,
@@ -107,6 +108,8 @@ def export(
             one, which holds none of the evaluation set's inputs; in place of the model's own.
         output: The folder of builds; the build lies in it under the model's name.
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
+        task: Of a folder of transformers, where it takes more than one run: "text-generation-with-past" makes one graph
+            with a cache, judged by the tokens that it generates.
         reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
         weights: A file of weights to load into the model, which then has a name of its own and nobody's licence.
         ema: Whether the file's averaged weights (an exponential moving average) are loaded.
@@ -127,7 +130,7 @@ def export(
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
     """
     require_folder(output, "builds are made")
-    said = Said(example, axes, inputs, outputs, weights, ema)
+    said = Said(example, axes, inputs, outputs, weights, ema, task)
     beside = Data(evaluation, calibration, data, metric)
     wanted, given, there, allowed = _names(targets), options or {}, _texts(places), _texts(budget)
     signer = None if sign is None else signature.signer_of(Path(sign))

@@ -19,6 +19,8 @@ from edgekit.storage.door import require_plain
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200)]
 """A word that stands in the code of apps, so that a manifest brings none. The libraries refuse others likewise."""
+Sum = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(\+[A-Za-z0-9_.-]+)+$", max_length=200)]
+"""A size that is the sum of axes: "past+tokens"."""
 
 
 class _Record(BaseModel):
@@ -53,7 +55,7 @@ class TensorInfo(_Record):
 
     name: Name
     dtype: Name
-    shape: tuple[int | Name, ...] = ()
+    shape: tuple[int | Name | Sum, ...] = ()
     role: Name = "tensor"
     kind: Name = "tensor"
     of: Name | Literal[""] = ""

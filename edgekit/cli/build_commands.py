@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     "`edgekit export -t onnx -O onnx.opset=21`\n\n`edgekit export -t onnx --place openvino --budget p50=20ms,size=14MB`"
     "\n\n`edgekit export net.onnx --axes ids:1=length:8..512/8@128 -t onnx-int8-dynamic`"
     "\n\n`edgekit export net.onnx --inputs pixels:mean=0.5,std=0.5 --outputs logits:role=logits --data photos/`"
+    "\n\n`edgekit export transformers:FOLDER --task text-generation-with-past -t onnx`"
     "\n\n`edgekit export -t onnx --bom --sign release.pem`"
 )
 def export(
@@ -80,6 +81,9 @@ def export(
             autocompletion=option_values,
         ),
     ] = None,
+    task: Annotated[
+        str, typer.Option("--task", help="Of transformers:FOLDER: text-generation-with-past, one graph with a cache.")
+    ] = "",
     weights: Annotated[
         Path | None, typer.Option("--weights", help="File of weights to load into package.module:factory.")
     ] = None,
@@ -112,6 +116,7 @@ def export(
         calibration=calibration,
         output=output,
         options=_options(option or []),
+        task=task,
         weights=weights,
         ema=ema,
         name=name,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
 from edgekit.model.adapter import adapted
 from edgekit.model.image_input import check_image, with_plain_images
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, axes_in, size_of
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +94,7 @@ def _check_tensors(spec: ModelSpec) -> None:
             f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}: only scores "
             "have one, within their range"
         )
-    named = {d for i in spec.inputs for d in i.shape if isinstance(d, str)}
+    named = {axis for i in spec.inputs for d in i.shape for axis in axes_in(d)}
     if unknown := sorted(named - set(spec.axes)):
         raise ModelError(f"the inputs of '{spec.name}' name the axis '{unknown[0]}', which its axes do not declare")
 
@@ -121,10 +122,10 @@ def _check_size(spec: ModelSpec, declared: Input) -> None:
 
 
 def _check_axis(model: str, name: str, axis: Axis) -> None:
-    if min(axis.default, axis.minimum, axis.multiple_of) < 1 or axis.maximum < axis.minimum:
+    if min(axis.default, axis.minimum + 1, axis.multiple_of) < 1 or axis.maximum < axis.minimum:
         raise ModelError(
             f"axis '{name}' of '{model}' goes from {axis.minimum} to {axis.maximum} in steps of {axis.multiple_of}: "
-            "sizes and steps are at least 1, and the maximum is at least the minimum"
+            "the default and steps are at least 1, the minimum is at least 0, and the maximum at least the minimum"
         )
     if axis.default % axis.multiple_of or not axis.minimum <= axis.default <= axis.maximum:
         raise ModelError(
@@ -141,7 +142,12 @@ def _check_axis(model: str, name: str, axis: Axis) -> None:
 
 def _without_fixed_axes(spec: ModelSpec) -> ModelSpec:
     fixed = {n: a.default for n, a in spec.axes.items() if a.minimum > a.maximum - a.multiple_of}
-    inputs = tuple(
-        replace(i, shape=tuple(fixed.get(d, d) if isinstance(d, str) else d for d in i.shape)) for i in spec.inputs
-    )
+    inputs = tuple(replace(i, shape=tuple(_with_sizes(d, fixed) for d in i.shape)) for i in spec.inputs)
     return replace(spec, inputs=inputs, axes={n: a for n, a in spec.axes.items() if n not in fixed})
+
+
+def _with_sizes(dimension: int | str, fixed: Mapping[str, int]) -> int | str:
+    """A dimension with the sizes of the axes that are fixed in their place."""
+    if not set(axes_in(dimension)) <= set(fixed):
+        return SUM.join(str(fixed.get(term, term)) for term in str(dimension).split(SUM))
+    return size_of(dimension, fixed)

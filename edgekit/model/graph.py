@@ -12,7 +12,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -113,9 +113,12 @@ def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guar
         for name, size in zip(declared.shape, node.meta["val"].shape, strict=True):
             if not isinstance(name, str):
                 continue
-            axis = spec.axes[name]
             if isinstance(size, int):
                 raise CaptureError(f"capturing '{spec.name}' fixed the axis '{name}' at {size}{at(guards)}")
+            if name not in spec.axes:
+                _widen(exported, size.node.expr)
+                continue
+            axis = spec.axes[name]
             bounds = exported.range_constraints.get(size.node.expr)
             # torch.export takes sizes of 0 and 1 apart, so a lower bound of 2 says nothing; the grid proves batch 1.
             if bounds is not None and (bounds.upper < axis.maximum or bounds.lower > max(axis.minimum, 2)):
@@ -125,6 +128,14 @@ def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guar
                     f"captured for {bounds.lower} to {largest} only{at(guards)}: declare a range within that, or fix "
                     "the axis (minimum = maximum)"
                 )
+
+
+def _widen(exported: torch.export.ExportedProgram, symbol: Any) -> None:
+    """Let a sum be as small as its axes are: torch.export takes each for 2 or more, and guards a sum of two by 4."""
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    if (bounds := exported.range_constraints.get(symbol)) is not None:
+        exported.range_constraints[symbol] = ValueRanges(0, bounds.upper)
 
 
 def _prove(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from edgekit.model.spec import Array, Input
+from edgekit.model.spec import SUM, Array, Input
 
 BATCH = "batch"
 Shape = tuple[int | str, ...]
@@ -67,5 +67,5 @@ def usual_sizes(inputs: Mapping[str, Array], shapes: Mapping[str, Shape], runs: 
         for name, shape in shapes.items()
         if name in inputs
         for axis, size in zip(shape, run_of(inputs[name], 0, runs, shape).shape, strict=False)
-        if isinstance(axis, str) and axis != BATCH
+        if isinstance(axis, str) and axis != BATCH and SUM not in axis
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgekit.errors import ModelError
@@ -62,6 +63,8 @@ class Parts:
         outputs: Of the driver, with their roles; what is not declared is a tensor, or labels where it holds integers.
         calibration: Other inputs of the whole model, from which INT8 gets the ranges of each part. Without them, what
             the driver gives a part is split where there is enough, as a folder of inputs is.
+        files: Further files of the whole, by name. With any there is a folder `hub` in the build, as a hub of models
+            has it: these files, and in `onnx` each part's verified ONNX files under its name.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Parts:
     inputs: Sequence[Any]
     outputs: tuple[Output, ...] = ()
     calibration: Sequence[Any] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """See that it can be driven.

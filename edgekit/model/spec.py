@@ -70,6 +70,23 @@ Role = Literal[
 """
 
 
+SUM = "+"
+"""Between the axes, or sizes, whose sum is a dimension's size: an attention mask is as long as the past and the new."""
+
+
+def axes_in(dimension: int | str) -> tuple[str, ...]:
+    """The axes that a dimension's size is, or is a sum of."""
+    terms = dimension.split(SUM) if isinstance(dimension, str) else ()
+    return tuple(term for term in terms if not term.isdecimal())
+
+
+def size_of(dimension: int | str, sizes: Mapping[str, int]) -> int:
+    """A dimension's size where the axes have the given ones."""
+    if isinstance(dimension, int):
+        return dimension
+    return sum(int(term) if term.isdecimal() else sizes[term] for term in dimension.split(SUM))
+
+
 @dataclass(frozen=True)
 class Axis:
     """A dimension that may vary.
@@ -99,7 +116,7 @@ class Input:
 
     Attributes:
         name: Name in every artifact.
-        shape: Sizes; a string names an entry of `ModelSpec.axes`.
+        shape: Sizes; a string names an entry of `ModelSpec.axes`, or a sum of them ("past+tokens").
         dtype: NumPy name.
         low: Smallest value a real input has; with `high` it bounds the stress inputs.
         high: Largest value a real input has.
@@ -265,7 +282,7 @@ class ModelSpec:
         """Shape of an input where the named axes have the given sizes, and the others their defaults."""
         chosen = {axis: spec.default for axis, spec in self.axes.items()} | dict(sizes or {})
         declared = next(i for i in self.inputs if i.name == name).shape
-        return tuple(chosen[d] if isinstance(d, str) else d for d in declared)
+        return tuple(size_of(d, chosen) for d in declared)
 
     def random(self, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Uniform random inputs from each input's low to its high, the same on every platform for a seed."""

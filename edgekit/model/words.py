@@ -5,6 +5,7 @@ comma:
 
     axes     input:0=batch,1=length:1..512          dimension=axis:range; the range is said once for each axis
              images:2=height:64..512/32@224         sizes that 32 divides, 224 where nothing else is asked
+             mask:1=past+tokens                     a sum of axes that other inputs have
     inputs   pixels:kind=image,mean=0.485,0.456,0.406,std=0.229,0.224,0.225
              rate:range=8000..16000
     outputs  logits:role=logits,classes=cat,dog
@@ -23,7 +24,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 
 from edgekit.errors import UsageError, suggestion
-from edgekit.model.spec import Axis, Input, ModelSpec, Output, Role
+from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, Role, axes_in
 
 BATCH = "batch"
 MOST_IMAGES = 8  # of a batch, where the user says nothing
@@ -104,12 +105,15 @@ class Words:
         for name, said in (self.axes or {}).items():
             shape = list(ranks[name])
             for dimension, (axis, span) in said.items():
+                if SUM in axis:
+                    shape[require_dimension(name, dimension, len(shape))] = axis
+                    continue
                 before = shape[require_dimension(name, dimension, len(shape))]
                 size = axes[before].default if isinstance(before, str) else before
                 axes[axis] = range_of(axis, span, size, axes.get(axis))
                 shape[dimension] = axis
             ranks[name] = tuple(shape)
-        used = {d for shape in ranks.values() for d in shape}
+        used = {axis for shape in ranks.values() for d in shape for axis in axes_in(d)}
         return replace(
             spec,
             inputs=tuple(replace(i, shape=ranks[i.name]) for i in inputs),

@@ -23,7 +23,7 @@ from edgekit.model.parts import Part, Parts, Session
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec, Output
 from edgekit.model.words import NOTHING, Words, words_of
-from edgekit.pipeline.loaded import check_array
+from edgekit.pipeline.loaded import checked_arrays
 from edgekit.reference.dataset import distinct, split
 from edgekit.runtime.eager import EagerRuntime
 
@@ -201,20 +201,19 @@ def _check(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
         word = "lacks" if wrong[0] in taken else "has no"
         raise UsageError(f"the driver calls '{name}', which {word} the input '{wrong[0]}': it takes {', '.join(taken)}")
     axes = {axis: AxisInfo.of_axis(declared, True) for axis, declared in spec.axes.items()}
-    sizes: dict[str, int] = {}
-    for i in spec.inputs:
-        check_array(name, TensorInfo.of_input(i), axes, inputs[i.name], sizes, "which it declares")
+    checked_arrays(name, map(TensorInfo.of_input, spec.inputs), axes, inputs, "which it declares")
 
 
 def _check_ranges(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
-    """See that integers are in the range that a part declares.
+    """See that integers are in the range that a part declares; one number alone is no range, of a mask of ones.
 
     Raises:
         UsageError: With the values and the range.
     """
     for i in spec.inputs:
         array = inputs[i.name]
-        if array.size and array.dtype.kind in "iu" and not i.low <= array.min() <= array.max() <= i.high:
+        ranged = array.size and array.dtype.kind in "iu" and i.low < i.high
+        if ranged and not i.low <= array.min() <= array.max() <= i.high:
             raise UsageError(
                 f"the driver gives '{name}' {array.min()} to {array.max()} as '{i.name}', which goes from {i.low:g} to "
                 f"{i.high:g}: declare the range that it has"
@@ -320,7 +319,7 @@ def _rows(spec: ModelSpec, calls: Sequence[Call]) -> Iterator[_Row]:
             axis: size
             for name, shape in shapes.items()
             for axis, size in zip(shape, call[name].shape, strict=True)
-            if isinstance(axis, str)
+            if isinstance(axis, str) and axis in spec.axes
         }
         count = sizes.pop(BATCH, 1)
         for row in range(count):

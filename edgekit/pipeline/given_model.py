@@ -40,6 +40,7 @@ class Said:
     outputs: Given = None
     weights: str | Path | None = None
     ema: bool = False
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -188,14 +189,16 @@ def any_model(model: Any, said: Said) -> ModelSpec | Parts:
     """The model that a caller of the API named or passed."""
     if said.ema and said.weights is None:
         raise UsageError("ema chooses among the weights of a file: give it with weights (--weights FILE --ema)")
-    spec = _declared(model, said.example, words_of(said.axes, said.inputs, said.outputs))
+    if said.task and not isinstance(model, str | Path):
+        raise UsageError(f"the task '{said.task}' is for transformers:FOLDER: leave it out")
+    spec = _declared(model, said.example, words_of(said.axes, said.inputs, said.outputs), said.task)
     return spec if said.weights is None else with_weights(single(spec), Path(said.weights), said.ema)
 
 
-def _declared(model: Any, example: Any, words: Words) -> ModelSpec | Parts:
+def _declared(model: Any, example: Any, words: Words, task: str) -> ModelSpec | Parts:
     if isinstance(model, str | Path):
         _refuse_beside(example)
-        return resolve(str(model), words)
+        return resolve(str(model), words, task)
     if isinstance(model, Parts):
         _refuse_beside(example)
         return made(lambda: model, model.name, words=words)

@@ -15,7 +15,7 @@ from edgekit.artifact.manifest import AxisInfo, Manifest, TensorInfo
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.model.shapes import size_text
-from edgekit.model.spec import Array
+from edgekit.model.spec import SUM, Array, size_of
 from edgekit.reference.pictures import in_size
 from edgekit.runtime.protocol import Runtime
 from edgekit.storage.host_errors import as_sentences
@@ -62,10 +62,8 @@ def checked_inputs(manifest: Manifest, inputs: Mapping[str, Array]) -> dict[str,
     if wrong := sorted({*declared} ^ {*inputs}):
         word = "lacks the" if wrong[0] in declared else "has no"
         raise UsageError(f"'{manifest.name}' {word} input '{wrong[0]}': it takes {', '.join(declared)}")
-    sizes: dict[str, int] = {}
     given = {tensor.name: prepared(manifest, tensor, inputs[tensor.name]) for tensor in manifest.inputs}
-    for tensor in manifest.inputs:
-        check_array(manifest.name, tensor, manifest.axes, given[tensor.name], sizes)
+    sizes = checked_arrays(manifest.name, manifest.inputs, manifest.axes, given)
     if not manifest.takes(sizes):
         known = ", ".join(size_text(each) for each in manifest.sizes)
         taken = size_text({n: size for n, size in sizes.items() if n in manifest.sizes[0]})
@@ -131,19 +129,33 @@ def _sizes_near(rows: AxisInfo, columns: AxisInfo, picture: Sequence[int]) -> It
             yield height, min(max(count, least), most) * columns.multiple_of
 
 
-def check_array(
+def checked_arrays(
     model: str,
-    tensor: TensorInfo,
+    tensors: Iterable[TensorInfo],
     axes: Mapping[str, AxisInfo],
-    given: object,
-    sizes: dict[str, int],
+    given: Mapping[str, object],
     known: str = "which was proved",
-) -> None:
-    """Check one input of a model; `sizes` gathers the size of each axis, and `known` says how its range is known.
+) -> dict[str, int]:
+    """The size of each axis in a model's inputs; `known` says how the axes' ranges are known.
 
     Raises:
         UsageError: Naming the input, what it is and what is taken.
     """
+    sizes: dict[str, int] = {}
+    for tensor in tensors:
+        _check_array(model, tensor, axes, given[tensor.name], sizes, known)
+    for dimension, size in sizes.items():
+        if SUM in dimension and size != size_of(dimension, sizes):
+            raise UsageError(
+                f"'{model}' was given the size {size} where it takes {dimension}, which is {size_of(dimension, sizes)}"
+            )
+    return sizes
+
+
+def _check_array(
+    model: str, tensor: TensorInfo, axes: Mapping[str, AxisInfo], given: object, sizes: dict[str, int], known: str
+) -> None:
+    """Check one input of a model; `sizes` gathers the size of each axis."""
     if not isinstance(given, np.ndarray) or given.dtype != tensor.dtype or given.ndim != len(tensor.shape):
         found = f"{given.dtype} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
         raise UsageError(

@@ -7,7 +7,8 @@ was found of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +27,15 @@ from edgekit.pipeline.driven import Driven, answered, driven
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.reference.record import host
-from edgekit.storage.door import sealed
-from edgekit.storage.files import digest_text, write_text
+from edgekit.storage.door import RefusedError, read_record, sealed
+from edgekit.storage.files import digest_file, digest_text, staging, write_text
 from edgekit.storage.host_errors import as_sentences
 from edgekit.target import Place, Target
 
 Answer = dict[str, Array]
+HUB, ONNX = "hub", ".onnx"
+SUFFIXES = {"fp16": "_fp16", "int8": "_quantized"}
+"""Behind the name of an ONNX file, by its precision, as transformers.js and optimum look for it."""
 
 
 @as_sentences()
@@ -52,8 +56,38 @@ def export(parts: Parts, root: Path, one: Callable[[str, ModelSpec], Build]) -> 
     first = next(iter(builds.values()))
     outcomes = tuple(_outcome(parts, found, builds, name, targets[name], root) for name in first)
     build = Build(outcomes, root, found.device, parts=builds)
-    write_text(root / PARTS, sealed(_record(parts, found, build)))
+    files = _hub(parts, build) if parts.files else {}
+    write_text(root / PARTS, sealed(_record(parts, found, build) | {HUB: files}))
     return build
+
+
+def _hub(parts: Parts, build: Build) -> dict[str, str]:
+    """Write the folder that a hub of models has of it; the hash of each file by its path there."""
+    with staging(build.path / HUB, lambda folder: _written(folder.parent)) as staged:
+        for name, path in parts.files.items():
+            shutil.copyfile(path, staged / name)
+        for outcome in build.outcomes:
+            for part, each in build.parts.items():
+                made = each[outcome.target].manifest
+                if outcome.status != "verified" or made is None or not made.entry.endswith(ONNX):
+                    continue
+                (staged / "onnx").mkdir(exist_ok=True)
+                target = staged / "onnx" / f"{part}{SUFFIXES.get(made.precision, '')}{ONNX}"
+                if not target.exists():  # of two in one precision the first
+                    shutil.copyfile(build.path / part / outcome.target / made.entry, target)
+        return {name: digest_file(staged / name) for name in _files(staged)}
+
+
+def _written(root: Path) -> Collection[str]:
+    """What an earlier run wrote there."""
+    try:
+        return tuple(read_record(root, PARTS)[HUB])
+    except (RefusedError, LookupError):
+        return ()
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def _outcome(

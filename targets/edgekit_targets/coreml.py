@@ -126,7 +126,7 @@ def _only_batch(spec: ModelSpec) -> ModelSpec:
     if BATCH not in spec.axes:
         raise UsageError(f"'{spec.name}' has no axis '{BATCH}': use -O coreml.batch=fixed")
     inputs = tuple(
-        replace(i, shape=tuple(d if d == BATCH or isinstance(d, int) else spec.axes[d].default for d in i.shape))
+        replace(i, shape=tuple(d if d == BATCH else n for d, n in zip(i.shape, spec.shape(i.name), strict=True)))
         for i in spec.inputs
     )
     return replace(spec, inputs=inputs, axes={BATCH: spec.axes[BATCH]})

@@ -191,9 +191,12 @@ def _lowered(graph: onnx.ModelProto, spec: ModelSpec, opset: int) -> onnx.ModelP
 def _multiples(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """What each input's sizes are multiples of: the size itself where it is fixed."""
     return {
-        i.name: tuple(spec.axes[size].multiple_of if isinstance(size, str) else size for size in i.shape)
-        for i in spec.inputs
+        i.name: tuple(size if isinstance(size, int) else _multiple(spec, size) for size in i.shape) for i in spec.inputs
     }
+
+
+def _multiple(spec: ModelSpec, size: str) -> int:
+    return spec.axes[size].multiple_of if size in spec.axes else 1
 
 
 def _name_axes(graph: onnx.ModelProto, spec: ModelSpec) -> None:

@@ -69,15 +69,7 @@ def strip(exported: torch.export.ExportedProgram) -> None:
 
 def declared(spec: ModelSpec) -> dict[str, Any]:
     """What the file says of a model's inputs and outputs; shapes are those that are compiled first."""
-    sizes = {name: axis.default for name, axis in spec.axes.items()}
-    inputs = [
-        {
-            "name": one.name,
-            "dtype": one.dtype,
-            "shape": [sizes[size] if isinstance(size, str) else size for size in one.shape],
-        }
-        for one in spec.inputs
-    ]
+    inputs = [{"name": one.name, "dtype": one.dtype, "shape": list(spec.shape(one.name))} for one in spec.inputs]
     return {"inputs": inputs, "outputs": [one.name for one in spec.outputs]}
 
 

@@ -33,12 +33,13 @@ def resolve_model(model: str, words: Words = NOTHING) -> ModelSpec:
     return factory.single(resolve(model, words))
 
 
-def resolve(model: str, words: Words = NOTHING) -> ModelSpec | Parts:
+def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | Parts:
     """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
 
     Args:
         model: The name; a folder as `transformers:FOLDER` or `timm:FOLDER`, a factory as `package.module:factory`.
         words: What is said of an ONNX file or of a factory's model.
+        task: What a folder of transformers is for, where that takes more than one run of it.
 
     Raises:
         UsageError: If it is none of these, or something is said of what describes itself.
@@ -47,6 +48,8 @@ def resolve(model: str, words: Words = NOTHING) -> ModelSpec | Parts:
     """
     if not model:
         raise UsageError(f"a model needs a name: possible are {', '.join(PRESETS)}, a path, or package.module:factory")
+    if task and not model.startswith(transformers.PREFIX):
+        raise UsageError(f"the task '{task}' is for {transformers.PREFIX}FOLDER: leave it out")
     path = Path(model)
     if path.suffix == ".onnx" and path.is_file():
         return spec_of_onnx(path, words)
@@ -61,7 +64,8 @@ def resolve(model: str, words: Words = NOTHING) -> ModelSpec | Parts:
     if model in PRESETS:
         return factory.shipped(PRESETS[model])
     if model.startswith(transformers.PREFIX):
-        return checked(transformers.spec_of_folder(Path(model.removeprefix(transformers.PREFIX))))
+        folder = Path(model.removeprefix(transformers.PREFIX))
+        return transformers.parts_of_folder(folder, task) if task else checked(transformers.spec_of_folder(folder))
     if model.startswith(timm.PREFIX):
         return checked(timm.spec_of_timm(model.removeprefix(timm.PREFIX)))
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():

@@ -12,7 +12,7 @@ from edgekit.model.adapter import in_float32
 from edgekit.model.contract import checked, refuse_quantized
 from edgekit.model.nested import unique
 from edgekit.model.sources.arguments import arguments_of
-from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
+from edgekit.model.spec import SUM, Array, Axis, Input, ModelSpec, Output
 from edgekit.model.words import BATCH, NOTHING, Axes, Words, range_of, require_dimension, require_known
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ def _axes(
         shape: list[int | str] = list(tensor.shape)
         for dimension, (axis, said) in axes.get(name, {}).items():
             size = int(tensor.shape[require_dimension(name, dimension, tensor.dim())])
+            if SUM in axis:
+                shape[dimension] = axis
+                continue
             found = declared[axis] = range_of(axis, said, size, declared.get(axis))
             if not found.minimum <= size <= found.maximum:
                 raise ModelError(

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import DependencyError, ModelError
+from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
+from edgekit.model.parts import Parts
+from edgekit.model.sources import decoder
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
@@ -41,6 +43,8 @@ OUTPUTS = {
 """By the end of the architecture's name; the first that fits. Text is answered whole, without a cache."""
 PAIRED = (Output("image_embeds"), Output("text_embeds"), Output("logits_per_image"))
 """Of a model of pictures and texts with a tower for each, as CLIP and SigLIP."""
+TASKS = {decoder.TASK: (("ForCausalLM", "LMHeadModel"), decoder.parts_of)}
+"""What calls a model more than once, by optimum's names: the architectures, and what makes the parts."""
 PIXELS, COLOURS = 224, 3
 BATCHES = Axis(1, 1, 4)
 TOKENS = 16, 2, 64
@@ -48,12 +52,35 @@ TOKENS = 16, 2, 64
 
 
 def spec_of_folder(folder: Path) -> ModelSpec:
-    """Describe the model of a folder, with its weights.
+    """Describe the model of a folder, with its weights, as one graph.
 
     Raises:
         DependencyError: If transformers is not installed.
         ModelError: If there is no such folder, it holds no weights as safetensors, or its task is not known.
     """
+    architecture, module, files = _loaded(folder)
+    return _spec(slug(folder.resolve().name) or "model", architecture, module, files)
+
+
+def parts_of_folder(folder: Path, task: str) -> Parts:
+    """Describe the model of a folder for a task that calls it more than once.
+
+    Raises:
+        DependencyError: As for `spec_of_folder`.
+        ModelError: As for `spec_of_folder`, or if it is not made for the task.
+        UsageError: If there is no such task.
+    """
+    if task not in TASKS:
+        raise UsageError(f"no task '{task}': {suggestion(task, TASKS)}possible are {', '.join(TASKS)}, or none")
+    architecture, module, _ = _loaded(folder)
+    ends, parts_of = TASKS[task]
+    if not architecture.endswith(ends):
+        raise ModelError(f"'{folder}' is '{architecture}', and the task '{task}' takes what ends in {', '.join(ends)}")
+    return parts_of(folder, module.eval())
+
+
+def _loaded(folder: Path) -> tuple[str, Any, dict[str, Path]]:
+    """The architecture of a folder, its model, and the files that are kept."""
     if not (folder / CONFIG).is_file():
         raise ModelError(
             f"there is no '{folder / CONFIG}': '{PREFIX}FOLDER' takes a folder that save_pretrained wrote, and nothing "
@@ -65,7 +92,7 @@ def spec_of_folder(folder: Path) -> ModelSpec:
         module = _class(architecture).from_pretrained(folder, local_files_only=True, use_safetensors=True)
     except OSError as error:
         raise ModelError(f"'{folder}' cannot be loaded: {str(error).strip().splitlines()[0]}") from error
-    return _spec(slug(folder.resolve().name) or "model", architecture, module, files)
+    return architecture, module, files
 
 
 def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:

@@ -1,0 +1,235 @@
+"""A folder with a causal language model of transformers -> one graph with a cache, and the loop that generates with it.
+
+Inputs and outputs have optimum's names, which transformers.js looks for: input_ids, attention_mask, position_ids and
+past_key_values.N.key/value in, logits and present.N.key/value out. A past of length 0 is the first run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import ModelError
+from edgekit.model.adapter import named_outputs, to_tensors
+from edgekit.model.contract import checked
+from edgekit.model.parts import Parts, Session
+from edgekit.model.sources.checkpoint import slug
+from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
+
+if TYPE_CHECKING:
+    import torch
+
+TASK = "text-generation-with-past"
+PART = "model"
+"""The part's name, and that of its file where transformers.js looks for it."""
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+"""What travels with it, as far as it is there."""
+BATCHES = Axis(1, 1, 4)
+TOKENS, PAST = 64, 256
+"""The most tokens that a run, and the past, are proved at; less where the model takes less."""
+NEW = 64
+"""Tokens that are generated to judge the whole."""
+REACH = 4.0
+"""Of the keys and values in random inputs: what layer norms leave is within it."""
+PAIRS, LONGEST = 6, 12
+SENTENCES = (
+    "The train leaves the station at",
+    "Once upon a time there was a",
+    "She opened the old box and found",
+    "The capital of the country is",
+    "In winter the lake is",
+    "He wrote a letter to his",
+    "Water boils at a temperature of",
+    "The children went to the",
+    "A good recipe for bread needs",
+    "On Monday morning the office",
+    "The cat sat on",
+    "To learn a language you",
+)
+"""Beginnings that are asked where the folder has a tokenizer; else tokens by chance."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One tensor of the cache: the name behind `past_key_values.` and `present.`, its heads and their width."""
+
+    name: str
+    heads: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """Prompts of several lengths, and how each goes on [prompts, tokens]; None: with what is chosen."""
+
+    prompts: Sequence[Sequence[int]]
+    continuation: Array | None = None
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Chooses the largest logit at each step, a batch of prompts of several lengths at once.
+
+    Along the tokens that the model itself chooses, an artifact that chooses them too generates the same text; and one
+    that chooses another once is asked the same as before at the next step, so that each choice counts once.
+
+    Attributes:
+        cache: Its tensors.
+        positions: Whether the model takes position_ids.
+        count: Tokens to generate.
+    """
+
+    cache: tuple[Cache, ...]
+    positions: bool
+    count: int
+
+    def __call__(self, parts: Mapping[str, Session], text: Text) -> dict[str, Array]:
+        """The tokens that are chosen, [prompts, count]; shorter prompts are padded on the right, and masked there."""
+        prompts, told = text.prompts, text.continuation
+        lengths = np.array([len(prompt) for prompt in prompts])
+        ids = np.array([[*prompt, *[0] * (max(lengths) - len(prompt))] for prompt in prompts], np.int64)
+        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+        at, rows = np.broadcast_to(np.arange(ids.shape[1]), ids.shape), np.arange(len(ids))
+        past = {c.name: np.zeros((len(ids), c.heads, 0, c.width), np.float32) for c in self.cache}
+        tokens: list[Array] = []
+        while len(tokens) < self.count:
+            given = {"input_ids": ids, "attention_mask": mask, **({"position_ids": at} if self.positions else {})}
+            answer = parts[PART].run(given | {f"past_key_values.{name}": array for name, array in past.items()})
+            last = lengths - 1 if not tokens else np.zeros_like(lengths)
+            tokens.append(answer["logits"][rows, last].argmax(-1))
+            past = {c.name: answer[f"present.{c.name}"] for c in self.cache}
+            ids = (tokens[-1] if told is None else told[:, len(tokens) - 1])[:, None]
+            at = (lengths + len(tokens) - 1)[:, None]
+            mask = np.concatenate([mask, np.ones_like(ids)], 1)
+        return {"tokens": np.stack(tokens, 1)}
+
+
+def parts_of(folder: Path, module: Any) -> Parts:
+    """A causal language model as a graph with a cache, and the loop that generates with it.
+
+    Args:
+        folder: What save_pretrained wrote.
+        module: The model of it, in eval mode.
+
+    Raises:
+        ModelError: If it has no cache of keys and values, or its context is too short.
+    """
+    config = module.config
+    most = int(getattr(config, "max_position_embeddings", None) or TOKENS + PAST)
+    tokens = min(TOKENS, most // 2)
+    past = min(PAST, most - tokens)
+    count = min(NEW, past - LONGEST)
+    if tokens < LONGEST or count < 1:
+        raise ModelError(
+            f"'{folder}' takes {most} tokens: at least {2 * LONGEST + 1} are needed to generate with a cache"
+        )
+    cache = _cache(folder, module)
+    positions = "position_ids" in inspect.signature(module.forward).parameters
+    inputs = [
+        Input("input_ids", ("batch", "tokens"), "int64", 0, config.vocab_size - 1),
+        Input("attention_mask", ("batch", "past+tokens"), "int64", 1, 1),
+        *([Input("position_ids", ("batch", "tokens"), "int64", 0, most - 1)] if positions else []),
+        *(
+            Input(f"past_key_values.{c.name}", ("batch", c.heads, "past", c.width), low=-REACH, high=REACH)
+            for c in cache
+        ),
+    ]
+    spec = ModelSpec(
+        name=PART,
+        module=_with_past(module, [i.name for i in inputs]),
+        inputs=tuple(inputs),
+        outputs=(Output("logits", "logits"), *(Output(f"present.{c.name}", "state") for c in cache)),
+        axes={"batch": BATCHES, "tokens": Axis(1, 1, tokens), "past": Axis(1, 0, past)},
+        notes=(
+            "masks are asked with gaps on the right of a prompt, as its loop makes them, never with a whole row masked",
+        ),
+    )
+    greedy, itself = Greedy(cache, positions, count), {PART: _Itself(checked(spec))}
+    texts = [Text(pair, greedy(itself, Text(pair))["tokens"]) for pair in _prompts(folder, config.vocab_size)]
+    files = {name: folder / name for name in FILES if (folder / name).is_file()}
+    return Parts(slug(folder.resolve().name) or "model", {PART: spec}, greedy, texts, files=files)
+
+
+@dataclass(frozen=True)
+class _Itself:
+    """The model's own module as a session."""
+
+    spec: ModelSpec
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch."""
+        import torch
+
+        with torch.no_grad():
+            return named_outputs(self.spec, self.spec.module(*to_tensors(self.spec, inputs)))
+
+
+def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
+    """The tensors of the cache that a run of two tokens leaves."""
+    import torch
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    with torch.no_grad():
+        module(input_ids=torch.zeros(1, 2, dtype=torch.int64), **{_argument(module): cache}, use_cache=True)
+    layers = getattr(cache, "layers", ())
+    if not layers or not all(getattr(layer, "keys", None) is not None and layer.keys.ndim == 4 for layer in layers):
+        raise ModelError(
+            f"'{folder}' keeps no keys and values for each of its layers: leave out --task, or write a function that "
+            "returns an edgekit.Parts with its state as inputs and outputs"
+        )
+    each = (
+        (f"{n}.{kind}", tensor)
+        for n, one in enumerate(layers)
+        for kind, tensor in (("key", one.keys), ("value", one.values))
+    )
+    return tuple(Cache(name, int(tensor.shape[1]), int(tensor.shape[3])) for name, tensor in each)
+
+
+def _with_past(inner: Any, names: Sequence[str]) -> torch.nn.Module:
+    """The model with its cache as tensors: those that it has, in order behind the others, and those that it leaves."""
+    import torch
+    from transformers import DynamicCache
+
+    first = [name for name in names if not name.startswith("past_key_values.")]
+    argument = _argument(inner)
+
+    class WithPast(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = inner
+
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            cache, past = DynamicCache(), tensors[len(first) :]
+            for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
+                cache.update(key, value, layer)
+            given = dict(zip(first, tensors, strict=False))
+            answer = self.model(**given, **{argument: cache}, use_cache=True)
+            return (answer.logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
+
+    return WithPast().eval()
+
+
+def _argument(module: Any) -> str:
+    """What the model calls its cache: transformers 5.20 renamed it."""
+    return "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
+
+
+def _prompts(folder: Path, vocabulary: int) -> list[list[list[int]]]:
+    """Pairs of prompts of several lengths: sentences' beginnings where there is a tokenizer, else tokens by chance."""
+    draw = np.random.default_rng(0)
+    prompts: list[list[int]] = [
+        draw.integers(0, vocabulary, 3 + number % (LONGEST - 3)).tolist() for number in range(2 * PAIRS)
+    ]
+    if (folder / "tokenizer.json").is_file():
+        from tokenizers import Tokenizer
+
+        read = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        texts = [read.encode(sentence).ids[:LONGEST] for sentence in SENTENCES]
+        prompts = texts if all(texts) else prompts
+    return [prompts[number : number + 2] for number in range(0, len(prompts), 2)]
