@@ -121,13 +121,11 @@ def parts_of(folder: Path, module: Any) -> Parts:
     """
     config = module.config
     most = int(getattr(config, "max_position_embeddings", None) or TOKENS + PAST)
-    tokens = min(TOKENS, most // 2)
+    tokens = min(TOKENS, most // 4)
     past = min(PAST, most - tokens)
     count = min(NEW, past - LONGEST)
-    if tokens < LONGEST or count < 1:
-        raise ModelError(
-            f"'{folder}' takes {most} tokens: at least {2 * LONGEST + 1} are needed to generate with a cache"
-        )
+    if tokens < LONGEST:
+        raise ModelError(f"'{folder}' takes {most} tokens: at least {4 * LONGEST} are needed to generate with a cache")
     cache = _cache(folder, module)
     positions = "position_ids" in inspect.signature(module.forward).parameters
     inputs = [
