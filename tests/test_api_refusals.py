@@ -95,7 +95,7 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         (
             {"model": NET, "example": EXAMPLE, "axes": {"input": {0: ("b", Axis(1, 1, 8, 0))}}},
             ModelError,
-            "axis 'b' of 'linear' goes from 1 to 8 in steps of 0: sizes and steps are at least 1",
+            "axis 'b' of 'linear' goes from 1 to 8 in steps of 0: the default and steps are at least 1",
         ),
         ({"model": NET, "example": EXAMPLE, "name": "../x"}, ModelError, r"'\.\./x' is not a name for a model"),
         ({"model": NET, "example": EXAMPLE, "name": ".."}, ModelError, r"'\.\.' is not a name for a model"),

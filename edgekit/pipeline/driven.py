@@ -24,7 +24,7 @@ from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec, Output
 from edgekit.model.words import NOTHING, Words, words_of
 from edgekit.pipeline.loaded import checked_arrays
-from edgekit.reference.dataset import distinct, split
+from edgekit.reference.dataset import Sets, distinct, split
 from edgekit.runtime.eager import EagerRuntime
 
 Row = Mapping[str, Array]
@@ -149,8 +149,6 @@ class Recording:
             self._spec = self._described(inputs)
             self._runtime = EagerRuntime(self._spec)
         _check(self.name, self.spec, inputs)
-        if self.own:
-            _check_ranges(self.name, self.spec, inputs)
         kept = {i.name: np.array(inputs[i.name]) for i in self.spec.inputs}
         self.calls.append((self.asked, kept))
         return self._runtime.run(kept)
@@ -172,11 +170,6 @@ class Recording:
         """What its user said of it."""
         part = self.part
         return words_of(part.axes, part.inputs, part.outputs) if isinstance(part, Part) else NOTHING
-
-    @property
-    def own(self) -> bool:
-        """Whether it says itself what its inputs' ranges are."""
-        return isinstance(self.part, ModelSpec)
 
     def _described(self, inputs: Mapping[str, Array]) -> ModelSpec:
         import torch
@@ -204,42 +197,21 @@ def _check(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
     checked_arrays(name, map(TensorInfo.of_input, spec.inputs), axes, inputs, "which it declares")
 
 
-def _check_ranges(name: str, spec: ModelSpec, inputs: Mapping[str, Array]) -> None:
-    """See that integers are in the range that a part declares; one number alone is no range, of a mask of ones.
-
-    Raises:
-        UsageError: With the values and the range.
-    """
-    for i in spec.inputs:
-        array = inputs[i.name]
-        ranged = array.size and array.dtype.kind in "iu" and i.low < i.high
-        if ranged and not i.low <= array.min() <= array.max() <= i.high:
-            raise UsageError(
-                f"the driver gives '{name}' {array.min()} to {array.max()} as '{i.name}', which goes from {i.low:g} to "
-                f"{i.high:g}: declare the range that it has"
-            )
-
-
 def _refuse_chance(parts: Parts, sessions: Mapping[str, Recording], first: Mapping[str, Array]) -> None:
     """Drive the first input again: the calls and the answer must be the same."""
-    before = {name: list(session.calls) for name, session in sessions.items()}
-    for session in sessions.values():
-        session.calls.clear()
+    counts = {name: len(session.calls) for name, session in sessions.items()}
     again = answered(parts, sessions, parts.inputs[0])
+    odd = ""
     for name, session in sessions.items():
-        count = sum(asked == FIRST for asked, _ in before[name])
-        same = len(session.calls) == count and all(
-            _equal(one, other) for (_, one), (_, other) in zip(before[name], session.calls, strict=False)
-        )
-        if not same:
-            raise ModelError(
-                f"the driver of '{parts.name}' gives '{name}' something else when it is asked the same again: let it "
-                "draw nothing by chance and keep nothing from one input to the next"
-            )
-        session.calls[:] = before[name]
-    if not _equal(first, again):
+        once = [call for asked, call in session.calls[: counts[name]] if asked == FIRST]
+        twice = [call for _, call in session.calls[counts[name] :]]
+        if len(once) != len(twice) or not all(map(_equal, once, twice)):
+            odd = odd or f"gives '{name}'"
+        del session.calls[counts[name] :]
+    odd = odd or ("" if _equal(first, again) else "answers")
+    if odd:
         raise ModelError(
-            f"the driver of '{parts.name}' answers something else when it is asked the same again: let it draw nothing "
+            f"the driver of '{parts.name}' {odd} something else when it is asked the same again: let it draw nothing "
             "by chance and keep nothing from one input to the next"
         )
 
@@ -270,9 +242,8 @@ def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Outp
 def _with_sets(session: Recording, judged: Sequence[Call], parts: Parts) -> ModelSpec:
     """A part with what the driver gave it as its evaluation and calibration sets."""
     spec = session.spec
-    every = [call for _, call in (*judged, *session.calls)]
-    if not session.own:
-        spec = _ranged(spec, every, session.words)
+    if not isinstance(session.part, ModelSpec):
+        spec = _ranged(spec, [call for _, call in (*judged, *session.calls)], session.words)
     rows = list(_rows(spec, judged))
     usual = _usual(rows)
     axes = {name: replace(axis, default=dict(usual).get(name, axis.default)) for name, axis in spec.axes.items()}
@@ -281,14 +252,10 @@ def _with_sets(session: Recording, judged: Sequence[Call], parts: Parts) -> Mode
     others = tuple(row.inputs for row in rows if row.sizes != usual)
     shown = [row for row in _rows(spec, session.calls) if row.sizes == usual]
     calibration = distinct(spec, _set(spec, shown[:COUNT])) if shown else None
-    note = ""
-    if calibration is None:
-        sets = split(spec, evaluation)
-        evaluation, calibration, note = sets.evaluation or evaluation, sets.calibration, sets.note
-    judge = replace(evaluation, others=others)
-    return replace(
-        spec, evaluation=lambda: judge, calibration=calibration, notes=(*spec.notes, note) if note else spec.notes
-    )
+    sets = split(spec, evaluation) if calibration is None else Sets(evaluation, calibration)
+    judge = replace(sets.evaluation or evaluation, others=others)
+    notes = (*spec.notes, sets.note) if sets.note else spec.notes
+    return replace(spec, evaluation=lambda: judge, calibration=sets.calibration, notes=notes)
 
 
 def _ranged(spec: ModelSpec, calls: Sequence[Row], words: Words) -> ModelSpec:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
 from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.run_record import PARTS
+from edgekit.artifact.store import read_artifact
 from edgekit.errors import EdgekitError, NotVerifiedHere
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import Spreads, spreads
@@ -56,38 +59,47 @@ def export(parts: Parts, root: Path, one: Callable[[str, ModelSpec], Build]) -> 
     first = next(iter(builds.values()))
     outcomes = tuple(_outcome(parts, found, builds, name, targets[name], root) for name in first)
     build = Build(outcomes, root, found.device, parts=builds)
-    files = _hub(parts, build) if parts.files else {}
-    write_text(root / PARTS, sealed(_record(parts, found, build) | {HUB: files}))
+    before = _earlier(root)
+    made = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
+    valid = {name: one for name, one in before.get("targets", {}).items() if _holds(root, one, _digest(found.answers))}
+    record = _record(parts, found, valid | made)
+    files = _hub(parts, root, record["targets"], before.get(HUB, ())) if parts.files else {}
+    write_text(root / PARTS, sealed(record | {HUB: files}))
     return build
 
 
-def _hub(parts: Parts, build: Build) -> dict[str, str]:
+def _earlier(root: Path) -> dict[str, Any]:
+    """What an earlier run wrote into parts.json."""
+    try:
+        return read_record(root, PARTS)
+    except RefusedError:
+        return {}
+
+
+def _holds(root: Path, one: Mapping[str, Any], answers: str) -> bool:
+    """Whether what was found of a target's artifacts is still of these, and by these answers."""
+    try:
+        there = {part: read_artifact(root / part / one["target"]).sha256 for part in one["artifacts"]}
+        return bool(there == one["artifacts"] and one["result"]["reference_sha256"] == answers)
+    except (EdgekitError, LookupError, TypeError):
+        return False
+
+
+def _hub(parts: Parts, root: Path, targets: Mapping[str, Any], written: Collection[str]) -> dict[str, str]:
     """Write the folder that a hub of models has of it; the hash of each file by its path there."""
-    with staging(build.path / HUB, lambda folder: _written(folder.parent)) as staged:
+    with staging(root / HUB, lambda _: written) as staged:
         for name, path in parts.files.items():
             shutil.copyfile(path, staged / name)
-        for outcome in build.outcomes:
-            for part, each in build.parts.items():
-                made = each[outcome.target].manifest
-                if outcome.status != "verified" or made is None or not made.entry.endswith(ONNX):
-                    continue
-                (staged / "onnx").mkdir(exist_ok=True)
-                target = staged / "onnx" / f"{part}{SUFFIXES.get(made.precision, '')}{ONNX}"
-                if not target.exists():  # of two in one precision the first
-                    shutil.copyfile(build.path / part / outcome.target / made.entry, target)
-        return {name: digest_file(staged / name) for name in _files(staged)}
-
-
-def _written(root: Path) -> Collection[str]:
-    """What an earlier run wrote there."""
-    try:
-        return tuple(read_record(root, PARTS)[HUB])
-    except (RefusedError, LookupError):
-        return ()
-
-
-def _files(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        for target, part in product(
+            (name for name, one in targets.items() if one["status"] == "verified"), parts.parts
+        ):
+            made = read_artifact(root / part / target)
+            path = staged / "onnx" / f"{part}{SUFFIXES.get(made.precision, '')}{ONNX}"
+            if made.entry.endswith(ONNX) and not path.exists():  # of two in one precision the first
+                path.parent.mkdir(exist_ok=True)
+                shutil.copyfile(root / part / target / made.entry, path)
+        paths = sorted(path for path in staged.rglob("*") if path.is_file())
+        return {path.relative_to(staged).as_posix(): digest_file(path) for path in paths}
 
 
 def _outcome(
@@ -100,51 +112,40 @@ def _outcome(
         part, outcome = next(iter(bad.items()))
         why = f": {outcome.sentences[0]}" if outcome.sentences else ""
         return TargetOutcome(name, root, outcome.status, f"its part '{part}' {ENDED[outcome.status]}{why}")
-    places = [place for place in target.places if all(_held(outcome, place) for outcome in each.values())]
-    lacking = [_lacking(each)] if not places else []
-    verdicts = [_judged(parts, found, each, place) for place in places] or lacking
+    asked = {verdict.place for outcome in each.values() for verdict in outcome.places}
+    places = [place for place in target.places if place.name in asked]
     result = Result(
         name=parts.name,
         target=name,
         precision=next(o.manifest.precision for o in each.values() if o.manifest is not None),
         artifact_sha256=digest_text("\n".join(f"{p} {o.manifest.sha256}" for p, o in each.items() if o.manifest)),
-        reference_sha256=digest_text("\n".join(map(_digest, found.answers))),
+        reference_sha256=_digest(found.answers),
         reference_device=found.device,
         size=sum(outcome.size or 0 for outcome in each.values()),
         host=host(),
-        places=tuple(verdicts),
+        places=tuple(_judged(parts, found, each, p).model_copy(update={"place": p.name}) for p in places),
     )
     return TargetOutcome(name, root, result.status, result=result)
 
 
-def _held(outcome: TargetOutcome, place: Place) -> bool:
-    return any(found.place == place.name and found.status == "verified" for found in outcome.places)
-
-
-def _lacking(each: Mapping[str, TargetOutcome]) -> Verdict:
-    """Why there is no place in which all parts are verified."""
-    part, outcome = next((part, o) for part, o in each.items() if o.status != "verified")
-    why = f": {outcome.sentences[0]}" if outcome.sentences else ""
-    return verdict.not_verified(fact(Code.TEXT, text=f"its part '{part}' is not verified here{why}"))
-
-
 def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], place: Place) -> Verdict:
     """Drive the whole with a target's artifacts in one place, and compare what it answers."""
+    for part, outcome in each.items():
+        if not any(one.place == place.name and one.status == "verified" for one in outcome.places):
+            return verdict.not_verified(fact(Code.TEXT, text=f"its part '{part}' is not verified here"))
     try:
         with _opened(each, place) as sessions:
             device = next(iter(sessions.values())).device
             answers = [answered(parts, sessions, given) for given in parts.inputs]
     except NotVerifiedHere as error:
-        return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error))).model_copy(
-            update={"place": place.name}
-        )
+        return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
-        return verdict.failed(fact(Code.RUNTIME_FAILED, text=str(error))).model_copy(update={"place": place.name})
+        return verdict.failed(fact(Code.RUNTIME_FAILED, text=str(error)))
     precision = next(o.manifest.precision for o in each.values() if o.manifest is not None)
     passed = verdict.judge(place.tolerance_of(precision), {}, evaluation=_compared(found, answers))
     evidence = Evidence(inputs={EVALUATION: len(answers)}, place=device, answered_by={found.device: len(answers)})
     asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
-    more = {"place": place.name, "device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
+    more = {"device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
     return passed.model_copy(update=more)
 
 
@@ -182,12 +183,12 @@ def _stacked(answers: Sequence[Answer]) -> Answer:
     return {name: np.stack([answer[name] for answer in answers]) for name in answers[0]}
 
 
-def _digest(answer: Answer) -> str:
-    return digest_text("\n".join(f"{name} {array.tolist()}" for name, array in answer.items()))
+def _digest(answers: Sequence[Answer]) -> str:
+    return digest_text("\n".join(f"{name} {array.tolist()}" for one in answers for name, array in one.items()))
 
 
-def _record(parts: Parts, found: Driven, build: Build) -> dict[str, object]:
-    """parts.json: the driver, its parts with the artifacts' hashes, and what was found of the whole."""
+def _record(parts: Parts, found: Driven, targets: Mapping[str, Any]) -> dict[str, Any]:
+    """parts.json: the driver, its parts, and of each target the artifacts' hashes and what was found of the whole."""
     driver = f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}"
     return {
         "schema_version": 1,
@@ -195,12 +196,13 @@ def _record(parts: Parts, found: Driven, build: Build) -> dict[str, object]:
         "driver": driver,
         "inputs": len(parts.inputs),
         "parts": {name: {"folder": name, "calls": count} for name, count in found.calls.items()},
-        "targets": {outcome.target: _of_target(outcome, build.parts) for outcome in build.outcomes},
+        "targets": dict(targets),
     }
 
 
-def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> dict[str, object]:
+def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> dict[str, Any]:
     each = {part: build[outcome.target].manifest for part, build in builds.items()}
     result = outcome.result.model_dump(mode="json") if outcome.result is not None else None
     hashes = {part: made.sha256 for part, made in each.items() if made is not None}
-    return {"status": outcome.status, "error": outcome.error, "artifacts": hashes, "result": result}
+    facts = {"target": outcome.target, "status": outcome.status, "error": outcome.error}
+    return {**facts, "artifacts": hashes, "result": result}

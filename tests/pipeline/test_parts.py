@@ -110,6 +110,12 @@ def test_the_whole_is_driven_with_the_artifacts(tmp_path: Path) -> None:
     sessions = {"prefill": edgekit.load(build.parts["prefill"]["onnx"].path), "step": step}
     assert np.array_equal(driver(sessions, model().inputs[0])["tokens"], driven(model()).answers[0]["tokens"])
 
+    none = {part: replace(one, outcomes=()) for part, one in build.parts.items()}
+    whole.export(model(), tmp_path / "tiny", lambda part, spec: none[part])  # a run for other targets keeps what holds
+    assert json.loads((tmp_path / "tiny" / PARTS).read_text()) == record
+    whole.export(model(seed=1), tmp_path / "tiny", lambda part, spec: none[part])
+    assert not json.loads((tmp_path / "tiny" / PARTS).read_text())["targets"]
+
     other = whole.export(model(seed=1), tmp_path, lambda part, spec: build.parts[part])
     assert other["onnx"].verdict == "rejected"  # artifacts of another model's weights
     assert not other.ok
