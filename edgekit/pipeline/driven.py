@@ -6,6 +6,7 @@ is given at other sizes is asked where the shapes of the grid are these.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -245,7 +246,7 @@ def _with_sets(session: Recording, judged: Sequence[Call], parts: Parts) -> Mode
     if not isinstance(session.part, ModelSpec):
         spec = _ranged(spec, [call for _, call in (*judged, *session.calls)], session.words)
     rows = list(_rows(spec, judged))
-    usual = _usual(rows)
+    usual = _usual(session.name, rows)
     axes = {name: replace(axis, default=dict(usual).get(name, axis.default)) for name, axis in spec.axes.items()}
     spec = replace(spec, name=f"{parts.name}.{session.name}", axes=axes, reference=None)
     evaluation = distinct(spec, _set(spec, [row for row in rows if row.sizes == usual]))
@@ -294,12 +295,14 @@ def _rows(spec: ModelSpec, calls: Sequence[Call]) -> Iterator[_Row]:
             yield _Row(f"{asked}, call {number}" + (f", row {row}" if count > 1 else ""), tuple(sizes.items()), inputs)
 
 
-def _usual(rows: Sequence[_Row]) -> Sizes:
-    """The most frequent sizes; of several the ones in the middle."""
-    counts = Counter(row.sizes for row in rows)
+def _usual(part: str, rows: Sequence[_Row]) -> Sizes:
+    """The most frequent sizes, none of them 0; of several the ones in the middle."""
+    counts = Counter(row.sizes for row in rows if all(size for _, size in row.sizes))
+    if not counts:
+        raise ModelError(f"the driver calls '{part}' with an empty axis alone: call it with a size of 1 or more too")
     most = max(counts.values())
-    often = sorted(sizes for sizes, count in counts.items() if count == most)
-    return often[len(often) // 2]
+    often = [sizes for sizes, count in counts.items() if count == most]
+    return sorted(often, key=lambda sizes: (math.prod(size for _, size in sizes), sizes))[len(often) // 2]
 
 
 def _set(spec: ModelSpec, rows: Sequence[_Row]) -> Evaluation:

@@ -169,6 +169,28 @@ def test_what_a_driver_may_not_do_is_a_sentence(drive: Driver, sentence: str) ->
         driven(replace(model(), driver=drive, parts=model().parts))
 
 
+class Join(nn.Module):
+    def forward(self, x: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
+        return torch.cat([past, x], 1)
+
+
+def test_an_axis_may_be_empty_at_first_and_not_always() -> None:
+    axes = {"batch": Axis(1, 1, 2), "past": Axis(1, 0, 4)}
+    inputs = (Input("x", ("batch", 1)), Input("past", ("batch", "past")))
+    join = ModelSpec("join", Join().eval(), inputs, (Output("all"),), axes)
+
+    def grow(parts: Mapping[str, Session], count: int) -> Any:
+        past = np.zeros((1, 0), np.float32)
+        for _ in range(count):
+            past = parts["join"].run({"x": np.ones((1, 1), np.float32), "past": past})["all"]
+        return past
+
+    found = driven(Parts("grown", {"join": join}, grow, [3, 4])).specs["join"]
+    assert found.axes["past"] == Axis(2, 0, 4)  # 0, 1 and 2 are asked twice; of those that are not empty the larger
+    with pytest.raises(EdgekitError, match="the driver calls 'join' with an empty axis alone"):
+        driven(Parts("grown", {"join": join}, grow, [1]))
+
+
 def test_what_is_no_model_of_parts_is_a_sentence() -> None:
     with pytest.raises(EdgekitError, match="the part 'step' of 'tiny' is a str, not a ModelSpec"):
         replace(model(), parts={"step": "x"})  # type: ignore[dict-item]  # a user's mistake
