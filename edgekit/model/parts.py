@@ -56,7 +56,7 @@ class Parts:
 
     Attributes:
         name: Of the build folder, in which each part's build lies.
-        parts: Each a `ModelSpec`, a `Part`, or a module.
+        parts: Each a `ModelSpec`, a `Part`, a module, or what names a model (a preset, an ONNX file, a folder).
         driver: Takes the parts by name, each with `run` (arrays by name in and out), and one of `inputs`; returns an
             array, or arrays by name. Must do the same each time.
         inputs: What the whole model is asked, one a call of the driver; of any kind.
@@ -68,7 +68,7 @@ class Parts:
     """
 
     name: str
-    parts: Mapping[str, ModelSpec | Part | torch.nn.Module]
+    parts: Mapping[str, ModelSpec | Part | torch.nn.Module | str | Path]
     driver: Driver
     inputs: Sequence[Any]
     outputs: tuple[Output, ...] = ()
@@ -89,8 +89,8 @@ class Parts:
             raise ModelError(f"'{self.name}' has no parts: give models by name")
         for name, part in given.items():
             check_name(name)
-            if not isinstance(part, ModelSpec | Part | torch.nn.Module):
-                kinds = "a ModelSpec, an edgekit.Part or a torch.nn.Module"
+            if not isinstance(part, ModelSpec | Part | torch.nn.Module | str | Path):
+                kinds = "a ModelSpec, an edgekit.Part, a torch.nn.Module or a model's name"
                 raise ModelError(f"the part '{name}' of '{self.name}' is a {type(part).__name__}, not {kinds}")
         if not callable(self.driver):
             raise ModelError(f"the driver of '{self.name}' is a {type(self.driver).__name__}: give a function")

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from edgekit.model.contract import checked
 from edgekit.model.input_rows import BATCH, rows_in, stacked
 from edgekit.model.kept_sets import COUNT
 from edgekit.model.parts import Part, Parts, Session
+from edgekit.model.sources import resolve_model
 from edgekit.model.sources.module import range_in, spec_of_module
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec, Output
 from edgekit.model.words import NOTHING, Words, words_of
@@ -177,6 +179,8 @@ class Recording:
 
         if isinstance(self.part, ModelSpec):
             return checked(self.part)
+        if isinstance(self.part, str | Path):
+            return resolve_model(str(self.part))
         part = self.part if isinstance(self.part, Part) else Part(self.part)
         example = part.example
         if example is None:
@@ -243,12 +247,12 @@ def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Outp
 def _with_sets(session: Recording, judged: Sequence[Call], parts: Parts) -> ModelSpec:
     """A part with what the driver gave it as its evaluation and calibration sets."""
     spec = session.spec
-    if not isinstance(session.part, ModelSpec):
+    if not isinstance(session.part, ModelSpec | str | Path):
         spec = _ranged(spec, [call for _, call in (*judged, *session.calls)], session.words)
     rows = list(_rows(spec, judged))
     usual = _usual(session.name, rows)
     axes = {name: replace(axis, default=dict(usual).get(name, axis.default)) for name, axis in spec.axes.items()}
-    spec = replace(spec, name=f"{parts.name}.{session.name}", axes=axes, reference=None)
+    spec = replace(spec, name=f"{parts.name}.{session.name}", axes=axes, factory="", words=None, reference=None)
     evaluation = distinct(spec, _set(spec, [row for row in rows if row.sizes == usual]))
     others = tuple(row.inputs for row in rows if row.sizes != usual)
     shown = [row for row in _rows(spec, session.calls) if row.sizes == usual]

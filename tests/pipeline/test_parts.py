@@ -192,8 +192,8 @@ def test_an_axis_may_be_empty_at_first_and_not_always() -> None:
 
 
 def test_what_is_no_model_of_parts_is_a_sentence() -> None:
-    with pytest.raises(EdgekitError, match="the part 'step' of 'tiny' is a str, not a ModelSpec"):
-        replace(model(), parts={"step": "x"})  # type: ignore[dict-item]  # a user's mistake
+    with pytest.raises(EdgekitError, match="the part 'step' of 'tiny' is a int, not a ModelSpec"):
+        replace(model(), parts={"step": 3})  # type: ignore[dict-item]  # a user's mistake
     with pytest.raises(EdgekitError, match="has no inputs to judge the whole on"):
         replace(model(), inputs=[])
     with pytest.raises(EdgekitError, match="is a model of parts, judged on what its driver gives them"):
