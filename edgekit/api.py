@@ -124,7 +124,7 @@ def export(
         progress: "auto" (live on a terminal and in a notebook, lines elsewhere), "live", "lines" or "none".
 
     Returns:
-        What became of each target, as a mapping by name.
+        What became of each target, as a mapping by name; of `Parts` that of the whole, with each part's in `parts`.
 
     Raises:
         EdgekitError: For what concerns all targets; what concerns one becomes its record in the build.
