@@ -7,6 +7,7 @@ computes in INT8, as every runtime fuses them.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
 from edgekit.hosts import process
 from edgekit.model.records import recorded_weights
+from edgekit.onnxgraph.graph import PASSES
 from edgekit.reference.batches import applicable_batches
 from edgekit.reference.store import reference_of
 from edgekit.runtime import ort
@@ -54,6 +56,29 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Pass:
+    """What one graph pass did.
+
+    Attributes:
+        name: Its module and function in `edgekit.onnxgraph`.
+        made: Operators that were there after it and not before, by their number.
+        removed: Those that it took away; where both are empty it changed weights or names.
+    """
+
+    name: str
+    made: Mapping[str, int]
+    removed: Mapping[str, int]
+
+    def cells(self) -> tuple[str, str, str]:
+        """In words."""
+        made, removed = (
+            ", ".join(f"{count} {name}" for name, count in sorted(of.items(), key=lambda item: -item[1]))
+            for of in (self.made, self.removed)
+        )
+        return self.name, made or ("" if removed else "weights or names alone"), removed
+
+
+@dataclass(frozen=True)
 class Inspection:
     """What is in a graph.
 
@@ -64,6 +89,7 @@ class Inspection:
         sizes: The sizes of the axes that multiplications were counted at.
         operators: Nodes by operator, the most frequent first.
         layers: Those that multiply.
+        passes: What made it out of its source, in order.
     """
 
     target: str
@@ -72,6 +98,7 @@ class Inspection:
     sizes: Mapping[str, int]
     operators: Mapping[str, int]
     layers: tuple[Layer, ...]
+    passes: tuple[Pass, ...] = ()
 
     @property
     def multiplications(self) -> int:
@@ -115,7 +142,10 @@ def inspect(folder: Path) -> Inspection:
     answer = process.call(inspected, {"build": str(place.parent), "target": place.name})
     layers = tuple(Layer(**layer) for layer in cast("list[dict[str, Any]]", answer["layers"]))
     sizes, operators = (cast("dict[str, int]", answer[name]) for name in ("sizes", "operators"))
-    return Inspection(manifest.target, manifest.precision, manifest.size, sizes, operators, layers)
+    passes = (
+        tuple(Pass(**one) for one in json.loads((folder / PASSES).read_bytes())) if (folder / PASSES).is_file() else ()
+    )
+    return Inspection(manifest.target, manifest.precision, manifest.size, sizes, operators, layers, passes)
 
 
 def page(before: Inspection, after: Inspection) -> str:

@@ -236,6 +236,9 @@ def inspect(
     )
     if len(found.layers) > rows:
         print(f"{len(found.layers) - rows} more layers: --rows {len(found.layers)}")
+    if found.passes:
+        print()
+        print_table(("pass", "made", "removed"), [one.cells() for one in found.passes])
     print(f"\nnodes: {nodes}")
     print(f"graph: {artifact / inspection.ENTRY}, which Netron opens")
     if html is not None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from edgekit.model.onnx_bodies import bodies
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied, set_nodes
+from edgekit.onnxgraph.graph import copied, graph_pass, set_nodes
 from edgekit.onnxgraph.groups import groups, nodes_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ AXES_AS_INPUT = 18
 """Opset from which ReduceMax reads its axes as an input."""
 
 
+@graph_pass
 def quantize_dynamic(
     graph: onnx.ModelProto,
     floats: tuple[str, ...] = (),
@@ -123,6 +124,7 @@ def _gemm_as_matmul(
         yield helper.make_node("Add", [product, node.input[2]], node.output, name=f"{node.name}_bias")
 
 
+@graph_pass
 def scale_tokens(graph: onnx.ModelProto, chosen: Collection[str]) -> onnx.ModelProto:
     """Divide what tall linear layers read by a scale for each token, taken as the graph runs.
 

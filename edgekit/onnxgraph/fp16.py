@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import ExportError, reason
-from edgekit.onnxgraph.graph import take_output
+from edgekit.onnxgraph.graph import graph_pass, take_output
 
 if TYPE_CHECKING:
     import onnx
@@ -61,6 +61,7 @@ LARGE = 4096
 """Elements of a weight that is worth a cast."""
 
 
+@graph_pass
 def convert(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Convert a graph; the given one is not changed.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.onnxgraph.graph import copied, set_nodes
+from edgekit.onnxgraph.graph import copied, graph_pass, set_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -21,6 +21,7 @@ LARGEST_ERROR = 3.5e-6
 """Of the result, for every x, in fp32."""
 
 
+@graph_pass
 def by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
     """A graph whose exact GELUs are sigmoids; those that a model itself approximates by tanh stay."""
     made = copied(graph)

@@ -2,14 +2,18 @@
 
 A pass is a function of a graph (`onnx.ModelProto`) and its settings. It returns the new graph and changes nothing of
 the given one; what else it found comes second. A pass that follows values to their producers and readers is written on
-onnx_ir, and declared with `on_ir`: it also takes the model that PyTorch's exporter made.
+onnx_ir, and declared with `on_ir`: it also takes the model that PyTorch's exporter made. Declared with `graph_pass` or
+`on_ir`, a pass is named in `passes.json` beside the graph, with the operators that it made and took away.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from edgekit.errors import ExportError, reason
 
@@ -17,7 +21,12 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+PASSES = "passes.json"
+"""Beside a graph that was saved: by pass in their order `name`, `made` and `removed`, operators by their number."""
+_HISTORY = "edgekit.passes"
 P = ParamSpec("P")
+R = TypeVar("R")
+G = TypeVar("G", bound="onnx.ModelProto | ir.Model")
 Graph = TypeVar("Graph", "onnx.ModelProto", "ir.Model")
 
 
@@ -41,8 +50,55 @@ def on_ir(rewrite: Callable[Concatenate[ir.Model, P], None]) -> IrPass[P]:
         rewrite(model, *args, **kwargs)
         return ir.to_proto(model)
 
-    apply.__doc__ = rewrite.__doc__
+    named: Any = wraps(rewrite)(apply)
+    return cast("IrPass[P]", graph_pass(named))
+
+
+def graph_pass(rewrite: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
+    """A pass that notes in the graph which operators it made and took away, but for what passes that it called did."""
+
+    @wraps(rewrite)
+    def apply(graph: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        before, known = _operators(graph), _history(graph)
+        result = rewrite(graph, *args, **kwargs)
+        made: Any = result[0] if isinstance(result, tuple) else result
+        inner = _history(made)[len(known) :]
+        change = _operators(made)
+        change.subtract(before)
+        for one in inner:
+            change.subtract(one["made"])
+            change.update(one["removed"])
+        if not any(change.values()) and (made is graph or made.graph == graph.graph):  # an onnx_ir graph is itself
+            _set_history(made, [*known, *inner])
+            return result
+        name = f"{rewrite.__module__.rpartition('.')[2]}.{rewrite.__name__}"
+        own = {"name": name, "made": dict(sorted((+change).items())), "removed": dict(sorted((-change).items()))}
+        _set_history(made, [*known, *inner, own])
+        return result
+
     return apply
+
+
+def _operators(graph: onnx.ModelProto | ir.Model) -> Counter[str]:
+    nodes: Any = graph.graph.node if hasattr(graph.graph, "node") and not callable(graph.graph.node) else graph.graph
+    return Counter(node.op_type for node in nodes)
+
+
+def _history(graph: onnx.ModelProto | ir.Model) -> list[dict[str, Any]]:
+    props: Any = graph.metadata_props
+    text = props.get(_HISTORY) if hasattr(props, "get") else next((p.value for p in props if p.key == _HISTORY), None)
+    return json.loads(text) if text else []
+
+
+def _set_history(graph: onnx.ModelProto | ir.Model, passes: list[dict[str, Any]]) -> None:
+    if not passes:
+        return
+    props, text = graph.metadata_props, json.dumps(passes)
+    if isinstance(props, dict):
+        props[_HISTORY] = text
+        return
+    entry = next((one for one in props if one.key == _HISTORY), None) or props.add()
+    entry.key, entry.value = _HISTORY, text
 
 
 def copied(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -78,8 +134,15 @@ def take_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
             graph.outputs[position] = new
 
 
+def strip_properties(graph: onnx.ModelProto) -> None:
+    """Take out what others wrote into a graph's properties."""
+    passes = _history(graph)
+    del graph.metadata_props[:]
+    _set_history(graph, passes)
+
+
 def save_graph(graph: onnx.ModelProto, path: Path) -> None:
-    """Check a graph and write it.
+    """Check a graph and write it, and beside it which pass made what.
 
     Raises:
         ExportError: If it breaks ONNX's rules.
@@ -90,5 +153,9 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
         onnx.checker.check_model(graph, full_check=True)
     except Exception as error:
         raise ExportError(f"the graph breaks ONNX's rules: {reason(error)}") from error
+    passes, kept = _history(graph), [one for one in graph.metadata_props if one.key != _HISTORY]
+    del graph.metadata_props[:]
+    graph.metadata_props.extend(kept)
     graph.producer_name, graph.producer_version = "edgekit", ""
     path.write_bytes(graph.SerializeToString(deterministic=True))
+    (path.parent / PASSES).write_text(json.dumps(passes, indent=1) + "\n")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from edgekit.onnxgraph.constant_names import name_constants
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, graph_pass
 from edgekit.onnxgraph.weight_only import RECURRENT
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def _constants() -> list[Constant]:
     return [value for value in values if isinstance(value, Constant)]
 
 
+@graph_pass
 def folded(graph: onnx.ModelProto) -> onnx.ModelProto:
     """The graph with its recurrent layers' weights as constants; the graph itself where it has none of these.
 
@@ -74,6 +75,7 @@ def folded(graph: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
+@graph_pass
 def fixed(graph: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
     """A graph with inputs of these shapes; what it computes of shapes becomes constants.
 

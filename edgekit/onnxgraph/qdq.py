@@ -22,7 +22,7 @@ import numpy as np
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.conv_chain import Chain, chain, convolutions
-from edgekit.onnxgraph.graph import copied, readers, set_nodes
+from edgekit.onnxgraph.graph import copied, graph_pass, readers, set_nodes
 from edgekit.onnxgraph.groups import groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange, QuantConfig
 
@@ -43,6 +43,7 @@ def activations(graph: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*read, *chain(graph, convs).tensors)))
 
 
+@graph_pass
 def quantize_static(
     graph: onnx.ModelProto, config: QuantConfig, observed: Mapping[str, ObservedRange]
 ) -> onnx.ModelProto:

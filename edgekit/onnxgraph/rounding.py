@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied
+from edgekit.onnxgraph.graph import copied, graph_pass
 from edgekit.onnxgraph.groups import linear_groups, nodes_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 """Of a scale."""
 
 
+@graph_pass
 def round_weights(
     graph: onnx.ModelProto, moments: Mapping[str, Array], levels: int = LEVELS, floats: tuple[str, ...] = ()
 ) -> onnx.ModelProto:

@@ -24,7 +24,7 @@ import numpy as np
 
 from edgekit.model.spec import Array
 from edgekit.onnxgraph import weight_only
-from edgekit.onnxgraph.graph import copied, readers
+from edgekit.onnxgraph.graph import copied, graph_pass, readers
 from edgekit.onnxgraph.groups import LINEAR, linear_groups, nodes_of
 from edgekit.onnxgraph.quant_config import ObservedRange
 
@@ -37,6 +37,7 @@ LAYOUT = frozenset(("Reshape", "Transpose", "Cast", "Identity"))
 """Operators that leave the values of an input as they are."""
 
 
+@graph_pass
 def smooth(
     graph: onnx.ModelProto, alpha: float, observed: Mapping[str, ObservedRange]
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -101,6 +102,7 @@ def _set_values(weight: onnx.TensorProto, values: Array) -> None:
     weight.CopyFrom(numpy_helper.from_array(np.asarray(values, dtype=np.float32), weight.name))
 
 
+@graph_pass
 def scale_channels(
     graph: onnx.ModelProto,
     alpha: float,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.onnxgraph.graph import copied, set_nodes
+from edgekit.onnxgraph.graph import copied, graph_pass, set_nodes
 
 if TYPE_CHECKING:
     import onnx
 
 
+@graph_pass
 def dropped(graph: onnx.ModelProto) -> onnx.ModelProto:
     """A graph without these guards; an IsNaN elsewhere stays."""
     made = copied(graph)

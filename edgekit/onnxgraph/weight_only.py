@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.onnxgraph.graph import copied, readers, set_nodes
+from edgekit.onnxgraph.graph import copied, graph_pass, readers, set_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -39,6 +39,7 @@ CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
 
 
+@graph_pass
 def quantize_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
     """Store the float weights of convolutions and linear layers in INT8, and other tables in fp16."""
     from onnx import TensorProto, numpy_helper

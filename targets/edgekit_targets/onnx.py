@@ -27,7 +27,7 @@ from edgekit.model.shapes import named_sizes
 from edgekit.model.sources import onnx as onnx_file
 from edgekit.onnxgraph import attention, foreign, patch_embed
 from edgekit.onnxgraph.constant_names import module_path, name_constants
-from edgekit.onnxgraph.graph import save_graph
+from edgekit.onnxgraph.graph import save_graph, strip_properties
 from edgekit.onnxgraph.optimizer import exact
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
@@ -225,7 +225,7 @@ def _name_nodes(graph: onnx.ModelProto) -> None:
 
 def _strip(graph: onnx.ModelProto) -> None:
     """Drop absolute paths and source lines, and the shapes of inner values, which later passes make stale."""
-    del graph.metadata_props[:]
+    strip_properties(graph)
     del graph.graph.metadata_props[:]
     del graph.graph.value_info[:]
     graph.doc_string = graph.graph.doc_string = ""

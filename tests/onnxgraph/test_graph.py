@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
 from edgekit.errors import ExportError
-from edgekit.onnxgraph.graph import save_graph
+from edgekit.onnxgraph.dynamic import quantize_dynamic
+from edgekit.onnxgraph.graph import PASSES, save_graph
+from edgekit.onnxgraph.rounding import round_weights
 from tests.onnxgraph.graphs import model, rounded
 
 
@@ -35,3 +39,19 @@ def test_a_graph_that_breaks_the_rules_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"^the graph breaks ONNX's rules: [^\n]+$"):
         save_graph(graph(rows=5), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_passes_are_named_beside_a_graph_and_not_in_it(tmp_path: Path) -> None:
+    """Each with what it did itself: what a pass does that another one calls is that pass's."""
+    plain = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [2, 64]}, {"y": [2, 64]}, {"w": rounded(64, 64)}
+    )
+    rewritten = quantize_dynamic(round_weights(plain, {"x": np.eye(64)}))
+    save_graph(rewritten, tmp_path / "model.onnx")
+    passes = {one["name"]: one for one in json.loads((tmp_path / PASSES).read_text())}
+    assert [*passes] == ["rounding.round_weights", "weight_only.quantize_weights", "dynamic.quantize_dynamic"]
+    assert (passes["rounding.round_weights"]["made"], passes["rounding.round_weights"]["removed"]) == ({}, {})
+    assert passes["dynamic.quantize_dynamic"]["made"]["MatMulInteger"] == 1
+    assert passes["dynamic.quantize_dynamic"]["removed"] == {"MatMul": 1}
+    assert [one.key for one in onnx.load(tmp_path / "model.onnx").metadata_props] == ["onnx.infer"]  # ONNX Runtime's
+    assert not plain.metadata_props
