@@ -49,7 +49,7 @@ def test_passes_are_named_beside_a_graph_and_not_in_it(tmp_path: Path) -> None:
     rewritten = quantize_dynamic(round_weights(plain, {"x": np.eye(64)}))
     save_graph(rewritten, tmp_path / "model.onnx")
     passes = {one["name"]: one for one in json.loads((tmp_path / PASSES).read_text())}
-    assert [*passes] == ["rounding.round_weights", "weight_only.quantize_weights", "dynamic.quantize_dynamic"]
+    assert [*passes] == ["rounding.round_weights", "dynamic.quantize_dynamic"]
     assert (passes["rounding.round_weights"]["made"], passes["rounding.round_weights"]["removed"]) == ({}, {})
     assert passes["dynamic.quantize_dynamic"]["made"]["MatMulInteger"] == 1
     assert passes["dynamic.quantize_dynamic"]["removed"] == {"MatMul": 1}
