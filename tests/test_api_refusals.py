@@ -69,17 +69,9 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         ({"model": ""}, UsageError, "a model needs a name"),
         ({"model": torch.nn.Identity, "example": None}, UsageError, "'Identity' is a class: give an instance"),
         ({"model": small_model, "example": torch.ones(1, 2)}, UsageError, "an example describes a module"),
-        (
-            {"model": small_model, "axes": {"image": {0: "batch"}}},
-            UsageError,
-            "name the input 'image', .* did you",
-        ),
+        ({"model": small_model, "axes": {"image": {0: "batch"}}}, UsageError, "name the input 'image', .* did you"),
         ({"model": "arr-coc-tiny", "axes": ["x:0=batch"]}, UsageError, "'arr-coc-tiny' says itself what its inputs"),
-        (
-            {"model": NET, "example": EXAMPLE, "inputs": ["input:shape=1,2"]},
-            UsageError,
-            "has a shape of its own",
-        ),
+        ({"model": NET, "example": EXAMPLE, "inputs": ["input:shape=1,2"]}, UsageError, "has a shape of its own"),
         ({"model": Silent().eval(), "example": EXAMPLE}, ModelError, "'Silent' answers with no tensor: let forward"),
         ({"model": NET, "example": 3}, ModelError, "the example must hold tensors, and 'input' is int"),
         ({"model": NET, "example": torch.ones(0, 2)}, ModelError, "the example's 'input' holds no value"),
@@ -101,11 +93,7 @@ TINY_REFERENCE = Path(str(edgekit.__file__)).parent / "arrcoc" / "checkpoints" /
         ({"model": NET, "example": EXAMPLE, "name": ".."}, ModelError, r"'\.\.' is not a name for a model"),
         ({"model": NET, "example": EXAMPLE, "name": ""}, ModelError, "'' is not a name for a model"),
         ({"model": NET, "example": EXAMPLE, "evaluation": "photos"}, UsageError, "the evaluation set is a str"),
-        (
-            {"model": NET, "example": EXAMPLE, "calibration": 3},
-            UsageError,
-            "the calibration set is a int: give an",
-        ),
+        ({"model": NET, "example": EXAMPLE, "calibration": 3}, UsageError, "the calibration set is a int: give an"),
         (
             {"model": NET, "example": EXAMPLE, "calibration": lambda count: 3},
             ModelError,

@@ -32,11 +32,7 @@ def test_check_exits_0_and_after_the_model_changed_3(capsys: pytest.CaptureFixtu
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(
-    targets: tuple[str, ...],
-    app: str,
-    sentence: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    targets: tuple[str, ...], app: str, sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     build = toy.build(tmp_path / "build" / "toy")
     toy.android_app(tmp_path / "app")

@@ -67,13 +67,7 @@ def test_the_ten_lines_of_the_docstring_do_the_same(monkeypatch: pytest.MonkeyPa
     lines = [line.strip() for line in queries.__doc__.splitlines() if line.startswith("    ")]
     assert 3 < len(lines) <= 10
     monkeypatch.chdir(presets.HOME)
-    names: dict[str, Any] = {
-        "json": json,
-        "numpy": np,
-        "re": re,
-        "pathlib": pathlib,
-        "text": "Small, turquoise moon",
-    }
+    names: dict[str, Any] = {"json": json, "numpy": np, "re": re, "pathlib": pathlib, "text": "Small, turquoise moon"}
     exec("\n".join(lines), names)  # noqa: S102 - the text is our own docstring
     assert np.array_equal(names["query"], VOCABULARY.encode(names["text"]).vector)
 

@@ -33,18 +33,9 @@ HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
         (("export", "tests.models:raising"), "raised ValueError: the weights are on another machine"),
         (("export", "tests.models:odd_size"), "the default 100 is not a multiple of 16"),
         (("export", "-O", "opset"), "is not of the form TARGET.NAME=VALUE"),
-        (
-            ("export", SMALL, "--axes", "images:2=h"),
-            "axis 'h' has no range: write 'h:MIN..MAX'",
-        ),
-        (
-            ("export", SMALL, "--inputs", "images:kind=photo"),
-            "possible are image, query, tensor",
-        ),
-        (
-            ("export", SMALL, "--outputs", "logits:role=logits"),
-            "possible are relevance, budgets",
-        ),
+        (("export", SMALL, "--axes", "images:2=h"), "axis 'h' has no range: write 'h:MIN..MAX'"),
+        (("export", SMALL, "--inputs", "images:kind=photo"), "possible are image, query, tensor"),
+        (("export", SMALL, "--outputs", "logits:role=logits"), "possible are relevance, budgets"),
         (("export", SMALL, "--data", "photos"), "there is no folder 'photos'"),
         (("export", SMALL, "--metric", "top_k:relevance"), "give it with data (--data FOLDER)"),
         (("export", "--axes", "images:0=batch"), "'arr-coc-tiny' says itself what its inputs, outputs and axes are"),

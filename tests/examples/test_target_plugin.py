@@ -23,7 +23,7 @@ NAME = "onnx-json"
 pytestmark = [
     pytest.mark.skipif(
         bool(_site.unavailable_reason()), reason=f"a wheel of edgekit holds the page: {_site.unavailable_reason()}"
-    ),
+    )
 ]
 
 

@@ -109,10 +109,7 @@ def _attributes() -> Iterator[Graph]:
 def _loops() -> Iterator[Graph]:
     """Loops that do not end."""
     yield "loop", _of([_loop("m", _body()), _sum("a")], m=np.array(ENDLESS), t=np.array(True), v=ZERO)
-    yield (
-        "loop_shorter",
-        _of([_loop("m", _body()), _sum("a")], m=np.array(1 << 34), t=np.array(True), v=ZERO),
-    )
+    yield ("loop_shorter", _of([_loop("m", _body()), _sum("a")], m=np.array(1 << 34), t=np.array(True), v=ZERO))
     inner = _body([_node("Identity", ["n"], "k"), _loop("m", _body("p"), "w", "k")], "w")
     nested = _of([_loop("m", inner), _sum("a")], m=np.array(1 << 22), t=np.array(True), v=ZERO)
     yield "loop_nested", nested

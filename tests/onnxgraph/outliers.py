@@ -36,10 +36,7 @@ def spec() -> ModelSpec:
         name="outliers",
         module=Outliers().eval(),
         inputs=(Input("rows", ("batch", PATCHES, WIDTH), low=-1000.0, high=1000.0),),
-        outputs=(
-            Output("scores", role="scores"),
-            Output("indices", role="ranking", of="scores", dtype="int64"),
-        ),
+        outputs=(Output("scores", role="scores"), Output("indices", role="ranking", of="scores", dtype="int64")),
         axes={"batch": Axis(1, 1, 8)},
         factory=f"{__name__}:spec",
         evaluation=lambda: shown(16, 1),

@@ -32,11 +32,7 @@ def test_ranges_hold_what_was_seen(
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("recipe", [QuantConfig(), QuantConfig(activation="int8"), QuantConfig(per_channel=False)])
 def test_a_quantized_graph_is_near(
-    recipe: QuantConfig,
-    method: Method,
-    graph: onnx.ModelProto,
-    samples: Samples,
-    observed: dict[str, ObservedRange],
+    recipe: QuantConfig, method: Method, graph: onnx.ModelProto, samples: Samples, observed: dict[str, ObservedRange]
 ) -> None:
     before = graph.SerializeToString()
     made = qdq.quantize_static(graph, QuantConfig(**{**recipe.__dict__, "method": method}), observed)

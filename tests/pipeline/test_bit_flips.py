@@ -21,7 +21,7 @@ from edgekit.pipeline.context import RunContext
 from edgekit.testing import QuietListener
 from tests.pipeline.small_build import TARGETS, Kept, built
 
-FLIPS = 10_000 if os.environ.get("EDGEKIT_SLOW") else 120  # about four a file
+FLIPS = 10_000 if os.environ.get("EDGEKIT_SLOW") else 60  # about two a file
 REWRITTEN = ("report.", "run.json", "cache/")
 """What verify writes anew, and what only spares work: no verdict rests on them."""
 

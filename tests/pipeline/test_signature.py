@@ -181,10 +181,7 @@ WHOLE_BUILD: dict[str, tuple[Callable[[Path], object], str]] = {
     "another key under this one's name": (another_key_under_this_ones_name, "is damaged or not by the key"),
     "another build's": (lambda root: theirs(root, signature.FOLDER), r"config\.json' is not what was signed"),
     "another model": (lambda root: theirs(root, "model", "reference"), r"config\.json' is not what was signed"),
-    "a program that nobody signed": (
-        a_program_that_nobody_signed,
-        r"program\.json' is not in the build's signature",
-    ),
+    "a program that nobody signed": (a_program_that_nobody_signed, r"program\.json' is not in the build's signature"),
 }
 
 

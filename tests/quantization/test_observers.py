@@ -16,10 +16,7 @@ CHANNELS, VECTORS = 3, 4
 
 def graph(operator: str = "Mul") -> onnx.ModelProto:
     """inner = x times (10, 1, -1) by channel, y = relu(inner); x is [batch, vectors, CHANNELS]."""
-    nodes = [
-        helper.make_node(operator, ["x", "factors"], ["inner"]),
-        helper.make_node("Relu", ["inner"], ["y"]),
-    ]
+    nodes = [helper.make_node(operator, ["x", "factors"], ["inner"]), helper.make_node("Relu", ["inner"], ["y"])]
     sizes: Shape = ["batch", "vectors", CHANNELS]
     return model(nodes, {"x": sizes}, {"y": sizes}, {"factors": np.array([10, 1, -1], np.float32)})
 

@@ -100,10 +100,7 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_quantize_refuses_what_is_slower(
-    paced: Callable[[float], None],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    paced: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["edgekit", "quantize", SMALL, "--search", "none", "-o", str(tmp_path)])
     result = tmp_path / "small" / INT8 / "result.json"

@@ -115,9 +115,7 @@ def test_what_an_artifact_shows_here_widens_its_limits(chosen: Golden) -> None:
     assert chosen.failures(coarse, chosen.limits("int8", chosen.shown(coarse))) == ()
 
 
-def test_faults_of_preprocessing_are_seen_and_those_that_nobody_sees_are_told(
-    chosen: Golden,
-) -> None:
+def test_faults_of_preprocessing_are_seen_and_those_that_nobody_sees_are_told(chosen: Golden) -> None:
     run = EagerRuntime(spec()).run
     assert chosen.undetected(run, chosen.limits("fp16", {})) == ()
     wide = {name: dict.fromkeys(found, 1e9) for name, found in chosen.limits("fp16", {}).items()}
@@ -176,11 +174,7 @@ def test_of_scores_counts_and_a_ranking_each_has_its_own_limit(scored: Path) -> 
     chosen = golden.choose_golden(model, scored, run, ("width",))
     assert {name for case in chosen.cases for name in case.expected} == {"relevance", "budgets", "indices"}
     limits = chosen.limits("fp32", {})
-    assert limits == {
-        "relevance": {"max_abs": 1e-4},
-        "budgets": {"max_abs": 1.03},
-        "indices": {"lost_mass": 0.02},
-    }
+    assert limits == {"relevance": {"max_abs": 1e-4}, "budgets": {"max_abs": 1.03}, "indices": {"lost_mass": 0.02}}
     assert chosen.failures(run, limits) == ()
 
     def changed(name: str, change: Callable[[Array], Array]) -> tuple[str, ...]:

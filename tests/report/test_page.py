@@ -224,9 +224,7 @@ def test_a_spreadsheet_gets_no_formula(builder: Any) -> None:
     builder.reference()
     builder.artifact("onnx", "fp32")
     builder.judge(
-        "onnx",
-        [Verdict(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))],
-        1,
+        "onnx", [Verdict(place="cpu", status="rejected", device="@SUM(A1)", reasons=(told("=cmd|' /C calc'!A0"),))], 1
     )
     report.write_report(builder.folder)
     [row] = csv.DictReader(io.StringIO((builder.folder / "report.csv").read_text()))

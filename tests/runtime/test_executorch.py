@@ -15,14 +15,7 @@ from tests.manifests import EXPORT
 @pytest.mark.parametrize("content", [b"", b"ET12", b"\0\0\0\0PK12" + b"\0" * 64, b"no program"])
 def test_refuses_what_has_no_identifier_of_a_program(content: bytes, tmp_path: Path) -> None:
     """Before the runtime sees a byte: it may end the process."""
-    manifest = Manifest(
-        name="toy",
-        target="executorch",
-        precision="fp32",
-        entry="model.pte",
-        export=EXPORT,
-        files=(),
-    )
+    manifest = Manifest(name="toy", target="executorch", precision="fp32", entry="model.pte", export=EXPORT, files=())
     with staging(tmp_path / "made") as staged:
         (staged / "model.pte").write_bytes(content)
         commit(staged, manifest)

@@ -29,14 +29,7 @@ def bundle(tmp_path: Path) -> Path:
     (folder / "assets" / "page-1a.js.br").write_bytes(b"brotli bytes")
     (folder / "assets" / "page-1a.js.gz").write_bytes(b"gzip bytes")
     (folder / "run.wasm").write_bytes(b"\0asm")
-    manifest = Manifest(
-        name="small",
-        target="web",
-        precision="mixed",
-        entry="index.html",
-        export=EXPORT,
-        files=(),
-    )
+    manifest = Manifest(name="small", target="web", precision="mixed", entry="index.html", export=EXPORT, files=())
     commit(folder, manifest)
     (tmp_path / "secret.txt").write_text(HIDDEN)
     (folder / "unlisted.txt").write_text(HIDDEN)

@@ -67,10 +67,7 @@ def mobilevit() -> ModelSpec:
     from transformers import MobileViTConfig, MobileViTForImageClassification
 
     config = MobileViTConfig(
-        image_size=64,
-        hidden_sizes=[16, 24, 32],
-        neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 48],
-        num_labels=10,
+        image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 48], num_labels=10
     )
     return _classifier("mobilevit", MobileViTForImageClassification(config), 64)
 

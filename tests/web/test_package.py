@@ -105,8 +105,7 @@ def test_it_is_small_and_its_types_and_exports_are_clean(app: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "resolution",
-    ["nodenext", *(pytest.param(name, marks=NIGHTLY) for name in ("bundler", "node16"))],
+    "resolution", ["nodenext", *(pytest.param(name, marks=NIGHTLY) for name in ("bundler", "node16"))]
 )
 def test_it_compiles_strictly_however_modules_are_resolved(app: Path, resolution: str) -> None:
     shutil.copy(WEB / "tests" / "package" / "use.ts", app)

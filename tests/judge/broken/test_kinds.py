@@ -119,11 +119,7 @@ FAULTS: dict[str, tuple[str, str, Change]] = {
     "labels of the neighbours, an axis that is found": ("undeclared", "int8", backwards("label", 2)),
     "boxes that go": ("anchors", "int8", of_channel("boxes", 2, 4, just_below)),
     "boxes that go, channels second": ("anchors_last", "int8", of_channel("boxes", 1, 4, just_below)),
-    "boxes that come": (
-        "anchors",
-        "int8",
-        of_channel("boxes", 2, 4, just_above),
-    ),
+    "boxes that come": ("anchors", "int8", of_channel("boxes", 2, 4, just_above)),
     "the same points for all": ("keypoints", "int8", wrap("points", still)),
     "a mask that is ignored": ("reader", "int8", lambda g: g.wrap("mask", lambda x: g.add("Max", x, np.int64(1)))),
     "dark pictures in bytes": ("in_bytes", "fp32", wrap("logits", when_darkish)),

@@ -11,20 +11,7 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper, version_converter
 
 from tests.judge.seeded.bench import IMAGES
-from tests.judge.seeded.changes import (
-    DOUBLE,
-    FLOAT,
-    FLOAT16,
-    HALF,
-    ONE,
-    K,
-    both,
-    every,
-    patches,
-    ranks,
-    shaken,
-    weight,
-)
+from tests.judge.seeded.changes import DOUBLE, FLOAT, FLOAT16, HALF, ONE, K, both, every, patches, ranks, shaken, weight
 from tests.judge.seeded.faults import FAULTS
 from tests.judge.seeded.graph import Change, Graph
 

@@ -25,11 +25,7 @@ def test_the_reference_itself_is_verified(tolerance: Tolerance) -> None:
 
 @pytest.mark.parametrize(
     ("tolerance", "limit", "text", "limit_text"),
-    [
-        (FP32, 1e-4, "1.02e-4", "1e-4"),
-        (FP32_DELEGATED, 1e-3, "0.00102", "0.001"),
-        (FP16, 1e-2, "0.0102", "0.01"),
-    ],
+    [(FP32, 1e-4, "1.02e-4", "1e-4"), (FP32_DELEGATED, 1e-3, "0.00102", "0.001"), (FP16, 1e-2, "0.0102", "0.01")],
 )
 def test_a_score_may_move_by_the_limit_and_no_more(
     tolerance: Tolerance, limit: float, text: str, limit_text: str

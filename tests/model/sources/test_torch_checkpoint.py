@@ -120,10 +120,7 @@ PICKLES: dict[str, tuple[bytes, str]] = {
     "bytes": (state(b"C\x01x"), "opcode SHORT_BINBYTES"),
     "call of a storage kind": (state(named("torch FloatStorage") + b")R"), "damaged"),
     "call of a text": (state(text("os.system") + b")R"), "not a regular file"),
-    "OrderedDict of arguments": (
-        state(named("collections OrderedDict") + b"(" + text("x") + b"tR"),
-        "damaged",
-    ),
+    "OrderedDict of arguments": (state(named("collections OrderedDict") + b"(" + text("x") + b"tR"), "damaged"),
     "BUILD of a tensor beyond its storage": (
         state(tensor() + b"(" + storage() + OFFSET + b"(K\x03K\x02t" + STRIDE + b"tb"),
         "resize storage",

@@ -181,11 +181,7 @@ def test_a_model_of_another_kind_is_a_sentence(make: Callable[[], Any], sentence
 @pytest.mark.parametrize(
     ("broken", "kind", "sentence"),
     [
-        (
-            lambda folder: (folder / "config.json").unlink(),
-            ModelError,
-            "nothing is downloaded; fetch one with `hf ",
-        ),
+        (lambda folder: (folder / "config.json").unlink(), ModelError, "nothing is downloaded; fetch one with `hf "),
         (lambda folder: (folder / "config.json").write_text("{"), ModelError, "save the model again"),
         (lambda folder: (folder / "config.json").write_text("{}"), ModelError, "possible are ForImageClassification"),
         (lambda folder: (folder / "model.safetensors").unlink(), ModelError, "cannot be loaded: "),
