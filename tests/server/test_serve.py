@@ -218,7 +218,7 @@ def test_hostile_bodies_are_refused_and_nothing_falls(exported: Path, shared: Se
     assert shared.form(image=picture(), query=b"red")[0] == 200
 
 
-def test_a_crash_starts_it_again_and_new_requests_wait(exported: Path, serve: Start) -> None:
+def test_a_crash_starts_it_again_new_requests_wait_and_it_ends_when_told(exported: Path, serve: Start) -> None:
     server = serve(exported)
     (child,) = server.children()
     os.kill(child, signal.SIGSEGV)
@@ -226,10 +226,6 @@ def test_a_crash_starts_it_again_and_new_requests_wait(exported: Path, serve: St
     assert status == 200
     assert [event["reason"] for event in server.events("crash")] == ["SIGSEGV"]
     assert server.children() != [child]
-
-
-def test_it_ends_when_told_and_answers_what_it_has(exported: Path, serve: Start) -> None:
-    server = serve(exported)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(server.form, image=picture(n), query=b"red") for n in range(4)]
         statuses = [one.result()[0] for one in asked]
@@ -388,12 +384,11 @@ def test_pictures_of_every_kind(exported: Path, shared: Serving) -> None:
         assert sentence in record["error"]
 
 
-def test_a_form_of_another_encoding_holds_up_nobody(exported: Path, serve: Start) -> None:
-    server = serve(exported)
+def test_a_form_of_another_encoding_holds_up_nobody(shared: Serving) -> None:
     field = b'--edge\r\nContent-Disposition: form-data; name="query"\r\n\r\n' + b"-aaa" * 75_000 + b"\r\n"
     body = field * 8 + b"--edge--\r\n"
     start = time.monotonic()
-    response, data = server.ask(
+    response, data = shared.ask(
         "POST", "/predict", body, Content_Type="multipart/form-data; boundary=edge; charset=punycode"
     )
     assert response.status == 400
@@ -401,9 +396,8 @@ def test_a_form_of_another_encoding_holds_up_nobody(exported: Path, serve: Start
     assert time.monotonic() - start < 20  # a minute and more, decoded as punycode
 
 
-def test_a_client_that_leaves_is_no_fault(exported: Path, serve: Start) -> None:
-    server = serve(exported)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+def test_a_client_that_leaves_is_no_fault(shared: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), timeout=30) as client:
         client.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{{".encode())
-    assert soon(lambda: any(event["code"] == 499 for event in server.events("request")))
-    assert not server.events("fault")
+    assert soon(lambda: any(event["code"] == 499 for event in shared.events("request")))
+    assert not shared.events("fault")
