@@ -10,9 +10,11 @@ import functools
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
+from pathlib import Path
 from typing import Any
 
 from edgekit.artifact.option import OptionValue
@@ -297,9 +299,22 @@ def _built_in() -> Iterable[Entry]:
 
 
 def _plug_ins() -> Iterable[Entry]:
-    for point in metadata.entry_points(group=GROUP):
-        origin = point.dist.name if point.dist else point.value
-        yield Entry(point.name, point.module, point.attr or "", f"package '{origin}'")
+    return _declared_on(tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+@functools.lru_cache(maxsize=2)
+def _declared_on(path: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
+    """What packages on this path declare; read again where one was installed: it takes 20 ms, ten times a command."""
+    points = [(point, point.dist.name if point.dist else point.value) for point in metadata.entry_points(group=GROUP)]
+    return tuple(Entry(p.name, p.module, p.attr or "", f"package '{origin}'") for p, origin in points)
+
+
+def _changed(folder: str) -> int:
+    """When something was last added to a folder or removed from it, in ns; 0 where there is none."""
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _there(need: Need) -> bool:
