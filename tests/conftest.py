@@ -92,6 +92,15 @@ def small_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def no_report() -> Iterator[None]:
+    """For tests of verdicts: what they run writes no report."""
+    from tests.builds import without_report
+
+    with without_report():
+        yield
+
+
+@pytest.fixture
 def build(small_build: Path, tmp_path: Path) -> Path:
     """A copy of the small model's build, `small` in the test's own folder."""
     return Path(shutil.copytree(small_build, tmp_path / "small"))

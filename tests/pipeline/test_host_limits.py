@@ -13,6 +13,8 @@ from edgekit.hosts import process
 from edgekit.testing import SMALL
 from tests.command import exit_code
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),

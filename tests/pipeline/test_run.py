@@ -21,6 +21,8 @@ from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
 from tests.manifests import read_result, spoilt
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 
 def export(folder: Path, *targets: str, model: str = SMALL, fresh: bool = False) -> Build:
     spec = resolve_model(model)

@@ -17,6 +17,8 @@ from tests.command import exit_code
 from tests.judge.seeded.graph import Graph
 from tests.manifests import resealed
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -23,6 +23,8 @@ from edgekit.target import Place, Target
 from edgekit.testing import SMALL
 from tests.quantization.listening import Silent
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 INT8 = "onnx-int8-static"
 BASELINE_MS = 2.0
 

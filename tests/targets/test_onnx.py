@@ -14,6 +14,8 @@ from edgekit.testing import SMALL, TargetContract, small_model
 from edgekit_targets import onnx as onnx_target
 from tests.targets import tampering
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 
 class TestOnnx(TargetContract):
     name = "onnx"
