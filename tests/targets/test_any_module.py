@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.sources import resolve_model
 from tests.targets import phone_models
 
+SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes ten seconds: set EDGEKIT_SLOW=1")
 
-@pytest.mark.parametrize("factory", ["recurrent", "record"])
+
+@pytest.mark.parametrize("factory", ["recurrent", pytest.param("record", marks=SLOW)])
 def test_states_and_named_answers_are_carried(factory: str, tmp_path: Path) -> None:
     spec = resolve_model(f"tests.modules:{factory}")
     for name in ("torchscript", "executorch"):
