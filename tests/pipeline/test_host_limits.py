@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
-        ("EDGEKIT_WORKER_SECONDS", "0.3", "stopped after 0.3 s, which EDGEKIT_WORKER_SECONDS sets"),
+        ("EDGEKIT_WORKER_SECONDS", "0.05", "stopped after 0.05 s, which EDGEKIT_WORKER_SECONDS sets"),
         ("EDGEKIT_WORKER_GIB", "0.05", "needed more memory than there is, or than its 0.05 GiB"),
     ],
 )
