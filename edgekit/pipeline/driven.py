@@ -92,6 +92,7 @@ def driven(parts: Parts) -> Driven:
             "out"
         )
     _refuse_chance(parts, sessions, answers[0])
+    _refuse_unheard(parts, sessions, answers)
     judged = {name: list(session.calls) for name, session in sessions.items()}
     for session in sessions.values():
         session.calls.clear()
@@ -115,7 +116,7 @@ def answered(parts: Parts, sessions: Mapping[str, Session], given: Any) -> dict[
     except Exception as error:
         raise ModelError(f"the driver of '{parts.name}' fails{line_of(error)}: {sentence(error)}") from error
     named = answer if isinstance(answer, Mapping) else {WHOLE: answer}
-    arrays = {str(name): np.asarray(value) for name, value in named.items()}
+    arrays = {str(name): np.array(value) for name, value in named.items()}  # a copy: a driver may fill one buffer
     if wrong := next((name for name, array in arrays.items() if array.dtype.kind not in "biuf"), None):
         raise ModelError(
             f"the driver of '{parts.name}' returns {type(named[wrong]).__name__} in '{wrong}': arrays of numbers are "
@@ -154,7 +155,7 @@ class Recording:
         _check(self.name, self.spec, inputs)
         kept = {i.name: np.array(inputs[i.name]) for i in self.spec.inputs}
         self.calls.append((self.asked, kept))
-        return self._runtime.run(kept)
+        return self._runtime.run({name: array.copy() for name, array in kept.items()})
 
     @property
     def spec(self) -> ModelSpec:
@@ -221,6 +222,50 @@ def _refuse_chance(parts: Parts, sessions: Mapping[str, Recording], first: Mappi
         )
 
 
+@dataclass
+class _Wrong:
+    """A part that answers something else, and is called no more often than the right one."""
+
+    session: Session
+    slope: int
+    left: int
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self.left -= 1
+        if self.left < 0:
+            raise ModelError("it goes another way")
+        answer = self.session.run(inputs).items()
+        return {n: ~a if a.dtype.kind == "b" else (self.slope * a + self.slope).astype(a.dtype) for n, a in answer}
+
+
+def _refuse_unheard(parts: Parts, sessions: Mapping[str, Recording], answers: Sequence[Row]) -> None:
+    """See that what the whole answers depends on what each part answers: else no artifact of it could be refused."""
+    for name, session in sessions.items():
+        asked = Counter(number for number, _ in session.calls)
+        counts = {other: len(one.calls) for other, one in sessions.items()}
+        tried = ((number, slope) for number in range(len(answers)) for slope in (-1, 3) if asked[f"input {number}"])
+        heard = any(
+            _heard(parts, sessions, name, number, _Wrong(session, slope, asked[f"input {number}"]), answers)
+            for number, slope in tried
+        )
+        for other, one in sessions.items():
+            del one.calls[counts[other] :]
+        if not heard:
+            raise ModelError(
+                f"the driver of '{parts.name}' answers the same whatever the part '{name}' answers: let what it "
+                "returns depend on each part for one of the inputs, or leave the part out"
+            )
+
+
+def _heard(
+    parts: Parts, sessions: Mapping[str, Session], name: str, number: int, wrong: Session, answers: Sequence[Row]
+) -> bool:
+    try:
+        return not _equal(answered(parts, {**sessions, name: wrong}, parts.inputs[number]), answers[number])
+    except EdgekitError:
+        return True
+
+
 def _equal(one: Row, other: Row) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[n], other[n], equal_nan=True) for n in one)
 
@@ -239,6 +284,10 @@ def _outputs(parts: Parts, answers: Sequence[Mapping[str, Array]]) -> tuple[Outp
                 f"the driver of '{parts.name}' returns {', '.join(answer)} for input {number}, and "
                 f"{', '.join(answers[0])} for input 0: let it return the same names for each"
             )
+    if empty := next((name for name in answers[0] if not any(answer[name].size for answer in answers)), None):
+        raise ModelError(
+            f"the driver of '{parts.name}' returns an empty '{empty}' for each input: let one of the inputs fill it"
+        )
     kinds = {name: "labels" if array.dtype.kind in "iu" else "tensor" for name, array in answers[0].items()}
     found = (declared.get(name, Output(name, role=role)) for name, role in kinds.items())  # type: ignore[arg-type]  # two of the roles
     return tuple(replace(output, dtype=str(answers[0][output.name].dtype)) for output in found)

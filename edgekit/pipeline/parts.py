@@ -22,7 +22,7 @@ from edgekit.artifact.run_record import PARTS
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import EdgekitError, NotVerifiedHere
 from edgekit.judge import metrics, verdict
-from edgekit.judge.deviation import Spreads, spreads
+from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import Comparison
 from edgekit.model.parts import Parts
 from edgekit.model.spec import Array, ModelSpec
@@ -61,7 +61,7 @@ def export(parts: Parts, root: Path, one: Callable[[str, ModelSpec], Build]) -> 
     build = Build(outcomes, root, found.device, parts=builds)
     before = _earlier(root)
     made = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
-    valid = {name: one for name, one in before.get("targets", {}).items() if _holds(root, one, _digest(found.answers))}
+    valid = {name: one for name, one in before.get("targets", {}).items() if _holds(root, one, found)}
     record = _record(parts, found, valid | made)
     files = _hub(parts, root, record["targets"], before.get(HUB, ())) if parts.files else {}
     write_text(root / PARTS, sealed(record | {HUB: files}))
@@ -76,11 +76,12 @@ def _earlier(root: Path) -> dict[str, Any]:
         return {}
 
 
-def _holds(root: Path, one: Mapping[str, Any], answers: str) -> bool:
-    """Whether what was found of a target's artifacts is still of these, and by these answers."""
+def _holds(root: Path, one: Mapping[str, Any], found: Driven) -> bool:
+    """Whether what was found of a target's artifacts is still of these, of these parts and by these answers."""
     try:
         there = {part: read_artifact(root / part / one["target"]).sha256 for part in one["artifacts"]}
-        return bool(there == one["artifacts"] and one["result"]["reference_sha256"] == answers)
+        alike = there == one["artifacts"] and there.keys() == found.specs.keys()
+        return bool(alike and one["result"]["reference_sha256"] == _digest(found.answers))
     except (EdgekitError, LookupError, TypeError):
         return False
 
@@ -165,13 +166,13 @@ def _compared(found: Driven, answers: Sequence[Answer]) -> list[Comparison]:
     for number, (one, other) in enumerate(zip(found.answers, answers, strict=True)):
         alike = _shapes(one) == _shapes(other)
         groups.setdefault((_shapes(one), None if alike else number), []).append(number)
-    scales: Spreads = {}
+    scales = spreads(found.outputs, [{n: a[None] for n, a in answer.items()} for answer in found.answers], {})
     compared = []
     for rows in groups.values():
         reference, candidate = (_stacked([side[row] for row in rows]) for side in (found.answers, answers))
-        scales = scales or spreads(found.outputs, [reference], {})
+        filled = [o for o in found.outputs if any(o.name not in a or a[o.name].size for a in (reference, candidate))]
         some = [names[row] for row in rows]
-        compared.append(metrics.compare(found.outputs, reference, candidate, some, scales=scales))
+        compared.append(metrics.compare(filled, reference, candidate, some, scales=scales))
     return compared
 
 

@@ -162,11 +162,42 @@ IDS = np.zeros((1, 2), np.int64)
             lambda parts, prompt: driver(parts, prompt)["cache"] + next(OTHER),
             "answers something else when it is asked the same again",
         ),
+        (
+            lambda parts, prompt: driver(parts, prompt) and parts["prefill"].run({"ids": prompt}),
+            "answers the same whatever the part 'step' answers: let what it returns depend on each part",
+        ),
+        (
+            lambda parts, prompt: driver(parts, prompt) | {"none": IDS[:0]},
+            "returns an empty 'none' for each input: let one of the inputs fill it",
+        ),
     ],
 )
 def test_what_a_driver_may_not_do_is_a_sentence(drive: Driver, sentence: str) -> None:
     with pytest.raises(EdgekitError, match=sentence):
         driven(replace(model(), driver=drive, parts=model().parts))
+
+
+def test_what_a_driver_fills_again_is_kept_as_it_was() -> None:
+    tokens = np.zeros(TOKENS, np.int64)
+
+    def filled(parts: Mapping[str, Session], prompt: Any) -> Any:
+        tokens[:] = driver(parts, prompt)["tokens"]
+        return tokens
+
+    found = driven(model(drive=filled))
+    answers = [answer["output"].copy() for answer in found.answers]
+    tokens[:] = -1  # as an artifact that is wrong would
+    assert len({answer.tobytes() for answer in answers}) > 1
+    assert all(map(np.array_equal, answers, [answer["output"] for answer in found.answers]))
+
+
+def test_nothing_found_is_an_answer_that_can_be_right_or_wrong() -> None:
+    def boxes(*counts: int) -> tuple[dict[str, Any], ...]:
+        return tuple({"boxes": np.ones((count, 4), np.float32), "cache": np.ones(2, np.float32)} for count in counts)
+
+    found = replace(driven(model()), outputs=(Output("boxes"), Output("cache")), answers=boxes(2, 0, 1))
+    assert not [one.faults for one in whole._compared(found, boxes(2, 0, 1)) if one.faults]
+    assert [bool(one.faults) for one in whole._compared(found, boxes(2, 1, 0))] == [False, True, True]
 
 
 class Join(nn.Module):
