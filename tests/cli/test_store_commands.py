@@ -24,7 +24,7 @@ def test_push_promote_list_and_pull(s3: S3, build: Path, tmp_path: Path, capfd: 
     assert exit_code("push", build, URL) == 0
     said = capfd.readouterr().out.splitlines()
     assert said[0] == "left out: notes.txt (edgekit did not write it)"
-    assert said[1].endswith("the build has 21 files, 2.7 MB")
+    assert said[1].endswith("the build has 23 files, 2.7 MB")
     assert exit_code(*said[3].removeprefix("next: edgekit ").split()) == 0
     assert capfd.readouterr().out == f"production: small {said[2].partition('@')[2]}\n"
     assert exit_code("builds", URL) == 0
