@@ -43,10 +43,14 @@ PROGRESS = """async () => { const { Bundle, load } = await import(new URL("edgek
   return seen; }"""
 
 
-def test_the_runtimes_bytes_are_counted_while_they_arrive_and_the_manifest_is_fetched_once(library: Page) -> None:
+def test_the_runtimes_bytes_are_counted_while_they_arrive_and_the_manifest_is_fetched_once(
+    browser: Browser, bundle: Path
+) -> None:
     asked: list[str] = []
-    library.on("request", lambda request: asked.append(request.url))
-    seen = library.evaluate(PROGRESS)
+    # Shares are reported at intervals from the page's start: the runtime must not be there before the first.
+    with _slow(browser, bundle, lambda path: time.sleep(1.0 * path.endswith(".wasm"))) as page:
+        page.on("request", lambda request: asked.append(request.url))
+        seen = page.evaluate(PROGRESS)
     (runtime,) = [shares for file, shares in seen.items() if file.endswith(".wasm")]
     assert any(0 < share < 1 for share in runtime), runtime
     assert runtime == sorted(runtime)
