@@ -17,7 +17,7 @@ from edgekit.analysis.profile import Request, profile
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.protocol import Runtime
 
-EDGE = 150
+EDGE = 600
 MOST = 5_000
 """Runs that are counted, at most."""
 TURN = 10
