@@ -78,6 +78,15 @@ def test_written_bytes_replace_the_old_ones(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+def test_who_has_the_old_file_open_reads_it_whole(tmp_path: Path) -> None:
+    """Bytes are written aside and renamed: a second name of the old file keeps what was in it."""
+    path, old = tmp_path / "a", tmp_path / "old"
+    files.write_bytes(path, b"before")
+    old.hardlink_to(path)
+    files.write_bytes(path, b"after")
+    assert (old.read_bytes(), path.read_bytes()) == (b"before", b"after")
+
+
 def test_a_write_that_fails_leaves_the_old_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     files.write_bytes(path, b"old")
