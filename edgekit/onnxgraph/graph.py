@@ -80,25 +80,35 @@ def graph_pass(rewrite: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[
 
 
 def _operators(graph: onnx.ModelProto | ir.Model) -> Counter[str]:
-    nodes: Any = graph.graph.node if hasattr(graph.graph, "node") and not callable(graph.graph.node) else graph.graph
-    return Counter(node.op_type for node in nodes)
+    import onnx
+
+    return Counter(node.op_type for node in (graph.graph.node if isinstance(graph, onnx.ModelProto) else graph.graph))
 
 
 def _history(graph: onnx.ModelProto | ir.Model) -> list[dict[str, Any]]:
-    props: Any = graph.metadata_props
-    text = props.get(_HISTORY) if hasattr(props, "get") else next((p.value for p in props if p.key == _HISTORY), None)
-    return json.loads(text) if text else []
+    import onnx
+
+    if isinstance(graph, onnx.ModelProto):
+        text = next((one.value for one in graph.metadata_props if one.key == _HISTORY), "[]")
+    else:
+        text = graph.metadata_props.get(_HISTORY, "[]")
+    passes: list[dict[str, Any]] = json.loads(text)
+    return passes
 
 
 def _set_history(graph: onnx.ModelProto | ir.Model, passes: list[dict[str, Any]]) -> None:
-    if not passes:
+    """Let the history be this one; where it is empty, the graph has none."""
+    import onnx
+
+    if not isinstance(graph, onnx.ModelProto):
+        graph.metadata_props.pop(_HISTORY, None)
+        graph.metadata_props.update({_HISTORY: json.dumps(passes)} if passes else {})
         return
-    props, text = graph.metadata_props, json.dumps(passes)
-    if isinstance(props, dict):
-        props[_HISTORY] = text
-        return
-    entry = next((one for one in props if one.key == _HISTORY), None) or props.add()
-    entry.key, entry.value = _HISTORY, text
+    others = [one for one in graph.metadata_props if one.key != _HISTORY]
+    del graph.metadata_props[:]
+    graph.metadata_props.extend(others)
+    if passes:
+        graph.metadata_props.add(key=_HISTORY, value=json.dumps(passes))
 
 
 def copied(graph: onnx.ModelProto) -> onnx.ModelProto:
@@ -153,9 +163,8 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
         onnx.checker.check_model(graph, full_check=True)
     except Exception as error:
         raise ExportError(f"the graph breaks ONNX's rules: {reason(error)}") from error
-    passes, kept = _history(graph), [one for one in graph.metadata_props if one.key != _HISTORY]
-    del graph.metadata_props[:]
-    graph.metadata_props.extend(kept)
+    passes = _history(graph)
+    _set_history(graph, [])
     graph.producer_name, graph.producer_version = "edgekit", ""
     path.write_bytes(graph.SerializeToString(deterministic=True))
     (path.parent / PASSES).write_text(json.dumps(passes, indent=1) + "\n")

@@ -118,7 +118,7 @@ def _outcome(
     result = Result(
         name=parts.name,
         target=name,
-        precision=next(o.manifest.precision for o in each.values() if o.manifest is not None),
+        precision=_precision(each),
         artifact_sha256=digest_text("\n".join(f"{p} {o.manifest.sha256}" for p, o in each.items() if o.manifest)),
         reference_sha256=_digest(found.answers),
         reference_device=found.device,
@@ -142,12 +142,16 @@ def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], plac
         return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
         return verdict.failed(fact(Code.RUNTIME_FAILED, text=str(error)))
-    precision = next(o.manifest.precision for o in each.values() if o.manifest is not None)
-    passed = verdict.judge(place.tolerance_of(precision), {}, evaluation=_compared(found, answers))
+    passed = verdict.judge(place.tolerance_of(_precision(each)), {}, evaluation=_compared(found, answers))
     evidence = Evidence(inputs={EVALUATION: len(answers)}, place=device, answered_by={found.device: len(answers)})
     asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
     more = {"device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
     return passed.model_copy(update=more)
+
+
+def _precision(each: Mapping[str, TargetOutcome]) -> str:
+    """Of the artifacts of a target: the first part's."""
+    return next(o.manifest.precision for o in each.values() if o.manifest is not None)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         raise UsageError(f"'{spec.name}' is an ONNX file, which keeps its shapes and its opset: leave out -O onnx.*")
     else:
         names = ([i.name for i in spec.inputs], [o.name for o in spec.outputs])
-        graph = foreign.adopted(onnx_file.read_graph(file), *names)
+        theirs = onnx_file.read_graph(file)
+        del theirs.metadata_props[:]  # a history of passes in it would be none of ours
+        graph = foreign.adopted(theirs, *names)
     job.progress(0.8, "checking the graph")
     _strip(graph)
     _describe(graph, spec)

@@ -73,17 +73,18 @@ def require_ranges(spec: ModelSpec) -> None:
     Raises:
         UsageError: If neither the graph nor the user tells it: asked with 0 and 1, a model is proved for these alone.
     """
-    if (file := file_of(spec.module)) is None:
+    file, said = file_of(spec.module), (spec.words or NOTHING).inputs
+    integers = [i.name for i in spec.inputs if np.dtype(i.dtype).kind in "iu" and "mask" not in i.name.lower()]
+    unsaid = [name for name in integers if "low" not in said.get(name, {})]
+    if file is None or not unsaid:
         return
-    graph, said = read_graph(file).graph, (spec.words or NOTHING).inputs
-    for i in spec.inputs:
-        integers = np.dtype(i.dtype).kind in "iu" and "mask" not in i.name.lower() and "low" not in said.get(i.name, {})
-        name = next((value.name for value in graph.input if tensor_name(value.name) == i.name), i.name)
-        if integers and range_of_integers(graph, name) is None:
-            raise UsageError(
-                f"'{i.name}' holds integers, and the file does not tell which: write --inputs {i.name}:range=MIN..MAX, "
-                f'in Python inputs={{"{i.name}": {{"range": "MIN..MAX"}}}}'
-            )
+    graph = read_graph(file).graph
+    own = {tensor_name(value.name): value.name for value in graph.input}
+    if unknown := next((name for name in unsaid if range_of_integers(graph, own[name]) is None), None):
+        raise UsageError(
+            f"'{unknown}' holds integers, and the file does not tell which: write --inputs {unknown}:range=MIN..MAX, "
+            f'in Python inputs={{"{unknown}": {{"range": "MIN..MAX"}}}}'
+        )
 
 
 def _with_plain_pictures(
