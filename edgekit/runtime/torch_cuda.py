@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, UsageError, reason
+from edgekit.runtime.patches import multiply_patches
 from edgekit.runtime.processor import processor, threads
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class TorchCudaRuntime:
         self._device = (settings or {}).get("device", CUDA)
         if self._device == CUDA and not torch.cuda.is_available():
             raise NotVerifiedHere(f"PyTorch {torch.__version__} sees no NVIDIA GPU on this host")
-        torch.set_num_threads(threads())
+        torch.set_num_threads(threads() if self._device == CPU else 1)  # beside a GPU it only copies: others would spin
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         self._module, declared = _opened(file, self._device)
         self._inputs, self._outputs = declared["inputs"], declared["outputs"]
@@ -253,7 +254,10 @@ def _opened(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
                 from torch.export.passes import move_to_device_pass
 
                 exported = move_to_device_pass(exported, CUDA)
-            return exported.module(), json.loads(extra[DECLARED])
+            module = exported.module()
+            if device == CUDA:
+                multiply_patches(module)
+            return module, json.loads(extra[DECLARED])
     except Exception as error:  # whatever a reader of zips, JSON and pickles raises
         raise ArtifactError(f"PyTorch {torch.__version__} refuses '{file.name}': {reason(error)}") from error
 

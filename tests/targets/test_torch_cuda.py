@@ -17,6 +17,7 @@ from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.report.recommendation import recommend
 from edgekit.report.rows import read_study
+from edgekit.runtime.patches import multiply_patches
 from edgekit.runtime.torch_cuda import TorchCudaRuntime
 from edgekit.testing import TargetContract
 from edgekit_targets import torch_cuda
@@ -204,3 +205,35 @@ def test_a_mask_of_the_least_number_stays_finite(precision: str) -> None:
     given = exported.module()(x)
     given = given[0] if isinstance(given, tuple) else given
     assert (given - spec.module(x)).abs().max() < 0.05
+
+
+class Patches(torch.nn.Module):
+    """Patches of three channels with a rest that no patch covers, and convolutions that are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = torch.nn.Conv2d(3, 8, (4, 6), stride=(4, 6))
+        self.wide = torch.nn.Conv2d(8, 8, 2, stride=2, bias=False)
+        self.overlapping = torch.nn.Conv2d(8, 3, 3, stride=1, padding=1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.overlapping(self.wide(self.patches(image))))
+
+
+def test_patches_of_few_channels_are_multiplied() -> None:
+    torch.manual_seed(0)
+    axes = dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC)
+    net = Patches().eval()
+    module = torch.export.export(net, (torch.randn(2, 3, 33, 51),), dynamic_shapes=(axes,)).module()
+    multiply_patches(module)
+    names = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
+    assert [name.partition(".")[0] for name in names if "conv" in name or "patch" in name] == [
+        "edgekit",
+        "aten",
+        "aten",
+    ]
+    for shape in ((2, 3, 33, 51), (1, 3, 16, 24), (5, 3, 40, 25)):
+        image = torch.randn(shape)
+        answer = module(image)
+        assert answer.stride() == net(image).stride()
+        torch.testing.assert_close(answer, net(image))
