@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from importlib import metadata, util
 
 from edgekit import registry
-from edgekit.hosts.catalogue import RUNTIMES
+from edgekit.hosts.catalogue import ADB, RUNTIMES
 from edgekit.onnxgraph import saturation
 from edgekit.pipeline.asked import not_installed
 from edgekit.reference.record import host
@@ -43,6 +44,9 @@ def environments() -> dict[str, str]:
 def _place(name: str) -> str:
     """Whether artifacts can be judged there, or what is missing."""
     runtime = RUNTIMES[name]
+    if name == ADB:
+        found = "adb is here" if shutil.which("adb") else "needs adb: apt-get install adb"
+        return f"{found}; with a phone {runtime.install}; not verified here: no phone has run it"
     if util.find_spec(runtime.kind) is None:
         return f"needs {runtime.kind}: {runtime.install}"
     provider = runtime.settings.get("provider")

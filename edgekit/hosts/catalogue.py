@@ -1,8 +1,8 @@
-"""Places by name: `PLACE`, `RUNTIME@HOST` or `HOST`.
+"""Places by name: `PLACE`, `RUNTIME@HOST`, `HOST`, or `adb:SERIAL`.
 
 A place is a target's own (`cpu`, `wasm-fp32`, `interpreter` ...) or one of the runtimes here, which open the artifacts
 of any target that has their format. A host is this one, `ssh:USER@HOST`, `ssh:USER@HOST:PYTHON`, or `python:COMMAND`,
-where the command starts Python, for example of an emulated processor.
+where the command starts Python, for example of an emulated processor. `adb` is the phone on the cable.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from edgekit.target import Target
 CUDA = "CUDAExecutionProvider"
 DEFAULT_RUNTIME = "ort"
 SSH, PYTHON = "ssh:", "python:"
+ADB = "adb"
 
 
 @dataclass(frozen=True)
 class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
-    `kind` is what opens an artifact: "onnxruntime", "openvino" or "torch". Names of settings with a prefix go to the
-    provider as they are. `opens` are the ends of files' names, `install` is the command that installs it.
+    `kind` is what opens an artifact: "onnxruntime", "openvino", "torch" or "android". Names of settings with a prefix
+    go to the provider as they are. `opens` are the ends of files' names, `install` is the command that installs it.
     """
 
     summary: str
@@ -68,7 +69,14 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
         install="pip install torch",
         opens=("program.pt2",),
     ),
+    ADB: RuntimeSettings(
+        "an Android phone that adb reaches, in edgekit's bench app, which no phone has run yet",
+        kind="android",
+        install="./gradlew :bench:installDebug in mobile/android",
+        opens=(".onnx", ".pte", ".tflite"),
+    ),
 }
+_SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:%\[\]\-]*")
 _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<python>[^:\s]+))?")
 
 
@@ -76,8 +84,8 @@ _SSH = re.compile(r"ssh:(?P<host>[A-Za-z0-9_.][A-Za-z0-9_.@\-\[\]]*)(?::(?P<pyth
 class FurtherPlace:
     """A place that a user named: a target's own, which has no `runtime`, or a runtime on a host.
 
-    `name` is as reports print it; `host` as ssh takes it, empty for this one; `python` the words that start Python
-    there, empty for this process's own.
+    `name` is as reports print it; `host` as ssh takes it, or a phone's serial number, empty for this one or the only
+    phone; `python` the words that start Python there, empty for this process's own.
     """
 
     name: str
@@ -87,8 +95,13 @@ class FurtherPlace:
 
     @property
     def apart(self) -> bool:
-        """Whether it is answered by a pack: on another host, or by another Python on this one."""
-        return bool(self.host or self.python)
+        """Whether it is answered by a pack: on another host, by another Python on this one, or on a phone."""
+        return bool(self.host or self.python) or self.phone
+
+    @property
+    def phone(self) -> bool:
+        """Whether it is a phone on the cable, which answers a pack an artifact: its app may be killed by one."""
+        return self.runtime == ADB
 
     @property
     def timed(self) -> bool:
@@ -114,6 +127,8 @@ def further_place(name: str) -> FurtherPlace:
     Raises:
         UsageError: If there is no such place, runtime or host.
     """
+    if name.startswith(f"{ADB}:"):
+        return _by_serial(name)
     hosted = name.startswith((SSH, PYTHON))
     runtime, at, host = (DEFAULT_RUNTIME, "@", name) if hosted else name.partition("@")
     if runtime not in RUNTIMES:
@@ -121,11 +136,13 @@ def further_place(name: str) -> FurtherPlace:
         if runtime in known and not at:
             return FurtherPlace(runtime)
         raise UsageError(
-            f"no place '{name}': {suggestion(runtime, known)}possible are {', '.join(known)}, and {DEFAULT_RUNTIME} "
-            f"and the like with '@{SSH}USER@HOST' or '@{PYTHON}COMMAND' behind it"
+            f"no place '{name}': {suggestion(runtime, known)}possible are {', '.join(known)}, "
+            f"{ADB}:SERIAL, and {DEFAULT_RUNTIME} and the like with '@{SSH}USER@HOST' or '@{PYTHON}COMMAND' behind it"
         )
     if not at:
         return FurtherPlace(runtime, runtime)
+    if runtime == ADB:
+        raise UsageError(f"no place '{name}': a phone is on this host's cable; name it as {ADB}:SERIAL")
     if host.startswith(PYTHON):
         return _by_command(runtime, host)
     parts = _SSH.fullmatch(host)
@@ -134,6 +151,13 @@ def further_place(name: str) -> FurtherPlace:
             f"no host '{host}': a host is {SSH}USER@HOST, {SSH}USER@HOST:/path/of/python, or {PYTHON}COMMAND"
         )
     return FurtherPlace(f"{runtime}@{SSH}{parts['host']}", runtime, parts["host"], (parts["python"] or "python3",))
+
+
+def _by_serial(name: str) -> FurtherPlace:
+    serial = name.removeprefix(f"{ADB}:")
+    if not _SERIAL.fullmatch(serial):
+        raise UsageError(f"no phone '{serial}': name it as `adb devices` does, for example {ADB}:emulator-5554")
+    return FurtherPlace(name, ADB, serial)
 
 
 def _by_command(runtime: str, host: str) -> FurtherPlace:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import edgekit
-from edgekit.artifact.store import read_artifact
+from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact
 from edgekit.errors import UsageError
 from edgekit.evaluate.__main__ import PACK
 from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace
@@ -60,10 +60,11 @@ def write_pack(
     batches = applicable_batches(recorded.batches, next(iter(manifests.values())), images)
     (folder / "questions").mkdir(parents=True)
     for target, path in artifacts.items():
+        copies = folder / "artifacts" / target
         for file in manifests[target].files:
-            copy = folder / "artifacts" / target / file.path
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path / file.path, copy)
+            (copies / file.path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path / file.path, copies / file.path)
+        (copies / MANIFEST).write_text(manifest_text(manifests[target].model_copy(update={"results": ()})))
     package = Path(edgekit.__file__).parent
     for name in CARRIED:
         copy = folder / package.name / name
@@ -80,7 +81,8 @@ def write_pack(
             target: {
                 "sha256": made.sha256,
                 "entry": made.entry,
-                "files": {file.path: file.sha256 for file in made.files},
+                "files": {file.path: file.sha256 for file in made.files}
+                | {MANIFEST: digest_file(folder / "artifacts" / target / MANIFEST)},
             }
             for target, made in manifests.items()
         },
@@ -117,7 +119,11 @@ def archive(folder: Path, path: Path) -> None:
 def _batch(folder: Path, batch: Batch, repeated: int) -> dict[str, object]:
     """The inputs of each run in a file, by `<run>/<input>`; returns what the engine must know of them."""
     path = folder / "questions" / f"{batch.name}.npz"
-    runs = {f"{number}/{name}": array for number, inputs in enumerate(batch.rows()) for name, array in inputs.items()}
+    runs = {
+        f"{number}/{name}": np.asarray(array, order="C")  # the only order that a phone reads
+        for number, inputs in enumerate(batch.rows())
+        for name, array in inputs.items()
+    }
     np.savez(path, **runs)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
     return {
         "name": batch.name,

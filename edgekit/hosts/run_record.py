@@ -119,8 +119,9 @@ class Answered:
 
 @dataclass(frozen=True)
 class Returned:
-    """A whole result: of which reference the questions are, how many images were asked (None: all), and all runs."""
+    """A whole result: of which pack and reference, how many images were asked (None: all), and all runs."""
 
+    pack_id: str
     reference_sha256: str
     images: int | None
     runs: tuple[Answered, ...]
@@ -142,7 +143,7 @@ def read_returned(path: Path) -> Returned:
                 Answered(run, pack.artifacts[run.target].sha256, _answers(archive, run) if run.device else {})
                 for run in record.runs
             )
-            return Returned(pack.reference_sha256, pack.images, runs)
+            return Returned(pack.id, pack.reference_sha256, pack.images, runs)
     except FileNotFoundError:
         raise ArtifactError(f"no file '{path}': name the result.zip that a pack's runner wrote") from None
     except ValidationError as error:

@@ -13,14 +13,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from edgekit.errors import NotVerifiedHere
 from edgekit.evaluate.__main__ import ARCHIVE, COMMAND_VARIABLE
 from edgekit.hosts.catalogue import FurtherPlace
+from edgekit.hosts.command import ran
 
 ENGINE = "edgekit.evaluate"
 CONNECT, STEP, RUN = 20, 600, 14_400
@@ -37,7 +37,7 @@ def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -
         return _over_ssh(place, pack, progress)
     progress("answering")
     variables = {COMMAND_VARIABLE: shlex.join(place.python)}
-    _ran([sys.executable, "-m", ENGINE], place.name, RUN, cwd=pack, env={**os.environ, **variables})
+    ran([sys.executable, "-m", ENGINE], place.name, RUN, cwd=pack, env={**os.environ, **variables})
     return pack / ARCHIVE
 
 
@@ -51,11 +51,11 @@ def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) 
             with tarfile.open(fileobj=packed, mode="w") as archive:
                 archive.add(pack, ".")
             packed.seek(0)
-            _ran(_ssh(place, f"tar -C {folder} -xf -"), f"{place.host}: the copy broke off", STEP, stdin=packed)
+            ran(_ssh(place, f"tar -C {folder} -xf -"), f"{place.host}: the copy broke off", STEP, stdin=packed)
         progress(f"answering on {place.host}")
-        _ran(_ssh(place, f"cd {folder} && {shlex.join(place.python)} -m {ENGINE}"), place.host, RUN)
+        ran(_ssh(place, f"cd {folder} && {shlex.join(place.python)} -m {ENGINE}"), place.host, RUN)
         progress(f"copying back from {place.host}")
-        data = _ran(_ssh(place, f"cat {folder}/{ARCHIVE}"), place.host, STEP)
+        data = ran(_ssh(place, f"cat {folder}/{ARCHIVE}"), place.host, STEP)
     (pack / ARCHIVE).write_bytes(data)
     return pack / ARCHIVE
 
@@ -63,7 +63,7 @@ def _over_ssh(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) 
 @contextmanager
 def _folder(place: FurtherPlace) -> Iterator[str]:
     """A new folder there, removed in the end."""
-    said = _ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
+    said = ran(_ssh(place, "mktemp -d"), place.host, 3 * CONNECT).decode(errors="replace").strip()
     if not said.startswith("/") or "\n" in said:
         raise NotVerifiedHere(f"{place.host} gave no folder to work in: its answer was '{said[:100]}'")
     folder = shlex.quote(said)
@@ -76,17 +76,3 @@ def _folder(place: FurtherPlace) -> Iterator[str]:
 def _ssh(place: FurtherPlace, command: str) -> list[str]:
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT}", "-o", "ServerAliveInterval=15"]
     return ["ssh", *options, "--", place.host, command]
-
-
-def _ran(command: Sequence[str], what: str, seconds: float, stdin: Any = subprocess.DEVNULL, **options: Any) -> bytes:
-    """Run a command to its end; returns what it printed."""
-    try:
-        ended = subprocess.run(command, capture_output=True, timeout=seconds, check=False, stdin=stdin, **options)
-    except subprocess.TimeoutExpired as late:
-        raise NotVerifiedHere(f"{what}: no end after {seconds:.0f} s") from late
-    if ended.returncode:
-        lines = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
-        last = lines[-1].strip()[:300] if lines else f"ended with code {ended.returncode}"
-        raise NotVerifiedHere(f"{what}: {last}")
-    printed: bytes = ended.stdout
-    return printed

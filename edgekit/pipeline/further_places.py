@@ -18,10 +18,10 @@ from edgekit.artifact.run_record import REFERENCE
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, UsageError
 from edgekit.evaluate.engine import AGAIN
+from edgekit.hosts import adb, ssh
 from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
 from edgekit.hosts.pack import archive, write_pack
 from edgekit.hosts.run_record import Answered, Measured, read_returned
-from edgekit.hosts.ssh import answered
 from edgekit.model.spec import Array
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.evaluate_step import (
@@ -73,7 +73,7 @@ def judged(
     chosen: dict[str, TargetOutcome] = {}
     for place in places:
         there = {n: made for n, made in manifests.items() if place.opens(made, context.targets[n])}
-        results = _by_pack(context, there, place, images) if place.apart else _here(context, there, place, images)
+        results = _by_packs(context, there, place, images) if place.apart else _here(context, there, place, images)
         for name, result in results.items():
             chosen[name] = joined(chosen.get(name, outcomes[name]), result)
     known = (n for n, o in outcomes.items() if n in chosen or o.result is not None or o.error)
@@ -88,6 +88,8 @@ def pack(
     Raises:
         UsageError: If a place names a host or is a target's own, or none of the artifacts can be packed.
     """
+    if any(place.phone for place in places):
+        raise UsageError("a phone takes no pack that is carried: plug it in, and name it with `edgekit verify --place`")
     if hosted := [place.name for place in places if place.apart]:
         raise UsageError(f"'{hosted[0]}' names a host: a pack is carried there, so name the runtime alone")
     if own := [place.name for place in places if not place.runtime]:
@@ -197,6 +199,14 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
         return _judged(context, made, where, answers_in(out), measured)
 
 
+def _by_packs(
+    context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
+) -> dict[str, Result]:
+    """A phone has an artifact a pack: what kills its app is that artifact's, and each is packed at its own sizes."""
+    packs = [{name: made} for name, made in manifests.items()] if place.phone else [manifests]
+    return {n: result for one in packs for n, result in _by_pack(context, one, place, images).items()}
+
+
 def _by_pack(
     context: RunContext, manifests: Mapping[str, Manifest], place: FurtherPlace, images: int | None
 ) -> dict[str, Result]:
@@ -211,9 +221,12 @@ def _by_pack(
     with scratch() as folder:
         progress("collecting questions and artifacts")
         folders = {name: context.folder(name) for name in manifests}
-        write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
+        identity = write_pack(folder, context.recorded, folders, (place,), images, timed_seconds())
         try:
+            answered = adb.answered if place.phone else ssh.answered
             returned = read_returned(answered(place, folder, progress))
+            if returned.pack_id != identity:
+                raise ArtifactError(f"the result from {place.name} is of another pack than the one that was sent")
         except (NotVerifiedHere, ArtifactError) as lost:
             return {name: _missing(context, made, place, str(lost)) for name, made in manifests.items()}
         finally:

@@ -16,4 +16,4 @@ dependencyResolutionManagement {
 
 rootProject.name = "edgekit-android"
 
-include(":edgekit", ":sample")
+include(":edgekit", ":sample", ":bench")

@@ -45,3 +45,10 @@ def test_each_target_is_installed_or_says_what_it_needs(monkeypatch: pytest.Monk
     assert list(found) == sorted(registry.available())
     assert "pip install 'edgekit[coreml]'" in found["coreml"]
     assert found["onnx"] == "installed"
+
+
+def test_the_phone_on_the_cable_is_not_verified_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = doctor.examine()["places"]["adb"]
+    assert said.startswith("needs adb: apt-get install adb")
+    assert said.endswith("not verified here: no phone has run it")

@@ -14,6 +14,8 @@ def test_a_place_is_a_runtime_on_a_host() -> None:
         f"ort-off@python:{' '.join(qemu)}": FurtherPlace("ort-off@python:qemu-aarch64", "ort-off", "", qemu),
         "ssh:me@pi": FurtherPlace("ort@ssh:me@pi", "ort", "me@pi", ("python3",)),
         "ssh:pi:/me/venv/bin/python": FurtherPlace("ort@ssh:pi", "ort", "pi", ("/me/venv/bin/python",)),
+        "adb": FurtherPlace("adb", "adb"),
+        "adb:192.168.1.4:5555": FurtherPlace("adb:192.168.1.4:5555", "adb", "192.168.1.4:5555"),
         "ort-cuda@ssh:me@box": FurtherPlace("ort-cuda@ssh:me@box", "ort-cuda", "me@box", ("python3",)),
     }
     assert {name: further_place(name) for name in places} == places
@@ -27,6 +29,8 @@ def test_what_is_no_place_is_refused() -> None:
         "ort@": "no host ''",
         "ort@telnet:me@pi": "no host 'telnet:me@pi'",
     }
+    refused |= {"adb@ssh:me@pi": "a phone is on this host's cable; name it as adb:SERIAL"}
+    refused |= {f"adb:{serial}": f"no phone '{serial}'" for serial in ("", "-s", "a b", "a;reboot")}
     refused |= {name: f"no host '{name}'" for name in ("ssh:", "ssh:-oProxyCommand=touch", "ssh:me@pi; rm")}
     refused |= {name: f"no place '{name}'" for name in ("", "wasm-fp32@ssh:me@pi")}
     for name, said in refused.items():

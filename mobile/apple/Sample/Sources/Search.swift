@@ -74,6 +74,20 @@ final class Search: ObservableObject {
         }
     }
 
+    /// Check every model, say what was found, and end: what `check_on_device.sh` starts.
+    func checkAll() async -> Never {
+        var written = 0
+        for target in ArrCocTiny.Models.allCases {
+            self.target = target
+            result = nil
+            await open()
+            await check()
+            print("\(target.rawValue): \(status)")
+            if result != nil { written += 1 }
+        }
+        exit(written == ArrCocTiny.Models.allCases.count ? 0 : 1)
+    }
+
     /// The chosen model in the runtime that its target needs.
     private func opened(_ bundle: ModelBundle) async throws -> any Runner {
         guard target.rawValue.hasPrefix("coreai") else { return try await CoreMLRunner(bundle, target.rawValue) }

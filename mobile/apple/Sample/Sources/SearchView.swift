@@ -33,7 +33,10 @@ struct SearchView: View {
             }
             .padding()
         }
-        .task { await search.open() }
+        .task {
+            if CommandLine.arguments.contains("--check") { await search.checkAll() }
+            await search.open()
+        }
         .onChange(of: search.target) { Task { await search.open() } }
         .onChange(of: item) {
             Task {

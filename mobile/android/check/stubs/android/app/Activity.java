@@ -1,6 +1,8 @@
 package android.app;
 
 public class Activity extends android.content.Context {
+  public static final int RESULT_OK = -1;
+  public static final int RESULT_CANCELED = 0;
   protected void onCreate(android.os.Bundle state) {}
   protected void onDestroy() {}
   public void setContentView(int layout) {}

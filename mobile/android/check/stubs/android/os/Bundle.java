@@ -1,3 +1,6 @@
 package android.os;
 
-public final class Bundle {}
+public final class Bundle {
+  public void putString(String key, String value) {}
+  public String getString(String key) { throw new RuntimeException("stub"); }
+}

@@ -4,8 +4,10 @@ import kotlin.math.ceil
 import kotlin.math.floor
 import kotlin.math.sqrt
 
-/** Latencies in milliseconds; percentiles, mean and standard deviation as in edgekit's reports. */
-class Timing(val device: String, private val sorted: DoubleArray) {
+/** Latencies in milliseconds, in the order of the runs; percentiles, mean and standard deviation as in edgekit's reports. */
+class Timing(val device: String, val milliseconds: DoubleArray) {
+    private val sorted = milliseconds.sortedArray()
+
     val runs: Int get() = sorted.size
     val mean: Double get() = sorted.average()
     val std: Double get() = mean.let { m -> sqrt(sorted.sumOf { (it - m) * (it - m) } / sorted.size) }
@@ -29,18 +31,19 @@ class Bench(
     private val maxSeconds: Double = 60.0,
     private val clock: () -> Long = System::nanoTime,
 ) {
-    /** Measure a runner, without preprocessing. */
-    fun time(runner: Runner, inputs: Map<String, Tensor>): Timing {
+    /** Measure a runner, without preprocessing; `answered` gets every answer, of warm-up runs too, while the clock stands. */
+    fun time(runner: Runner, inputs: Map<String, Tensor>, answered: (Map<String, Tensor>) -> Unit = {}): Timing {
         val started = clock()
         fun elapsed(since: Long) = (clock() - since) / 1e9
-        repeat(warmUps) { if (elapsed(started) < maxSeconds / 4) runner.run(inputs) }
+        repeat(warmUps) { if (elapsed(started) < maxSeconds / 4) answered(runner.run(inputs)) }
         val times = ArrayList<Double>()
         val timed = clock()
         while ((times.size < runs || elapsed(timed) < seconds) && (elapsed(started) < maxSeconds || times.size < 3)) {
             val start = clock()
-            runner.run(inputs)
+            val answer = runner.run(inputs)
             times.add((clock() - start) / 1e6)
+            answered(answer)
         }
-        return Timing(runner.device, times.sorted().toDoubleArray())
+        return Timing(runner.device, times.toDoubleArray())
     }
 }

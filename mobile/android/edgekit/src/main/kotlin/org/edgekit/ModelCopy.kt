@@ -30,8 +30,10 @@ object ModelCopy {
     }
 
     /** Whether a file has the size and the hash of [info]. */
-    fun isIntact(file: File, info: FileInfo): Boolean {
-        if (!file.isFile || file.length() != info.size) return false
+    fun isIntact(file: File, info: FileInfo): Boolean = file.isFile && file.length() == info.size && sha256(file) == info.sha256
+
+    /** The sha256 of a file, which is not read into memory. */
+    fun sha256(file: File): String {
         val digest = MessageDigest.getInstance("SHA-256")
         file.inputStream().use { stream ->
             val buffer = ByteArray(1 shl 16)
@@ -41,6 +43,6 @@ object ModelCopy {
                 digest.update(buffer, 0, read)
             }
         }
-        return digest.digest().joinToString("") { "%02x".format(it) } == info.sha256
+        return digest.digest().joinToString("") { "%02x".format(it) }
     }
 }

@@ -1,0 +1,230 @@
+"""A phone that adb reaches: a pack is copied there, the bench app answers it, and its result is copied back.
+
+The app is `mobile/android/bench`; adb's own settings say which server and which key. What a run needs lies in folders
+of its own on the phone, which are removed whatever happens. Anything that fails on the way is `NotVerifiedHere`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.errors import NotVerifiedHere
+from edgekit.evaluate.__main__ import ARCHIVE, PACK
+from edgekit.hosts.catalogue import FurtherPlace
+from edgekit.hosts.command import plain, ran
+
+APP = "org.edgekit.bench"
+ENTRY = f"{APP}/.BenchInstrumentation"
+CARRIED = (PACK, "questions", "artifacts")
+"""What of a pack's folder is copied: the app brings an engine of its own."""
+THERE = "/data/local/tmp"
+"""Where adb may write, and every app may read."""
+RESULTS = f"/sdcard/Android/media/{APP}"
+"""Where the app may write, and adb may read."""
+OLDEST = 26
+"""Android's API level that the app asks for (`minSdk`), and the processors that it has runtimes for:"""
+ABIS = ("arm64-v8a", "x86_64")
+CONNECT, STEP, RUN = 60, 600, 14_400
+"""Seconds: for a word, to copy there or back, to answer everything."""
+SILENT = 600
+"""Seconds without a word of the app, which tells its progress every few: then it hangs."""
+LONGEST_LINE = 1 << 20
+PROPERTIES = (
+    "ro.product.manufacturer", "ro.product.model", "ro.build.version.release", "ro.build.version.sdk",
+    "ro.product.cpu.abilist", "ro.serialno",
+)  # fmt: skip
+BOOT = "/proc/sys/kernel/random/boot_id"
+LINE = re.compile(r"INSTRUMENTATION_(?P<kind>STATUS|RESULT|CODE|FAILED|ABORTED): (?P<rest>.*)")
+FINISHED = "-1"  # Android's Activity.RESULT_OK
+Said = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Phone:
+    """What a phone says of itself; `boot` is another one after each start."""
+
+    serial: str
+    manufacturer: str
+    model: str
+    android: str
+    api: int
+    abis: tuple[str, ...]
+    own_serial: str
+    boot: str
+
+    @property
+    def name(self) -> str:
+        """The phone in words."""
+        return f"'{self.manufacturer} {self.model}' ({self.serial})"
+
+
+def answered(place: FurtherPlace, pack: Path, progress: Callable[[str], None]) -> Path:
+    """Answer an unpacked pack of one artifact on a phone; returns the result archive, inside the pack's folder.
+
+    Raises:
+        NotVerifiedHere: If there is no such phone, it lacks the app, or anything breaks off.
+    """
+    if shutil.which("adb") is None:
+        raise NotVerifiedHere("there is no adb on this host: install Android's platform tools (apt-get install adb)")
+    phone = _described(_chosen(place.host))
+    _require_app(phone)
+    name = f"edgekit-{secrets.token_hex(8)}"
+    questions, results = f"{THERE}/{name}", f"{RESULTS}/{name}"
+    parts = [str(pack / part) for part in CARRIED]
+    try:
+        progress(f"copying to {phone.name}")
+        _shell(phone, f"mkdir -p {questions}")
+        _adb(phone, f"copying to {phone.name}", "push", *parts, questions)
+        _shell(phone, f"chmod -R a+rX {questions}")
+        progress(f"starting the bench app on {phone.name}")
+        _require_end(phone, _instrumented(phone, questions, progress))
+        progress(f"copying back from {phone.name}")
+        _adb(phone, f"copying back from {phone.name}", "pull", f"{results}/{ARCHIVE}", str(pack / ARCHIVE))
+        if _described(phone.serial) != phone:
+            raise NotVerifiedHere(f"{phone.name} was restarted or is another phone now: run it again")
+    finally:
+        # Another server or no cable: what is left there then lies in the shell's own temporary folder.
+        command = ["adb", "-s", phone.serial, "shell", f"am force-stop {APP}; rm -rf {questions} {results}"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT, check=False)
+    return pack / ARCHIVE
+
+
+def _chosen(serial: str) -> str:
+    """The phone of that serial number, or the only one."""
+    phones = _states()
+    named = ", ".join(f"'{name}'" for name in phones)
+    if not phones:
+        raise NotVerifiedHere("no phone is connected: plug one in, and turn on USB debugging in its developer options")
+    if not serial and len(phones) > 1:
+        raise NotVerifiedHere(f"{len(phones)} phones are connected: name one of {named} as --place adb:SERIAL")
+    serial = serial or next(iter(phones))
+    if serial not in phones:
+        raise NotVerifiedHere(f"no phone '{serial}' is connected: connected is {named}")
+    state = phones[serial]
+    if state == "unauthorized":
+        raise NotVerifiedHere(f"the phone '{serial}' has not allowed this host: unlock it and answer its question")
+    if state != "device":
+        raise NotVerifiedHere(f"the phone '{serial}' cannot be reached: adb says '{state}' of it")
+    return serial
+
+
+def _states() -> dict[str, str]:
+    """Serial number -> state of all phones that adb knows."""
+    said = ran(["adb", "devices"], "adb failed", CONNECT).decode(errors="replace")
+    rows = (line.partition("\t") for line in said.splitlines() if "\t" in line)
+    return {plain(serial): plain(state) for serial, _, state in rows}
+
+
+def _described(serial: str) -> Phone:
+    asked = [*(f"getprop {name}" for name in PROPERTIES), f"cat {BOOT}"]
+    said = ran(_command(serial, "shell", "; ".join(asked)), f"asking the phone '{serial}' what it is", CONNECT)
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
+    if len(lines) != len(asked) or not "".join(lines).isprintable() or not lines[3].isdecimal():
+        words = plain(" ".join(lines)[:100])
+        raise NotVerifiedHere(f"the phone '{serial}' did not say what it is: its answer was '{words}'")
+    manufacturer, model, android, api, abis, own, boot = lines
+    return Phone(serial, manufacturer, model, android, int(api), tuple(abis.split(",")), own, boot)
+
+
+def _require_app(phone: Phone) -> None:
+    if phone.api < OLDEST:
+        raise NotVerifiedHere(f"{phone.name} has API level {phone.api}: the bench app needs {OLDEST}")
+    if not set(ABIS) & set(phone.abis):
+        raise NotVerifiedHere(f"{phone.name} runs {', '.join(phone.abis)}: the bench app has {' and '.join(ABIS)}")
+    asked = _command(phone.serial, "shell", f"pm path {APP} || true")
+    if not ran(asked, f"asking {phone.name} for its apps", CONNECT).startswith(b"package:"):
+        raise NotVerifiedHere(
+            f"the bench app is not installed on {phone.name}: run ./gradlew :bench:installDebug in mobile/android"
+        )
+
+
+def _command(serial: str, *words: str) -> list[str]:
+    return ["adb", "-s", serial, *words]
+
+
+def _shell(phone: Phone, command: str) -> None:
+    _adb(phone, f"{phone.name} refused `{command.partition(' /')[0]}`", "shell", command)
+
+
+def _adb(phone: Phone, what: str, *words: str) -> None:
+    """Run a command of adb's that waits for a phone which was lost: it need not."""
+
+    def alive() -> None:
+        if not _there(phone):
+            raise NotVerifiedHere(f"{what}: the connection was lost")
+
+    ran(_command(phone.serial, *words), what, STEP, alive=alive)
+
+
+def _there(phone: Phone) -> bool:
+    return _states().get(phone.serial) == "device"
+
+
+def _instrumented(phone: Phone, questions: str, progress: Callable[[str], None]) -> Said:
+    """Run the app to its end; returns what it said in the end, with `code`, and `last`, its last line."""
+    command = _command(phone.serial, "shell", f"am instrument -w -r -e pack {questions} {ENTRY}")
+    app = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said: Said = {}
+    try:
+        for line in _lines(app, phone):
+            said["last"] = line
+            if (known := LINE.fullmatch(line)) is None:
+                continue
+            kind, (key, _, value) = known["kind"], known["rest"].partition("=")
+            if kind == "STATUS" and key == "progress":
+                progress(f"{phone.name}: {plain(value)}")
+            elif kind == "CODE":
+                said["code"] = key
+            elif kind != "STATUS" or key == "Error":
+                said[key] = plain(value)
+        return said
+    finally:
+        app.kill()
+        app.wait()
+
+
+def _lines(app: subprocess.Popen[bytes], phone: Phone) -> Iterator[str]:
+    if app.stdout is None:
+        return
+    with app.stdout as pipe:
+        rest, end = b"", time.monotonic() + RUN
+        while True:
+            seconds = min(SILENT, end - time.monotonic())
+            if seconds <= 0:
+                raise NotVerifiedHere(f"the bench app on {phone.name} came to no end in {RUN} s and was stopped")
+            if not select.select([pipe], [], [], seconds)[0]:
+                raise NotVerifiedHere(f"the bench app on {phone.name} said nothing for {seconds:.0f} s and was stopped")
+            data = os.read(pipe.fileno(), 1 << 16)
+            *lines, rest = (rest + data).split(b"\n")
+            yield from (plain(line.decode(errors="replace")) for line in lines if line.strip())
+            if not data or len(rest) > LONGEST_LINE:
+                return
+
+
+def _require_end(phone: Phone, said: Said) -> None:
+    """See that the app came to its end and has a result."""
+    if "error" in said:
+        raise NotVerifiedHere(f"the bench app on {phone.name}: {said['error']}")
+    if said.get("code") == FINISHED:
+        return
+    if "shortMsg" in said:
+        raise NotVerifiedHere(
+            f"the bench app on {phone.name} ended while it ran ({said['shortMsg'].rstrip('.')}): it was killed, ran "
+            "out of memory, or the runtime crashed; `adb logcat` says which"
+        )
+    if "Error" in said:
+        raise NotVerifiedHere(f"{phone.name} does not start the bench app: {said['Error']}")
+    if not _there(phone):
+        raise NotVerifiedHere(f"the connection to {phone.name} was lost while its app ran")
+    raise NotVerifiedHere(f"the bench app on {phone.name} broke off: its last words were '{said.get('last', '')[:80]}'")

@@ -1,0 +1,5 @@
+package android.os;
+
+public class BatteryManager {
+  public static final String EXTRA_TEMPERATURE = "temperature";
+}

@@ -1,0 +1,5 @@
+package android.os;
+
+public final class PowerManager {
+  public int getCurrentThermalStatus() { throw new RuntimeException("stub"); }
+}
