@@ -12,6 +12,7 @@ import pytest
 ANDROID = Path(__file__).parents[1] / "mobile" / "android"
 CHECK = ANDROID / "check"
 LIBRARIES = CHECK / "node_modules" / "kotlin-compiler" / "lib"
+STUBS = (CHECK / "stubs", ANDROID / "mnn" / "src" / "main" / "java")
 VERSIONS = tomllib.loads((ANDROID / "gradle" / "libs.versions.toml").read_text())["versions"]
 SERIALIZATION = tuple(  # of the version that the Gradle build takes
     CHECK / f"jars/run_kotlin_kernel/jars/kotlinx-serialization-{name}-jvm-{VERSIONS['serialization']}.jar"

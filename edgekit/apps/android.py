@@ -25,7 +25,7 @@ from edgekit.hosts import process
 
 ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"
-NO_COMPRESS = ("onnx", "ort", "pte", "ptl", "tflite", "bin")
+NO_COMPRESS = ("onnx", "ort", "pte", "ptl", "tflite", "mnn", "bin")
 """Endings that the packager must leave alone: a compressed file has no offset to map."""
 TYPES: dict[type, str] = {str: "String", int: "Int", float: "Double"}
 GRADLE = f"""// Written by `edgekit assets`. In the app's build file: apply(from = "edgekit/edgekit.gradle")
@@ -134,6 +134,8 @@ TARGETS = (
     "onnx-int8-dynamic",
     "onnx-int8-static",
     "onnx",
+    "mnn-int8",
+    "mnn",
     "torch-mobile",
 )
 

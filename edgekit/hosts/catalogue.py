@@ -73,7 +73,7 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
         "an Android phone that adb reaches, in edgekit's bench app, which no phone has run yet",
         kind="android",
         install="./gradlew :bench:installDebug in mobile/android",
-        opens=(".onnx", ".pte", ".tflite"),
+        opens=(".onnx", ".pte", ".tflite", ".mnn"),
     ),
 }
 _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:%\[\]\-]*")

@@ -16,4 +16,4 @@ dependencyResolutionManagement {
 
 rootProject.name = "edgekit-android"
 
-include(":edgekit", ":sample", ":bench")
+include(":edgekit", ":sample", ":bench", ":mnn")

@@ -20,9 +20,11 @@ from edgekit.artifact.store import read_artifact
 from edgekit.hosts import adb
 from edgekit.hosts.catalogue import further_place
 from edgekit.pipeline.outcome import TargetOutcome
+from edgekit.testing import small_model
 from tests import kotlin
+from tests.builds import unjudged
 from tests.hosts.phone import AM, Fault, Phone
-from tests.kotlin import ANDROID, CHECK
+from tests.kotlin import ANDROID, CHECK, STUBS
 from tests.manifests import read_result, spoilt
 from tests.processes import heeding, soon
 
@@ -36,14 +38,14 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("bench")
     sources = [ANDROID / part / "src" / "main" / "kotlin" for part in ("edgekit", "bench")]
     (out / "app").mkdir()
-    kotlin.kotlinc(out / "app", *sources, CHECK / "stubs")
+    kotlin.kotlinc(out / "app", *sources, *STUBS)
     role = CHECK / "phone"
-    stubs = ("-sourcepath", kotlin.classpath(role, CHECK / "stubs"))
+    stubs = ("-sourcepath", kotlin.classpath(role, *STUBS))
     kotlin.run("javac", "-d", out / "phone", *stubs, *sorted(role.rglob("*.java")))
     (out / ORT).mkdir()
     (out / "phone" / "ai").rename(out / ORT / "ai")
     jars = kotlin.classpath(out / "phone", out / ORT, out / "app", *kotlin.RUN)
-    settings = f"-Dphone.media=%s -Dphone.python={sys.executable} -Dphone.ort={role / 'ort.py'}"
+    settings = f"-Dphone.media=%s -Dphone.python={sys.executable} -Dphone.runtime={role / 'runtime.py'}"
     return f"java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {settings} -cp {jars} Am"
 
 
@@ -113,7 +115,15 @@ def test_a_wrong_artifact_is_rejected_and_what_the_app_does_not_open_is_not_sent
     assert opened == ENTRIES
 
 
-ENTRIES = {"a.onnx": True, "a.pte": True, "a.tflite": True, "a.ptl": False, "a.mlpackage": False, "a.xml": False}
+ENTRIES = {
+    "a.onnx": True,
+    "a.pte": True,
+    "a.tflite": True,
+    "a.mnn": True,
+    "a.ptl": False,
+    "a.mlpackage": False,
+    "a.xml": False,
+}
 
 
 def damaged(change: Callable[[bytes], bytes]) -> Fault:
@@ -232,6 +242,14 @@ def test_a_runtime_that_the_app_lacks_is_no_rejection(build: Path, phone: Phone)
     phone.script("am", (phone.here("bin/am")).read_text().replace(f"/{ORT}:", "/nothing:"))
     said = "the app does not link the runtime for 'onnx': add com.microsoft.onnxruntime:onnxruntime-android"
     _is_refused(build, "adb", said)
+
+
+def test_mnn_answers_through_its_own_classes(phone: Phone, tmp_path: Path) -> None:
+    pytest.importorskip("MNN", reason="no MNN: pip install 'edgekit[mnn]'")
+    build = unjudged(small_model(), tmp_path, ("onnx", "mnn"))
+    found = api.verify(build, places=["adb"], targets=["mnn"], progress="none", trust_build=True)["mnn"]
+    assert found.status == "verified", found.reasons
+    assert found.places[0].device.startswith("MNN, CPU")
 
 
 def test_which_phone_is_meant(build: Path, phone: Phone, app: str, tmp_path: Path) -> None:

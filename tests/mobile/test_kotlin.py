@@ -13,7 +13,7 @@ import pytest
 from edgekit import apps
 from tests import kotlin
 from tests.apps import toy
-from tests.kotlin import ANDROID, CHECK, LIBRARIES
+from tests.kotlin import ANDROID, CHECK, LIBRARIES, STUBS
 from tests.manifests import read_result
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     junit = CHECK / "stubs" / "org" / "junit" / "Test.java"
     kotlin.run("javac", "-d", out, junit, CHECK / "runner" / "RunTests.java")
     sources = [ANDROID / "edgekit" / "src" / kind / "kotlin" for kind in ("main", "test")]
-    kotlin.kotlinc(out, *sources, sample / "src" / "main" / "kotlin", CHECK / "stubs")
+    kotlin.kotlinc(out, *sources, sample / "src" / "main" / "kotlin", *STUBS)
     return out
 
 
@@ -67,7 +67,7 @@ def _reads_as_a_result(folder: Path) -> None:
 def test_the_sample_compiles_with_what_assets_wrote(compiled: Path) -> None:
     assert (compiled / "org" / "edgekit" / "sample" / "MainActivity.class").is_file()
     assert (compiled / "edgekit" / "generated" / "ArrCocTiny.class").is_file()
-    for runtime in ("ExecuTorch", "LiteRt", "OnnxRuntime", "PyTorchMobile"):
+    for runtime in ("ExecuTorch", "LiteRt", "Mnn", "OnnxRuntime", "PyTorchMobile"):
         assert (compiled / "org" / "edgekit" / "android" / f"{runtime}Runner.class").is_file()
 
 

@@ -13,6 +13,7 @@ MESSAGES = Path(__file__).parent / "messages.txt"
 FOLDERS = (
     "android/edgekit/src/main/kotlin/org/edgekit",
     "android/sample/src/main/kotlin/org/edgekit",
+    "android/bench/src/main/kotlin/org/edgekit",
     "apple/Sources",
     "apple/Sample/Sources",
 )

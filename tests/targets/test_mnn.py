@@ -39,6 +39,33 @@ class TestMnn(DamageContract):
                 assert np.array_equal(found["indices"], expected["indices"])
                 assert np.allclose(found["relevance"], expected["relevance"], atol=1e-5)
 
+    def test_the_interface_that_the_kotlin_library_uses_gives_the_same_answers(self, builds: Path) -> None:
+        """What mobile/android's MnnRunner does, in Python: a session whose sizes are set anew where they change."""
+        import MNN
+
+        spec, made = small_model(), read_artifact(builds / "small" / self.name)
+        net = MNN.Interpreter(str(builds / "small" / self.name / made.entry))
+        session = net.createSession({"numThread": 1})
+        with edgekit.load(builds / "small" / self.name) as loaded:
+            for sizes in ({}, {"batch": 2, "height": 128}, {}):
+                asked = spec.random(1, sizes)
+                for name, array in asked.items():
+                    net.resizeTensor(net.getSessionInput(session, name), array.shape)
+                net.resizeSession(session)
+                for name, array in asked.items():
+                    own = net.getSessionInput(session, name)
+                    caffe, floats = MNN.Tensor_DimensionType_Caffe, MNN.Halide_Type_Float
+                    assert own.getDimensionType() == caffe  # MNN's Java classes write into it as it lies
+                    own.copyFrom(MNN.Tensor(array.shape, floats, array, caffe))
+                net.runSession(session)
+                for name, expected in loaded.run(asked).items():
+                    own = net.getSessionOutput(session, name)
+                    kind = np.float32 if expected.dtype == np.float32 else np.int32
+                    held = np.zeros(expected.shape, kind)
+                    host = MNN.Tensor(own.getShape(), own.getDataType(), held, caffe)
+                    own.copyToHostTensor(host)
+                    assert np.array_equal(host.getNumpyData(), expected)
+
     def test_an_answer_outlives_the_next_run(self, builds: Path) -> None:
         spec = small_model()
         with edgekit.load(builds / "small" / self.name) as loaded:

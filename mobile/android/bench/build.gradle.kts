@@ -39,4 +39,5 @@ dependencies {
     implementation(libs.executorch)
     implementation(libs.litert)
     implementation(libs.onnxruntime)
+    implementation(fileTree("libs") { include("*.aar", "*.jar") }) // MNN, where somebody built it
 }

@@ -35,6 +35,7 @@ dependencies {
     compileOnly(libs.litert)
     compileOnly(libs.onnxruntime)
     compileOnly(libs.pytorch.lite)
+    compileOnly(project(":mnn"))
 
     testImplementation(libs.junit)
     testImplementation(libs.kotlin.test.junit)

@@ -21,6 +21,13 @@ android {
         }
     }
 
+    // ExecuTorch and PyTorch Mobile bring two fbjni, which no app can have at once.
+    flavorDimensions += "runtime"
+    productFlavors {
+        create("executorch") { dimension = "runtime" }
+        create("pytorchMobile") { dimension = "runtime" }
+    }
+
     buildTypes {
         release {
             isMinifyEnabled = true
@@ -35,8 +42,7 @@ android {
     }
 
     packaging {
-        // PyTorch Mobile and ExecuTorch both bring fbjni and the C++ library.
-        jniLibs.pickFirsts += listOf("**/libc++_shared.so", "**/libfbjni.so")
+        jniLibs.pickFirsts += listOf("**/libc++_shared.so")
     }
 }
 
@@ -48,8 +54,8 @@ dependencies {
     implementation(project(":edgekit"))
     implementation(libs.androidx.activity)
     implementation(libs.androidx.appcompat)
-    implementation(libs.executorch)
     implementation(libs.litert)
     implementation(libs.onnxruntime)
-    implementation(libs.pytorch.lite)
+    "executorchImplementation"(libs.executorch)
+    "pytorchMobileImplementation"(libs.pytorch.lite)
 }

@@ -3,40 +3,37 @@ package ai.onnxruntime;
 import java.nio.ByteBuffer;
 import java.nio.FloatBuffer;
 import java.nio.LongBuffer;
+import phone.Session;
 
 public class OnnxTensor implements OnnxValue {
-  final ByteBuffer bytes;
-  final long[] shape;
-  final boolean isFloat;
+  final Session.Array array;
 
-  OnnxTensor(ByteBuffer bytes, long[] shape, boolean isFloat) {
-    this.bytes = bytes;
-    this.shape = shape;
-    this.isFloat = isFloat;
+  OnnxTensor(Session.Array array) {
+    this.array = array;
   }
 
   public static OnnxTensor createTensor(OrtEnvironment env, FloatBuffer data, long[] shape) {
     ByteBuffer bytes = ByteBuffer.allocate(4 * data.remaining());
     bytes.asFloatBuffer().put(data);
-    return new OnnxTensor(bytes, shape, true);
+    return new OnnxTensor(new Session.Array(bytes, shape, true));
   }
 
   public static OnnxTensor createTensor(OrtEnvironment env, LongBuffer data, long[] shape) {
     ByteBuffer bytes = ByteBuffer.allocate(8 * data.remaining());
     bytes.asLongBuffer().put(data);
-    return new OnnxTensor(bytes, shape, false);
+    return new OnnxTensor(new Session.Array(bytes, shape, false));
   }
 
   public TensorInfo getInfo() {
-    return new TensorInfo(shape);
+    return new TensorInfo(array.shape());
   }
 
   public FloatBuffer getFloatBuffer() {
-    return isFloat ? bytes.asFloatBuffer() : null;
+    return array.isFloat() ? array.bytes().asFloatBuffer() : null;
   }
 
   public LongBuffer getLongBuffer() {
-    return isFloat ? null : bytes.asLongBuffer();
+    return array.isFloat() ? null : array.bytes().asLongBuffer();
   }
 
   public void close() {}

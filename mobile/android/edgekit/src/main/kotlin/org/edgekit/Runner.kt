@@ -3,7 +3,7 @@ package org.edgekit
 /**
  * One model in one runtime, for one thread at a time; close it after use.
  *
- * `org.edgekit.android.Runners` opens models in ExecuTorch, LiteRT, ONNX Runtime and PyTorch Mobile.
+ * `org.edgekit.android.Runners` opens models in ExecuTorch, LiteRT, MNN, ONNX Runtime and PyTorch Mobile.
  */
 interface Runner : AutoCloseable {
     val model: Model

@@ -31,6 +31,7 @@ object Runners {
         model.manifest.target == "torch-mobile" -> PyTorchMobileRunner(model, file, threads)
         model.manifest.target.startsWith("executorch") -> ExecuTorchRunner(model, file, threads)
         model.manifest.target.startsWith("litert") -> LiteRtRunner(model, file, threads)
+        model.manifest.target.startsWith("mnn") -> MnnRunner(model, file, threads)
         model.manifest.target.startsWith("onnx") -> OnnxRuntimeRunner(model, file, threads)
         else -> throw EdgekitException("the target '${model.manifest.target}' does not run on Android")
     }
@@ -39,6 +40,7 @@ object Runners {
         target == "torch-mobile" -> "org.pytorch:pytorch_android_lite"
         target.startsWith("executorch") -> "org.pytorch:executorch-android"
         target.startsWith("litert") -> "com.google.ai.edge.litert:litert"
+        target.startsWith("mnn") -> "MNN's Java classes (mobile/android/README.md says where they are)"
         else -> "com.microsoft.onnxruntime:onnxruntime-android"
     }
 }
