@@ -35,8 +35,11 @@ def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> Non
         "litert-int8/model.tflite",
         "litert/model.tflite",
         "onnx/model.onnx",
+        "mnn/model.mnn",
         "torch-mobile/model.ptl",
     ]
+    gradle = (app / "edgekit" / "edgekit.gradle").read_text()
+    assert all(f"'{Path(model['file']).suffix[1:]}'" in gradle for model in index["models"])
     for file in index["files"]:
         path = app / HOME / file["path"]
         assert (path.stat().st_size, digest_file(path)) == (file["size"], file["sha256"])
@@ -53,7 +56,7 @@ def test_android_app_gets_all_that_its_code_names(build: Path, app: Path) -> Non
 def test_every_constant_of_the_code_is_the_manifests(build: Path, app: Path) -> None:
     apps.write_assets("android", build, app, trust_build=True)
     code = (app / "src/main/kotlin/edgekit/generated/Toy.kt").read_text()
-    for target in ("executorch-int8", "executorch", "litert-int8", "litert", "onnx", "torch-mobile"):
+    for target in ("executorch-int8", "executorch", "litert-int8", "litert", "onnx", "mnn", "torch-mobile"):
         manifest = read_artifact(build / target)
         entry = next(f for f in manifest.files if f.path == manifest.entry)
         name = target.upper().replace("-", "_")
@@ -124,7 +127,7 @@ def test_a_rejected_artifact_enters_no_app(own: Path, app: Path) -> None:
     outcome = apps.write_assets("android", own, app, trust_build=True)
     assert "'executorch' was rejected in 'cpu' (max abs 0.3) and was left out" in outcome.notes
     assert not (app / HOME / "executorch").exists()
-    for target in ("executorch-int8", "litert", "litert-int8", "onnx", "torch-mobile"):
+    for target in ("executorch-int8", "litert", "litert-int8", "onnx", "mnn", "torch-mobile"):
         toy.judge(own / target, "not verified here")
     with pytest.raises(ArtifactError, match="no verified artifact for such an app"):
         apps.write_assets("android", own, app, trust_build=True)

@@ -27,6 +27,7 @@ FILES = {
     "executorch-int8": {"model.pte": b"int8" * 200},
     "litert": {"model.tflite": b"....TFL3" * 333},
     "litert-int8": {"model.tflite": b"....TFL3" * 99},
+    "mnn": {"model.mnn": b"mnn " * 111},
     "coreai": {"model.aimodel/metadata.json": b"{}", "model.aimodel/main.mlirb": b"bytecode" * 44},
     "coreml": {"Toy.mlpackage/Manifest.json": b"{}", "Toy.mlpackage/Data/model.mlmodel": b"program" * 55},
 }
