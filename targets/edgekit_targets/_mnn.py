@@ -39,8 +39,12 @@ LACKING = re.compile(r"These Op Not Support: (.*)")
 IDENTIFIER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def write(out: Path, job: Job, options: Sequence[str]) -> None:
-    """Write `model.mnn` of the ONNX artifact of a job.
+MODULES_ALONE = ("GRU", "If", "LSTM", "Loop", "Scan")
+"""Operators whose sizes MNN's sessions do not compute: they give no answer, where its modules do."""
+
+
+def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
+    """Write `model.mnn` of the ONNX artifact of a job; returns what a user should know.
 
     Args:
         out: The artifact's folder.
@@ -53,14 +57,19 @@ def write(out: Path, job: Job, options: Sequence[str]) -> None:
     import onnx
 
     job.progress(0.2, "converting to MNN")
+    source = onnx.load(job.entry)
+    alone = sorted({node.op_type for node in source.graph.node} & set(MODULES_ALONE))
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         graph = Path(scratch) / "model.onnx"
-        save_graph(softmax_guard.dropped(gelu.by_sigmoid(onnx.load(job.entry))), graph)
+        save_graph(softmax_guard.dropped(gelu.by_sigmoid(source)), graph)
         said = convert(graph, out / ENTRY, options)
     if not (out / ENTRY).is_file():
         raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(said)}")
     job.progress(0.9, "naming it by its content")
     _rename(out / ENTRY, said[-1])
+    if not alone:
+        return ()
+    return (f"it has {', '.join(alone)}: MNN's modules run it, and its sessions, as in its Java classes, do not",)
 
 
 def load(artifact: Path, place: Place) -> Runtime:

@@ -20,8 +20,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         ExportError: If MNN cannot convert the graph; the message names its operators.
     """
     half = job.get(PRECISION) == "fp16"
-    _mnn.write(out, job, ["--fp16"] if half else [])
-    return Exported(precision="fp16" if half else "fp32", entry=_mnn.ENTRY, dynamic=job.dynamic)
+    notes = _mnn.write(out, job, ["--fp16"] if half else [])
+    return Exported(precision="fp16" if half else "fp32", entry=_mnn.ENTRY, dynamic=job.dynamic, notes=notes)
 
 
 TARGET = Target(

@@ -23,12 +23,15 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     Raises:
         ExportError: If MNN cannot convert the graph; the message names its operators.
     """
-    _mnn.write(out, job, QUANTIZE)
+    notes = _mnn.write(out, job, QUANTIZE)
     return Exported(
         precision="int8",
         entry=_mnn.ENTRY,
         dynamic=job.dynamic,
-        notes=("INT8 weights, activations in fp32: MNN computes in fp32 unless an app asks it for memory 'low'",),
+        notes=(
+            "INT8 weights, activations in fp32: MNN computes in fp32 unless an app asks it for memory 'low'",
+            *notes,
+        ),
     )
 
 

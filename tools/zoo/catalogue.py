@@ -18,8 +18,9 @@ TARGETS = (
     "coreml",
     "coreml-int8",
 )
-WEB = ("vit", "resnet", "bert", "lstm", "unet")
-"""Models of five kinds that are also made for browsers and asked in Chromium: a bundle takes minutes."""
+FIVE = ("vit", "resnet", "bert", "lstm", "unet")
+"""Models of five kinds that are also made for browsers, and for MNN: a bundle takes minutes."""
+ALSO = ("mnn", "mnn-int8", "web")
 VISION = (
     "vit",
     "swin",
@@ -48,4 +49,4 @@ MODELS = {name: f"{room.__name__}:{name}" for room, names in ROOMS.items() for n
 
 def targets_of(name: str) -> tuple[str, ...]:
     """What a model is exported to."""
-    return (*TARGETS, "web") if name in WEB else TARGETS
+    return (*TARGETS, *ALSO) if name in FIVE else TARGETS

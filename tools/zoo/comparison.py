@@ -1,7 +1,7 @@
 """An independent look at an artifact that edgekit verified: other inputs, other arithmetic, none of edgekit's judge.
 
-The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch, ExecuTorch, OpenVINO or Core AI, called directly.
-Core ML packages run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy compares.
+The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN or Core AI, called
+directly. Core ML packages run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy compares.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ PRECISIONS = {
     "torch-mobile": "fp32",
     "executorch": "delegated",
     "openvino": "delegated",
+    "mnn": "delegated",
+    "mnn-int8": "int8",
     "coreai": "fp32",
     "onnx-fp16": "fp16",
     "coreml": "fp16",
@@ -139,6 +141,25 @@ def _openvino(artifact: Path) -> Run:
     return run
 
 
+def _mnn(artifact: Path) -> Run:
+    import MNN
+
+    expr, outputs = MNN.expr, _outputs(artifact)
+    module = MNN.nn.load_module_from_file(_entry(artifact), [], outputs)
+    names = module.get_info()["inputNames"]
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        given = []
+        for array in (_narrow(inputs[name]) for name in names):
+            given.append(
+                expr.placeholder(list(array.shape), expr.NCHW, expr.int if array.dtype.kind == "i" else expr.float)
+            )
+            given[-1].write(array)
+        return [np.array(expr.convert(one, expr.NCHW).read()).reshape(one.shape) for one in module.forward(given)]
+
+    return run
+
+
 def _core_ai(artifact: Path) -> Run:
     from coreai.authoring.asset import AIModelAsset
     from coreai.runtime import NDArray
@@ -152,7 +173,7 @@ def _core_ai(artifact: Path) -> Run:
 
 
 def _narrow(array: Array) -> Array:
-    """Core AI has no 64-bit integers."""
+    """Core AI and MNN have no 64-bit integers."""
     return array.astype(np.int32) if array.dtype == np.int64 else array
 
 
@@ -190,6 +211,8 @@ OPEN: dict[str, Callable[[Path], Run]] = {
     "executorch": _executorch,
     "executorch-int8": _executorch,
     "openvino": _openvino,
+    "mnn": _mnn,
+    "mnn-int8": _mnn,
     "coreai": _core_ai,
     "coreml": _core_ml,
     "coreml-int8": _core_ml,

@@ -14,7 +14,7 @@ import org.edgekit.TensorInfo
  * A `.mnn` file in MNN, on the CPU, through the Java classes of MNN's sources. Its sizes are set anew where they change.
  *
  * Integers have 32 bits in the file, whatever the manifest declares: they are converted here. MNN's classes tell of no error of
- * a run: outputs whose shapes are not those of the inputs are refused.
+ * a run, after which outputs are empty: these are refused. Sessions, which they have alone, run no loops and no branches.
  */
 class MnnRunner(override val model: Model, file: File, private val threads: Int) : Runner {
     private val net = MNNNetInstance.createFromFile(file.path) ?: throw EdgekitException("MNN refuses '${file.name}': its log says why")
@@ -54,11 +54,15 @@ class MnnRunner(override val model: Model, file: File, private val threads: Int)
         val own = session.getOutput(info.name) ?: throw EdgekitException("MNN has no output '${info.name}': export the assets again")
         val shape = own.dimensions
         val count = shape.fold(1L) { all, edge -> all * edge }
+        if (count == 0L || shape.size != info.shape.size) throw noAnswer(info)
         val tensor = when (info.dtype) {
             "float32" -> own.floatData.takeIf { it.size.toLong() == count }?.let { FloatTensor(shape, it.copyOf()) }
             "int64", "int32" -> own.intData.takeIf { it.size.toLong() == count }?.let { read -> LongTensor(shape, LongArray(read.size) { read[it].toLong() }) }
             else -> throw EdgekitException("the output '${info.name}' has the type ${info.dtype}, which is not supported")
         }
-        return tensor ?: throw EdgekitException("MNN gave no answer for '${info.name}': its log says why")
+        return tensor ?: throw noAnswer(info)
     }
+
+    private fun noAnswer(info: TensorInfo) =
+        EdgekitException("MNN gave no answer for '${info.name}': its log says why, and the manifest's notes whether its sessions run the model")
 }
