@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from edgekit import api, registry
+from edgekit import Axis, Input, ModelSpec, Output, api, registry
 from edgekit.artifact.result import CANDIDATE
 from edgekit.artifact.store import read_artifact
 from edgekit.hosts import adb
@@ -85,8 +87,9 @@ def phone(server: int, app: str, tmp_path: Path) -> Iterator[Phone]:
         yield one
 
 
-def verified(build: Path, place: str = "adb") -> TargetOutcome:
-    return api.verify(build, places=[place], targets=["onnx"], images=2, progress="none")["onnx"]
+def verified(build: Path, place: str = "adb", trust_build: bool = False) -> TargetOutcome:
+    found = api.verify(build, places=[place], targets=["onnx"], images=2, progress="none", trust_build=trust_build)
+    return found["onnx"]
 
 
 def test_a_phone_answers_everything_and_is_judged_here(build: Path, phone: Phone) -> None:
@@ -219,8 +222,8 @@ def test_what_goes_wrong_is_a_sentence_and_leaves_nothing(
         assert [path for path in phone.left() if not path.endswith("/Android")] == []
 
 
-def _is_refused(build: Path, place: str, said: str) -> None:
-    found = verified(build, place)
+def _is_refused(build: Path, place: str, said: str, trust_build: bool = False) -> None:
+    found = verified(build, place, trust_build)
     assert found.status == "not verified here"
     [reason] = map(str, found.reasons)
     assert re.search(said, reason), reason
@@ -242,6 +245,53 @@ def test_a_runtime_that_the_app_lacks_is_no_rejection(build: Path, phone: Phone)
     phone.script("am", (phone.here("bin/am")).read_text().replace(f"/{ORT}:", "/nothing:"))
     said = "the app does not link the runtime for 'onnx': add com.microsoft.onnxruntime:onnxruntime-android"
     _is_refused(build, "adb", said)
+
+
+def test_answers_that_differ_the_second_time_are_judged_too(
+    build: Path, phone: Phone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHONE_TROUBLE", "drift")
+    [place] = verified(build).places
+    assert place.status == "verified"
+    assert {"evaluation", "evaluation again"} <= {measure.batch for measure in place.measures}
+
+
+def test_a_runtime_that_gives_up_is_the_artifacts_fault(
+    build: Path, phone: Phone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHONE_TROUBLE", "fail")
+    found = verified(build)
+    assert found.status == "rejected"
+    assert "OrtException: it gave up" in str(found.reasons[0])
+    assert found.places[0].timings == {}
+
+
+class Turned(nn.Module):
+    """Outputs with the batch in their second axis, and without one."""
+
+    def forward(self, x: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return (x @ table.T).transpose(0, 1), table * 2, x.argmax(-1)
+
+
+def test_rows_are_found_along_every_axis(phone: Phone, tmp_path: Path) -> None:
+    inputs = (Input("x", ("batch", 3, 5)), Input("table", (4, 5)))
+    outputs = (Output("turned"), Output("doubled"), Output("largest", dtype="int64"))
+    spec = ModelSpec("turned", Turned().eval(), inputs, outputs, {"batch": Axis(1, 1, 4)})
+    build = unjudged(spec, tmp_path, ("onnx",))
+    found = api.verify(build, places=["adb"], targets=["onnx"], progress="none", trust_build=True)["onnx"]
+    assert found.status == "verified", found.reasons
+
+
+def test_numbers_that_the_library_does_not_take_are_named(phone: Phone, tmp_path: Path) -> None:
+    inputs = (Input("x", ("batch", 3)), Input("mask", ("batch", 3), dtype="bool"))
+    spec = ModelSpec("masked", Masked().eval(), inputs, (Output("y"),), {"batch": Axis(1, 1, 4)})
+    build = unjudged(spec, tmp_path, ("onnx",))
+    _is_refused(build, "adb", "takes and gives float32 and int64 alone, and 'mask' is bool", trust_build=True)
+
+
+class Masked(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.where(mask, x, -x)
 
 
 def test_mnn_answers_through_its_own_classes(phone: Phone, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import sys
@@ -25,14 +26,34 @@ def main() -> None:
         _write(b"\0" + _text(str(error)))
         return
     _write(b"\1" + _text(version))
-    while True:
+    trouble = TROUBLES[os.environ.get("PHONE_TROUBLE", "")]
+    for run_number in itertools.count():
         inputs = dict(_input() for _ in range(_number(">i")))
         try:
-            answers = run(inputs)
+            answers = trouble(run(inputs), run_number)
         except Exception as error:
             _write(b"\0" + _text(str(error)))
             continue
         _write(b"\1" + struct.pack(">i", len(answers)) + b"".join(_output(*one) for one in answers.items()))
+
+
+def drifting(answers: Arrays, number: int) -> Arrays:
+    """Answers that are others each time, by less than any limit."""
+    return {name: a + np.float32(1e-7 * (number % 9)) if a.dtype.kind == "f" else a for name, a in answers.items()}
+
+
+def failing(answers: Arrays, number: int) -> Arrays:
+    """A runtime that gives up."""
+    if number > 3:
+        raise RuntimeError("it gave up")
+    return answers
+
+
+TROUBLES: dict[str, Callable[[Arrays, int], Arrays]] = {
+    "": lambda answers, number: answers,
+    "drift": drifting,
+    "fail": failing,
+}
 
 
 def onnxruntime_session(model: str, threads: int) -> tuple[str, Callable[[Arrays], Arrays]]:

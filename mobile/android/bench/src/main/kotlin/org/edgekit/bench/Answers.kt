@@ -68,8 +68,7 @@ class Answers(private val folder: File, private val manifest: Manifest, private 
     private fun kind(dtype: String): String = when (dtype) {
         "float32" -> Npz.FLOAT
         "int64" -> Npz.LONG
-        "int32" -> Npz.INT
-        else -> throw EdgekitException("an output has the type $dtype, and this app writes float32 and integers")
+        else -> throw EdgekitException("an output has the type $dtype, and this app writes float32 and int64")
     }
 
     private fun rows(name: String, answer: Map<String, Tensor>): Rows {
@@ -95,11 +94,7 @@ class Answers(private val folder: File, private val manifest: Manifest, private 
 
     private fun bytes(tensor: Tensor, kind: String): ByteArray = when (tensor) {
         is FloatTensor -> little(4 * tensor.data.size).also { if (kind == Npz.FLOAT) it.asFloatBuffer().put(tensor.data) else wrong(kind) }
-        is LongTensor -> when (kind) {
-            Npz.LONG -> little(8 * tensor.data.size).also { it.asLongBuffer().put(tensor.data) }
-            Npz.INT -> little(4 * tensor.data.size).also { buffer -> tensor.data.forEachIndexed { at, value -> buffer.putInt(4 * at, value.toInt()) } }
-            else -> wrong(kind)
-        }
+        is LongTensor -> little(8 * tensor.data.size).also { if (kind == Npz.LONG) it.asLongBuffer().put(tensor.data) else wrong(kind) }
     }.array()
 
     private fun little(size: Int): ByteBuffer = ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN)

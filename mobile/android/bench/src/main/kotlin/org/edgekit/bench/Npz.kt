@@ -40,7 +40,6 @@ class Npz(private val file: File) : AutoCloseable {
     companion object {
         const val FLOAT = "<f4"
         const val LONG = "<i8"
-        const val INT = "<i4"
         private const val HEAD = 16
         private val MAGIC = byteArrayOf(0x93.toByte()) + "NUMPY".encodeToByteArray()
         private val HEADER = Regex("'descr': *'([^']+)', *'fortran_order': *False, *'shape': *\\(([0-9, ]*)\\)")

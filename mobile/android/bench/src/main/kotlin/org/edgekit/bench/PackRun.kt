@@ -44,8 +44,8 @@ class PackRun(
     }
 
     private fun outcome(answered: File): Map<String, Any?> = try {
-        pack.model.manifest.inputs.firstOrNull { it.dtype !in TAKEN }?.let { input ->
-            throw EdgekitException("the Android library hands over float32 and int64 alone, and the input '${input.name}' is ${input.dtype}")
+        pack.model.manifest.run { inputs + outputs }.firstOrNull { it.dtype !in TAKEN }?.let {
+            throw EdgekitException("the Android library takes and gives float32 and int64 alone, and '${it.name}' is ${it.dtype}")
         }
         evaluated(answered)
     } catch (error: PackException) {
