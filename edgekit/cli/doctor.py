@@ -46,7 +46,7 @@ def _place(name: str) -> str:
     runtime = RUNTIMES[name]
     if name == ADB:
         found = "adb is here" if shutil.which("adb") else "needs adb: apt-get install adb"
-        return f"{found}; with a phone {runtime.install}; not verified here: no phone has run it"
+        return f"{found}; the phone's app: {runtime.install}; not verified here: no phone has run it"
     if util.find_spec(runtime.kind) is None:
         return f"needs {runtime.kind}: {runtime.install}"
     provider = runtime.settings.get("provider")
