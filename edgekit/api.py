@@ -21,7 +21,7 @@ from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
 from edgekit.analysis.profile import SECONDS, Profile, Request, part_of, write_profile
 from edgekit.analysis.profile import profile as measure
-from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
+from edgekit.artifact.run_record import CACHE, MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_builds_model
 from edgekit.model.parts import Parts
@@ -137,10 +137,10 @@ def export(
     if bom:
         bill.require_library()
 
-    def one(spec: ModelSpec, folder: Path, command: str = "") -> Build:
+    def one(spec: ModelSpec, folder: Path, names: tuple[str, ...] = wanted, command: str = "") -> Build:
         with shown(progress) as listener:
             criteria = run.Criteria(there, budget=allowed)
-            build = run.export(spec, wanted, folder, given, listener, fresh, command, criteria)
+            build = run.export(spec, names, folder, given, listener, fresh, command, criteria)
         if bom:
             bill.write_bill(build)
         if signer is not None:
@@ -152,9 +152,11 @@ def export(
         given_model.refuse_beside_parts(found, beside, reference)
         whole = found if name is None else replace(found, name=name)
         root = Path(output) / whole.name
-        return parts.export(
-            whole, root, lambda part, spec: one(given_model.signed(spec, None, author, licence), root / part)
-        )
+
+        def of_whole(part: str, spec: ModelSpec, names: tuple[str, ...]) -> Build:
+            return one(given_model.signed(spec, None, author, licence), root / part, names)
+
+        return parts.export(whole, wanted, root, of_whole)
     spec = given_model.signed(given_model.completed(found, beside, reference, said), name, author, licence)
     words = {"axes": texts(axes), "inputs": texts(inputs), "outputs": texts(outputs)}
     folders = {"data": data, "metric": metric, "calibration": None if callable(calibration) else calibration}
@@ -162,7 +164,7 @@ def export(
     told = command_of(
         model, wanted, given, **words, **folders, weights=weights, ema=ema, **signs, place=there, budget=allowed
     )
-    return one(spec, Path(output) / spec.name, told)
+    return one(spec, Path(output) / spec.name, command=told)
 
 
 class Passed(TypedDict, total=False):
@@ -221,7 +223,8 @@ def verify(
 
     Args:
         build: A model's build folder, for example `build/arr-coc-tiny`; or a URL in a store, of which a copy in the
-            cache is judged.
+            cache is judged. Of a model of parts each part is judged again, and what was found of the whole must be of
+            these artifacts.
         places: Further places, as for `export`: where given, artifacts are judged in these alone.
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
@@ -234,8 +237,13 @@ def verify(
     criteria, only = run.Criteria(_texts(places), images, _texts(budget)), _names(targets)
     public = None if key is None else Path(key)
     folder = local(build, key=key, writable=True, progress=progress)
-    with shown(progress) as listener:
-        return run.verify(folder, listener, criteria, only, trust_build, public)
+
+    def one(root: Path) -> Build:
+        with shown(progress) as listener:
+            return run.verify(root, listener, criteria, only, trust_build, public)
+
+    whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
+    return parts.verify(folder, only, one) if whole else one(folder)
 
 
 def soak(

@@ -29,7 +29,9 @@ def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequ
     missing = [side for side, arrays in sides if output.name not in arrays]
     if missing:
         return [fault(Code.OUTPUT_MISSING, side=side) for side in missing]
-    shape = (len(names), *answers[0][output.name].shape[1:])
+    found, candidate = (arrays[output.name] for arrays in answers)
+    nothing = not candidate.size and candidate.shape == found.shape  # beside an empty answer any other one is wrong
+    shape = (len(names), *found.shape[1:])
     width = answers[0][base.name].shape[1] if base else 0
     if output.role in ("counts", "features"):  # one for each score, one row for each place of the ranking
         shape = (len(names), width, *shape[2:])
@@ -38,7 +40,7 @@ def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequ
         array, declared = arrays[output.name], np.dtype(output.dtype)
         if array.dtype != declared if side == "artifact" else array.dtype.kind != declared.kind:
             faults.append(fault(Code.WRONG_DTYPE, side=side, dtype=str(array.dtype), expected=str(declared)))
-        elif array.shape != shape or array.ndim != _RANKS.get(output.role, array.ndim) or not array.size:
+        elif array.shape != shape or array.ndim != _RANKS.get(output.role, array.ndim) or nothing:
             shapes = {"shape": str(list(array.shape)), "expected": str(list(shape))}
             faults.append(fault(Code.WRONG_SHAPE, side=side, **shapes))
         else:

@@ -79,7 +79,7 @@ def at(guards: list[str]) -> str:
     return f" at {where[0]}" if where else ""
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: BaseException) -> str:
     """An exception as its type and the first line of its message, with the next where the first only announces it."""
     lines = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
     text = " ".join(lines[:2]) if lines and lines[0].endswith(":") else (lines[0] if lines else "no message")

@@ -7,6 +7,7 @@ is given at other sizes is asked where the shapes of the grid are these.
 from __future__ import annotations
 
 import math
+import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.artifact.manifest import AxisInfo, TensorInfo
-from edgekit.errors import EdgekitError, ModelError, UsageError, suggestion
+from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere, UsageError, suggestion
 from edgekit.model.capture_errors import line_of, sentence
 from edgekit.model.contract import checked
 from edgekit.model.input_rows import BATCH, rows_in, stacked
@@ -37,6 +38,8 @@ Sizes = tuple[tuple[str, int], ...]
 FIRST = "input 0"
 WHOLE = "output"
 """Name of an answer that is one array."""
+TERMINATED = 128 + signal.SIGTERM
+"""Code of the SystemExit that the command line makes of the signal; one of the driver's own has another."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,16 @@ def answered(parts: Parts, sessions: Mapping[str, Session], given: Any) -> dict[
     Raises:
         ModelError: If it raises, or returns something else.
     """
+    raised: list[BaseException] = []
     try:
-        answer = parts.driver(Sessions(parts.name, sessions), given)
-    except EdgekitError:
-        raise
-    except Exception as error:
+        watched = {name: _Watched(session, raised) for name, session in sessions.items()}
+        answer = parts.driver(Sessions(parts.name, watched), given)
+    except (Exception, SystemExit) as error:
+        if first := next((one for one in (*raised, error) if isinstance(one, EdgekitError) or _stops(one)), None):
+            raise first from None
         raise ModelError(f"the driver of '{parts.name}' fails{line_of(error)}: {sentence(error)}") from error
+    if raised:
+        _refuse_going_on(parts, raised[0])
     named = answer if isinstance(answer, Mapping) else {WHOLE: answer}
     arrays = {str(name): np.array(value) for name, value in named.items()}  # a copy: a driver may fill one buffer
     if wrong := next((name for name, array in arrays.items() if array.dtype.kind not in "biuf"), None):
@@ -125,6 +132,36 @@ def answered(parts: Parts, sessions: Mapping[str, Session], given: Any) -> dict[
     if not arrays:
         raise ModelError(f"the driver of '{parts.name}' returns nothing: let it return an array, or arrays by name")
     return arrays
+
+
+def _refuse_going_on(parts: Parts, error: BaseException) -> None:
+    """Refuse an answer for which a part failed: an artifact that fails would be verified."""
+    if isinstance(error, NotVerifiedHere) or _stops(error):
+        raise error
+    raise ModelError(
+        f"the driver of '{parts.name}' goes on although one of its parts failed ({sentence(error)}): let it catch "
+        "nothing that a part raises, since an artifact that fails must be refused"
+    ) from error
+
+
+def _stops(error: BaseException) -> bool:
+    """Whether the user or the system stops the process."""
+    return isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == TERMINATED)
+
+
+@dataclass
+class _Watched:
+    """A part as the driver calls it: what it raises is kept, whatever the driver makes of it."""
+
+    session: Session
+    raised: list[BaseException]
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            return self.session.run(inputs)
+        except BaseException as error:
+            self.raised.append(error)
+            raise
 
 
 @dataclass

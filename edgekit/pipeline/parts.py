@@ -11,16 +11,16 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
+from edgekit.artifact.parts_record import PartRecord, PartsRecord, WholeRecord, read_parts, write_parts
 from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.run_record import PARTS
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import EdgekitError, NotVerifiedHere
+from edgekit.errors import ArtifactError, EdgekitError, HostError, NotVerifiedHere
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import Comparison
@@ -29,9 +29,10 @@ from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline.driven import Driven, answered, driven
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
+from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.record import host
-from edgekit.storage.door import RefusedError, read_record, sealed
-from edgekit.storage.files import digest_file, digest_text, staging, write_text
+from edgekit.storage.door import RefusedError, check_file
+from edgekit.storage.files import digest_file, digest_text, staging
 from edgekit.storage.host_errors import as_sentences
 from edgekit.target import Place, Target
 
@@ -42,58 +43,101 @@ SUFFIXES = {"fp16": "_fp16", "int8": "_quantized"}
 
 
 @as_sentences()
-def export(parts: Parts, root: Path, one: Callable[[str, ModelSpec], Build]) -> Build:
+def export(
+    parts: Parts, wanted: tuple[str, ...], root: Path, one: Callable[[str, ModelSpec, tuple[str, ...]], Build]
+) -> Build:
     """Export a model's parts, judge each, and judge the whole.
 
     Args:
         parts: The model.
+        wanted: Names and groups of targets; empty means those that every part can be made for.
         root: Its build folder.
-        one: Exports a part by its name into the build folder of that name.
+        one: Exports a part by its name for some targets into the build folder of that name.
 
     Raises:
         EdgekitError: For what concerns all targets: the driver, a part, an unknown target or option.
     """
-    found = driven(parts)
-    builds = {name: one(name, spec) for name, spec in found.specs.items()}
     targets, _ = registry.loadable()
-    first = next(iter(builds.values()))
-    outcomes = tuple(_outcome(parts, found, builds, name, targets[name], root) for name in first)
+    found = driven(parts)
+    names = wanted or made_in_memory(targets, found.specs.values())
+    builds = {name: one(name, spec, names) for name, spec in found.specs.items()}
+    shared = [name for name in next(iter(builds.values())) if all(name in build for build in builds.values())]
+    outcomes = tuple(_outcome(parts, found, builds, name, targets[name], root) for name in shared)
     build = Build(outcomes, root, found.device, parts=builds)
     before = _earlier(root)
     made = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
-    valid = {name: one for name, one in before.get("targets", {}).items() if _holds(root, one, found)}
+    valid = {name: one for name, one in before.targets.items() if _holds(root, one, found)} if before else {}
     record = _record(parts, found, valid | made)
-    files = _hub(parts, root, record["targets"], before.get(HUB, ())) if parts.files else {}
-    write_text(root / PARTS, sealed(record | {HUB: files}))
+    hub = _hub(parts, root, record.targets, before.hub if before else ()) if parts.files else {}
+    write_parts(root, record.model_copy(update={HUB: hub}))
     return build
 
 
-def _earlier(root: Path) -> dict[str, Any]:
+@as_sentences()
+def verify(root: Path, only: Collection[str], one: Callable[[Path], Build]) -> Build:
+    """Check a whole's files and judge each of its parts again; what was found of the whole holds for their artifacts.
+
+    Args:
+        root: The whole's build folder.
+        only: Targets; empty means all that are there.
+        one: Judges a part's build folder again.
+
+    Raises:
+        EdgekitError: If a record, a part's build or a file of the hub's folder is missing or damaged.
+    """
+    record = read_parts(root)
+    for path, sha256 in record.hub.items():
+        try:
+            check_file(root / HUB, path, None, sha256)
+        except RefusedError as error:
+            raise ArtifactError(f"'{root / HUB / path}' {error}; export again") from error
+    builds = {name: one(root / part.folder) for name, part in record.parts.items()}
+    there = [name for name in record.targets if all(name in build for build in builds.values())]
+    outcomes = tuple(
+        _again(root, record.targets[name], {p: build[name] for p, build in builds.items()}) for name in there
+    )
+    if lacking := [name for name in only if name in registry.available() and name not in there]:
+        raise ArtifactError(f"'{root / PARTS}' does not say what became of the whole in '{lacking[0]}': export again")
+    return Build(outcomes, root, next(iter(builds.values())).reference, parts=builds)
+
+
+def _again(root: Path, found: WholeRecord, each: Mapping[str, TargetOutcome]) -> TargetOutcome:
+    """What was found of the whole, where its parts are those that it was found of and hold again."""
+    if bad := _bad_part(found.target, root, each):
+        return bad
+    for part, outcome in each.items():
+        made = outcome.manifest.sha256 if outcome.manifest is not None else ""
+        if made != found.artifacts.get(part):
+            why = f"its part '{part}' is not the artifact that the whole was judged with: export again"
+            return TargetOutcome(found.target, root, "failed", why)
+    if found.result is None or found.result.status != found.status:
+        return TargetOutcome(found.target, root, "failed", "the whole was not judged: export again")
+    return TargetOutcome(found.target, root, found.status, result=found.result, reused=True)
+
+
+def _earlier(root: Path) -> PartsRecord | None:
     """What an earlier run wrote into parts.json."""
-    try:
-        return read_record(root, PARTS)
-    except RefusedError:
-        return {}
+    with contextlib.suppress(ArtifactError):
+        return read_parts(root)
+    return None
 
 
-def _holds(root: Path, one: Mapping[str, Any], found: Driven) -> bool:
+def _holds(root: Path, one: WholeRecord, found: Driven) -> bool:
     """Whether what was found of a target's artifacts is still of these, of these parts and by these answers."""
     try:
-        there = {part: read_artifact(root / part / one["target"]).sha256 for part in one["artifacts"]}
-        alike = there == one["artifacts"] and there.keys() == found.specs.keys()
-        return bool(alike and one["result"]["reference_sha256"] == _digest(found.answers))
-    except (EdgekitError, LookupError, TypeError):
+        there = {part: read_artifact(root / part / one.target).sha256 for part in one.artifacts}
+    except EdgekitError:
         return False
+    alike = there == one.artifacts and there.keys() == found.specs.keys()
+    return alike and one.result is not None and one.result.reference_sha256 == _digest(found.answers)
 
 
-def _hub(parts: Parts, root: Path, targets: Mapping[str, Any], written: Collection[str]) -> dict[str, str]:
+def _hub(parts: Parts, root: Path, targets: Mapping[str, WholeRecord], written: Collection[str]) -> dict[str, str]:
     """Write the folder that a hub of models has of it; the hash of each file by its path there."""
     with staging(root / HUB, lambda _: written) as staged:
         for name, path in parts.files.items():
             shutil.copyfile(path, staged / name)
-        for target, part in product(
-            (name for name, one in targets.items() if one["status"] == "verified"), parts.parts
-        ):
+        for target, part in product((name for name, one in targets.items() if one.status == "verified"), parts.parts):
             made = read_artifact(root / part / target)
             path = staged / "onnx" / f"{part}{SUFFIXES.get(made.precision, '')}{ONNX}"
             if made.entry.endswith(ONNX) and not path.exists():  # of two in one precision the first
@@ -108,13 +152,9 @@ def _outcome(
 ) -> TargetOutcome:
     """What became of the whole in one target's artifacts."""
     each = {part: build[name] for part, build in builds.items()}
-    bad = {part: outcome for part, outcome in each.items() if outcome.bad}
-    if bad:
-        part, outcome = next(iter(bad.items()))
-        why = f": {outcome.sentences[0]}" if outcome.sentences else ""
-        return TargetOutcome(name, root, outcome.status, f"its part '{part}' {ENDED[outcome.status]}{why}")
-    asked = {verdict.place for outcome in each.values() for verdict in outcome.places}
-    places = [place for place in target.places if place.name in asked]
+    if bad := _bad_part(name, root, each):
+        return bad
+    places = [p for p in target.places if all(p.name in [v.place for v in o.places] for o in each.values())]
     result = Result(
         name=parts.name,
         target=name,
@@ -126,7 +166,22 @@ def _outcome(
         host=host(),
         places=tuple(_judged(parts, found, each, p).model_copy(update={"place": p.name}) for p in places),
     )
-    return TargetOutcome(name, root, result.status, result=result)
+    return TargetOutcome(name, root, result.status, result=result, part_of=_bundle(each))
+
+
+def _bad_part(name: str, root: Path, each: Mapping[str, TargetOutcome]) -> TargetOutcome | None:
+    """What becomes of the whole where a part is bad."""
+    for part, outcome in each.items():
+        if outcome.bad:
+            why = f": {outcome.sentences[0]}" if outcome.sentences else ""
+            error = f"its part '{part}' {ENDED[outcome.status]}{why}"
+            return TargetOutcome(name, root, outcome.status, error, part_of=_bundle(each))
+    return None
+
+
+def _bundle(each: Mapping[str, TargetOutcome]) -> str:
+    """The bundle that the parts' artifacts of a target were made for, where nobody named the target."""
+    return next(iter(each.values())).part_of
 
 
 def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], place: Place) -> Verdict:
@@ -138,7 +193,7 @@ def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], plac
         with _opened(each, place) as sessions:
             device = next(iter(sessions.values())).device
             answers = [answered(parts, sessions, given) for given in parts.inputs]
-    except NotVerifiedHere as error:
+    except (NotVerifiedHere, HostError) as error:
         return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
         return verdict.failed(fact(Code.RUNTIME_FAILED, text=str(error)))
@@ -174,10 +229,16 @@ def _compared(found: Driven, answers: Sequence[Answer]) -> list[Comparison]:
     compared = []
     for rows in groups.values():
         reference, candidate = (_stacked([side[row] for row in rows]) for side in (found.answers, answers))
-        filled = [o for o in found.outputs if any(o.name not in a or a[o.name].size for a in (reference, candidate))]
+        filled = [o for o in found.outputs if not _nothing(o.name, reference, candidate)]
         some = [names[row] for row in rows]
         compared.append(metrics.compare(filled, reference, candidate, some, scales=scales))
     return compared
+
+
+def _nothing(name: str, reference: Answer, candidate: Answer) -> bool:
+    """Whether both found nothing, in an array of the same shape."""
+    one, other = reference[name], candidate.get(name)
+    return other is not None and not one.size and one.shape == other.shape
 
 
 def _shapes(answer: Answer) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -192,22 +253,23 @@ def _digest(answers: Sequence[Answer]) -> str:
     return digest_text("\n".join(f"{name} {array.tolist()}" for one in answers for name, array in one.items()))
 
 
-def _record(parts: Parts, found: Driven, targets: Mapping[str, Any]) -> dict[str, Any]:
+def _record(parts: Parts, found: Driven, targets: Mapping[str, WholeRecord]) -> PartsRecord:
     """parts.json: the driver, its parts, and of each target the artifacts' hashes and what was found of the whole."""
-    driver = f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}"
-    return {
-        "schema_version": 1,
-        "name": parts.name,
-        "driver": driver,
-        "inputs": len(parts.inputs),
-        "parts": {name: {"folder": name, "calls": count} for name, count in found.calls.items()},
-        "targets": dict(targets),
-    }
+    return PartsRecord(
+        name=parts.name,
+        driver=f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}",
+        inputs=len(parts.inputs),
+        parts={name: PartRecord(folder=name, calls=count) for name, count in found.calls.items()},
+        targets=dict(targets),
+    )
 
 
-def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> dict[str, Any]:
+def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> WholeRecord:
     each = {part: build[outcome.target].manifest for part, build in builds.items()}
-    result = outcome.result.model_dump(mode="json") if outcome.result is not None else None
-    hashes = {part: made.sha256 for part, made in each.items() if made is not None}
-    facts = {"target": outcome.target, "status": outcome.status, "error": outcome.error}
-    return {**facts, "artifacts": hashes, "result": result}
+    return WholeRecord(
+        target=outcome.target,
+        status=outcome.status,
+        error=outcome.error,
+        artifacts={part: made.sha256 for part, made in each.items() if made is not None},
+        result=outcome.result,
+    )

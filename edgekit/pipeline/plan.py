@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from edgekit import registry
 from edgekit.artifact.option import OptionValue
 from edgekit.errors import UsageError
+from edgekit.model.sources.onnx import file_of
+from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import asked
 from edgekit.target import Target
 
@@ -49,9 +51,20 @@ def _check_options(options: Options, order: tuple[str, ...], targets: Mapping[st
 
 def made_from_onnx(targets: Mapping[str, Target]) -> dict[str, Target]:
     """The targets that an ONNX file can become: those that take one, and all that is made from these."""
+    return _made_from(targets, lambda target: target.reads.onnx)
+
+
+def made_in_memory(targets: Mapping[str, Target], specs: Iterable[ModelSpec]) -> tuple[str, ...]:
+    """The installed targets that each of some models given in memory can become: none that needs a module's code."""
+    captured = _made_from(targets, lambda target: target.source == registry.PROGRAM)
+    return _installed(made_from_onnx(targets) if any(file_of(spec.module) for spec in specs) else captured)
+
+
+def _made_from(targets: Mapping[str, Target], first: Callable[[Target], bool]) -> dict[str, Target]:
+    """The targets that are the first to be made, and all that is made from these."""
     found: dict[str, Target] = {}
     for name in registry.ordered(tuple(targets), targets):
-        if targets[name].reads.onnx or targets[name].source in found:
+        if first(targets[name]) or targets[name].source in found:
             found[name] = targets[name]
     return found
 

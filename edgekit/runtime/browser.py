@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import util
@@ -67,7 +68,7 @@ class BrowserRuntime:
         if dtype not in {variant.name for variant in self._made.bundle.variants}:
             raise NotVerifiedHere(f"the bundle has no {dtype} variant: export its target in the same run")
         self._server = Server(bundle)
-        self._playwright, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
+        self._driver, self._browser = launch(SOFTWARE_GPU if device == "webgpu" else ())
         try:
             self._server.__enter__()
             self._page = open_page(self._browser, self._server.url)
@@ -136,7 +137,7 @@ class BrowserRuntime:
     def close(self) -> None:
         """End the browser and the server."""
         self._browser.close()
-        self._playwright.stop()
+        self._driver.stop()
         self._server.__exit__()
 
     def _request(self, inputs: Mapping[str, Array]) -> dict[str, object]:
@@ -173,12 +174,32 @@ def require_chromium() -> None:
     if util.find_spec("playwright") is None:
         raise RuntimeMissingError(NO_PLAYWRIGHT)
     if not find_chromium():
-        playwright, browser = launch()
+        driver, browser = launch()
         browser.close()
-        playwright.stop()
+        driver.stop()
 
 
-def launch(flags: tuple[str, ...] = ()) -> tuple[Playwright, Browser]:
+@dataclass
+class Driver:
+    """Playwright, of which a thread can have one alone: it ends with the last browser that it drives."""
+
+    playwright: Playwright
+    thread: int
+    users: int = 0
+
+    def stop(self) -> None:
+        """End it, where nobody else uses it."""
+        self.users -= 1
+        if not self.users:
+            del _drivers[self.thread]
+            self.playwright.stop()
+
+
+_drivers: dict[int, Driver] = {}
+"""By thread."""
+
+
+def launch(flags: tuple[str, ...] = ()) -> tuple[Driver, Browser]:
     """Start headless Chromium.
 
     Raises:
@@ -188,17 +209,20 @@ def launch(flags: tuple[str, ...] = ()) -> tuple[Playwright, Browser]:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
         raise RuntimeMissingError(NO_PLAYWRIGHT) from None
-    playwright = sync_playwright().start()
+    thread = threading.get_ident()
+    driver = _drivers.get(thread) or _drivers.setdefault(thread, Driver(sync_playwright().start(), thread))
+    driver.users += 1
+    playwright = driver.playwright
     try:
         path = find_chromium() or _own(playwright)
-        return playwright, playwright.chromium.launch(executable_path=path, args=[*QUIET, *flags])
+        return driver, playwright.chromium.launch(executable_path=path, args=[*QUIET, *flags])
     except Error as error:
-        playwright.stop()
+        driver.stop()
         raise RuntimeMissingError(
             f"Chromium does not start ({error.message.splitlines()[0]}): is '{find_chromium()}' whole?"
         ) from error
     except NotVerifiedHere:
-        playwright.stop()
+        driver.stop()
         raise
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +16,18 @@ import torch
 from torch import nn
 
 import edgekit
-from edgekit import Axis, Input, ModelSpec, Output, Part, Parts
+from edgekit import Axis, Input, ModelSpec, Output, Part, Parts, registry
 from edgekit.artifact.run_record import PARTS
-from edgekit.errors import EdgekitError
+from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
+from edgekit.judge import verdict
+from edgekit.judge.limits import FP32
 from edgekit.model.parts import Driver, Session
 from edgekit.pipeline import parts as whole
-from edgekit.pipeline.driven import driven
+from edgekit.pipeline.driven import answered, driven
+from edgekit.pipeline.outcome import Build, TargetOutcome
+from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.batches import batches_for
+from edgekit.storage.door import sealed
 
 TOKENS = 6
 
@@ -111,23 +118,81 @@ def test_the_whole_is_driven_with_the_artifacts(tmp_path: Path) -> None:
     assert np.array_equal(driver(sessions, model().inputs[0])["tokens"], driven(model()).answers[0]["tokens"])
 
     none = {part: replace(one, outcomes=()) for part, one in build.parts.items()}
-    whole.export(model(), tmp_path / "tiny", lambda part, spec: none[part])  # a run for other targets keeps what holds
+    whole.export(
+        model(), (), tmp_path / "tiny", lambda part, *_: none[part]
+    )  # a run for other targets keeps what holds
     assert json.loads((tmp_path / "tiny" / PARTS).read_text()) == record
-    whole.export(model(seed=1), tmp_path / "tiny", lambda part, spec: none[part])
+    whole.export(model(seed=1), (), tmp_path / "tiny", lambda part, *_: none[part])
     assert not json.loads((tmp_path / "tiny" / PARTS).read_text())["targets"]
 
-    other = whole.export(model(seed=1), tmp_path, lambda part, spec: build.parts[part])
+    other = whole.export(model(seed=1), (), tmp_path, lambda part, *_: build.parts[part])
     assert other["onnx"].verdict == "rejected"  # artifacts of another model's weights
     assert not other.ok
     assert any("'tokens'" in str(reason) for reason in other["onnx"].reasons)
 
     parts = replace(build.parts["step"].outcomes[0], status="rejected", result=None)
     bad = {**build.parts, "step": replace(build.parts["step"], outcomes=(parts,))}
-    refused = whole.export(model(), tmp_path, lambda part, spec: bad[part])
+    refused = whole.export(model(), (), tmp_path, lambda part, *_: bad[part])
     assert refused["onnx"].sentences == ("its part 'step' was rejected",)
 
     with pytest.raises(EdgekitError, match="holds a model of parts, each a build of its own: name one"):
-        edgekit.verify(tmp_path / "tiny")
+        edgekit.api.soak(tmp_path / "tiny")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return edgekit.export(model(), targets=["onnx"], output=tmp_path_factory.mktemp("builds"), progress="none")
+
+
+def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: Path) -> None:
+    root = shutil.copytree(made.path, tmp_path / "moved")
+    again = edgekit.verify(root, trust_build=True, progress="none")
+    assert [again["onnx"].told, again["onnx"].reused, again.ok] == ["verified", True, True]
+    assert [part["onnx"].made_anew for part in again.parts.values()] == [True, True]
+    with pytest.raises(EdgekitError, match=r"no artifact of 'torchscript' in '.*prefill': there are onnx"):
+        edgekit.verify(root, targets=["torchscript"], trust_build=True, progress="none")
+
+
+def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> None:
+    root = shutil.copytree(made.path, tmp_path / "tiny")
+    other = edgekit.export(model(seed=1), targets=["onnx"], output=tmp_path / "other", progress="none")
+
+    def verified(**parts: Build) -> TargetOutcome:
+        return whole.verify(root, (), lambda folder: {**made.parts, **parts}[folder.name])["onnx"]
+
+    assert verified().status == "verified"
+    swapped = verified(step=other.parts["step"])
+    assert [swapped.status, swapped.error[:44]] == ["failed", "its part 'step' is not the artifact that the"]
+    entry = root / "step" / "onnx" / "model.onnx"
+    entry.write_bytes(entry.read_bytes() + b"0")
+    damaged = edgekit.verify(root, trust_build=True, progress="none")
+    assert "its part 'step' failed" in damaged["onnx"].error
+    assert "model.onnx' is damaged" in damaged["onnx"].error
+
+    record = root / PARTS
+    text = record.read_text()
+    for wrong, why in (
+        (text.replace('"calls": 36', '"calls": 37'), "is damaged: it is not as it was written"),
+        (sealed({"name": "tiny"}), "validation error"),
+        (
+            sealed(json.loads(text) | {"parts": {"step": {"folder": "../other", "calls": 1}}}),
+            "not a plain relative path",
+        ),
+    ):
+        record.write_text(wrong)
+        with pytest.raises(EdgekitError, match=f"{PARTS}' .*{why}"):
+            edgekit.verify(root, progress="none")
+    record.unlink()
+    with pytest.raises(EdgekitError, match="no artifact in"):
+        edgekit.verify(root, progress="none")
+
+
+def test_without_targets_a_whole_is_made_for_those_that_need_no_code_of_its_parts() -> None:
+    targets, _ = registry.loadable()
+    found = driven(model()).specs
+    chosen = made_in_memory(targets, found.values())
+    assert "onnx" in chosen
+    assert not {"torchscript", "torch-mobile", "aoti"} & {*chosen}
 
 
 def calls(name: str, inputs: Mapping[str, Any]) -> Driver:
@@ -154,6 +219,7 @@ IDS = np.zeros((1, 2), np.int64)
         (calls("prefill", {"ids": IDS}), "never calls the part 'step': call it for one of the inputs"),
         (lambda parts, prompt: {"text": "yes"}, "returns str in 'text': arrays of numbers are possible"),
         (lambda parts, prompt: parts["prefill"].run({"ids": prompt})["out"], "fails at .*KeyError: 'out'"),
+        (lambda parts, prompt: sys.exit(0), "the driver of 'tiny' fails at .*SystemExit: 0"),
         (
             lambda parts, prompt: driver(parts, prompt * 0 + next(CHANCE))["cache"] * 0,
             "gives 'prefill' something else when it is asked the same again: let it draw nothing by chance",
@@ -198,6 +264,47 @@ def test_nothing_found_is_an_answer_that_can_be_right_or_wrong() -> None:
     found = replace(driven(model()), outputs=(Output("boxes"), Output("cache")), answers=boxes(2, 0, 1))
     assert not [one.faults for one in whole._compared(found, boxes(2, 0, 1)) if one.faults]
     assert [bool(one.faults) for one in whole._compared(found, boxes(2, 1, 0))] == [False, True, True]
+    for wrong in (
+        boxes(2, 1, 1),
+        boxes(2, 0, 0),
+    ):  # of three inputs one: something is found in nothing, and the reverse
+        assert verdict.judge(FP32, {}, evaluation=whole._compared(found, wrong)).status == "rejected"
+    other = [
+        {**answer, "boxes": answer["boxes"].reshape(-1, 4 if answer["boxes"].size else 5)} for answer in boxes(2, 0, 1)
+    ]
+    assert verdict.judge(FP32, {}, evaluation=whole._compared(found, other)).status == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "ignored", "renamed"),
+    [
+        (RuntimeError("it"), ModelError, r"goes on although .* \(RuntimeError: it\)", "fails at .*ValueError: its own"),
+        (NotVerifiedHere("no such device"), NotVerifiedHere, "no such device", "no such device"),
+        (KeyboardInterrupt(), KeyboardInterrupt, None, None),
+    ],
+)
+def test_what_a_part_raises_is_no_answer_whatever_the_driver_makes_of_it(
+    error: BaseException, kind: type[BaseException], ignored: str | None, renamed: str | None
+) -> None:
+    def goes_on(parts: Mapping[str, Session], prompt: Any) -> Any:
+        try:
+            return driver(parts, prompt)["tokens"]
+        except BaseException:
+            return np.zeros(TOKENS, np.int64)
+
+    def renames(parts: Mapping[str, Session], prompt: Any) -> Any:
+        try:
+            return driver(parts, prompt)["tokens"]
+        except BaseException as first:
+            raise ValueError("its own") from first
+
+    class Broken:
+        def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+            raise error
+
+    for drive, match in ((goes_on, ignored), (renames, renamed)):
+        with pytest.raises(kind, match=match):
+            answered(model(drive=drive), {"prefill": Broken(), "step": Broken()}, IDS)
 
 
 class Join(nn.Module):

@@ -11,7 +11,7 @@ from edgekit.storage.packages import SUFFIXES
 
 
 def launch() -> None:
-    """In a thread of its own: Playwright refuses a second start beside a browser that another test keeps open."""
+    """In a thread of its own: a Playwright that another test keeps running has the environment that it started with."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(browser.launch).result()
 
@@ -49,3 +49,26 @@ def test_a_change_of_what_runs_in_the_page_is_a_change_of_the_code_that_judges()
     assert {browser.SCRIPT.suffix, litert.OWN_SCRIPT.suffix} <= SUFFIXES
     assert browser.SCRIPT.is_file()
     assert litert.OWN_SCRIPT.is_file()
+
+
+def test_two_artifacts_are_open_in_browsers_at_once() -> None:
+    pytest.importorskip("playwright", reason=browser.NO_PLAYWRIGHT)
+    try:
+        browser.require_chromium()
+    except NotVerifiedHere as missing:
+        pytest.skip(str(missing))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(two_browsers).result()
+
+
+def two_browsers() -> None:
+    (first, one), (second, other) = browser.launch(), browser.launch()
+    assert first is second
+    one.close()
+    first.stop()
+    assert other.new_page().evaluate("1 + 1") == 2
+    other.close()
+    second.stop()
+    again, third = browser.launch()
+    third.close()
+    again.stop()

@@ -45,7 +45,7 @@ class LitertJsRuntime:
     def __init__(self, folder: Path, entry: str) -> None:
         self._manifest = read_artifact(folder)
         self._model, self._modules = folder / entry, modules()
-        self._playwright, self._browser = launch()
+        self._driver, self._browser = launch()
         try:
             self._page = self._browser.new_page()
             self._page.set_default_timeout(PATIENCE)
@@ -73,7 +73,7 @@ class LitertJsRuntime:
     def close(self) -> None:
         """End the browser."""
         self._browser.close()
-        self._playwright.stop()
+        self._driver.stop()
 
     def _evaluated(self, script: str, what: str, given: object = None) -> dict[str, Any]:
         from playwright.sync_api import Error
