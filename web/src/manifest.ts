@@ -17,7 +17,7 @@ export interface BundleFile {
   readonly brotli: number | null;
 }
 
-/** An input or output; a string in `shape` names an axis. */
+/** An input or output; a string in `shape` names an axis, or a sum of axes and numbers ("past+tokens"). */
 export interface Tensor {
   readonly name: string;
   readonly dtype: string;
@@ -72,6 +72,8 @@ export interface Manifest {
 }
 
 const SCHEMA_VERSION = 2;
+/** Between the axes, or sizes, whose sum is a dimension's size. */
+export const SUM = "+";
 
 /**
  * Validate a parsed manifest.json.
@@ -125,7 +127,13 @@ export function accepts(axis: Axis, size: number): boolean {
 
 /** The size of a dimension; a named axis has its default size. */
 export function sizeOf(manifest: Pick<Manifest, "axes">, dimension: number | string | undefined): number | undefined {
-  return typeof dimension === "string" ? manifest.axes[dimension]?.default : dimension;
+  return typeof dimension === "string" ? sum(dimension, (axis) => manifest.axes[axis]?.default) : dimension;
+}
+
+/** The sum that a dimension is; undefined where one of its axes has no size. */
+export function sum(dimension: string, size: (axis: string) => number | undefined): number | undefined {
+  const terms = dimension.split(SUM).map((term) => (/^\d+$/.test(term) ? Number(term) : size(term)));
+  return terms.reduce((total, term) => (total === undefined || term === undefined ? undefined : total + term), 0);
 }
 
 function readTensor(read: Reader, value: unknown, at: string): Tensor {
@@ -133,7 +141,7 @@ function readTensor(read: Reader, value: unknown, at: string): Tensor {
   return {
     name: read.name(t.name, `${at}.name`),
     dtype: read.name(t.dtype, `${at}.dtype`),
-    shape: read.list(t.shape ?? [], `${at}.shape`, (r, v, where) => (typeof v === "string" ? r.name(v, where) : r.number(v, where))),
+    shape: read.list(t.shape ?? [], `${at}.shape`, (r, v, where) => (typeof v === "string" ? r.dimension(v, where) : r.number(v, where))),
     role: read.name(t.role ?? "tensor", `${at}.role`),
     kind: read.name(t.kind ?? "tensor", `${at}.kind`),
     low: read.number(t.low ?? 0, `${at}.low`),
@@ -218,6 +226,12 @@ class Reader {
   name(value: unknown, at: string): string {
     const word = this.text(value, at);
     return /^[A-Za-z0-9_][A-Za-z0-9_.-]*$/.test(word) ? word : this.invalid(at, "a name of letters, digits, dots, dashes and underscores");
+  }
+
+  /** An axis, or a sum of axes and sizes. */
+  dimension(value: string, at: string): string {
+    for (const term of value.split(SUM)) this.name(term, at);
+    return value;
   }
 
   number(value: unknown, at: string): number {

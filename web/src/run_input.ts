@@ -2,7 +2,7 @@
 import { environment } from "./environment.js";
 import { ShapeError, UsageError } from "./errors.js";
 import { type Size, checkedSize, fittingSize } from "./input_size.js";
-import { type Axis, type Manifest, type Variant, accepts, sizeOf } from "./manifest.js";
+import { type Axis, type Manifest, type Variant, SUM, accepts, sizeOf, sum } from "./manifest.js";
 import { fetchPicture, isAddress } from "./picture_address.js";
 import { type ImageSource, type TransferableImage, isPixels, isTensor, decode, toTransferable } from "./preprocessing.js";
 import type { RawTensor } from "./tensor.js";
@@ -83,6 +83,7 @@ export function checkTensors(inputs: Readonly<Record<string, RawTensor>>, { inpu
   if (typeof (inputs as unknown) !== "object" || (inputs as unknown) === null) throw new ShapeError(`feed() needs an object of tensors: ${names.join(", ")}`);
   const unknown = Object.keys(inputs).find((name) => !names.includes(name));
   if (unknown !== undefined) throw new ShapeError(`the model has no input "${unknown}": its inputs are ${names.join(", ")}`);
+  const found: Record<string, number> = {};
   for (const { name, dtype, shape } of declared) {
     const given = inputs[name] as Partial<RawTensor> | undefined;
     const taken = `{ dtype: "${dtype}", shape: [${shape.join(", ")}], data: ${(ARRAYS[dtype] ?? ["a typed array"])[0] ?? ""} }`;
@@ -91,10 +92,15 @@ export function checkTensors(inputs: Readonly<Record<string, RawTensor>>, { inpu
     if (given.dtype !== dtype || !sizes) throw new ShapeError(`the input "${name}" must be ${taken}`);
     const fits = shape.length === sizes.length && shape.every((size, at) => takes(typeof size === "string" ? axes[size] : size, sizes[at] ?? 0));
     if (!fits) throw new ShapeError(`the input "${name}" has the shape [${sizes.join(", ")}], but the model accepts ${shape.map((size) => described(size, axes)).join(" x ")}`);
+    for (const [at, dimension] of shape.entries()) if (typeof dimension === "string") found[dimension] ??= sizes[at] ?? 0;
     const count = sizes.reduce((product, size) => product * size, 1);
     const array = given.data as { readonly length?: number; readonly constructor: { readonly name: string } } | undefined;
     const typed = array !== undefined && (ARRAYS[dtype] ?? [array.constructor.name]).includes(array.constructor.name);
     if (!typed || array.length !== count) throw new ShapeError(`the data of the input "${name}" must be ${String(count)} values in a ${(ARRAYS[dtype] ?? [dtype]).join(" or ")}`);
+  }
+  for (const [dimension, size] of Object.entries(found)) {
+    const wanted = dimension.includes(SUM) ? sum(dimension, (axis) => found[axis]) : size;
+    if (wanted !== undefined && wanted !== size) throw new ShapeError(`a size of the inputs is ${String(size)}, but the model takes ${dimension} there, which is ${String(wanted)}`);
   }
 }
 

@@ -41,3 +41,13 @@ test.each([
 ])("%s is refused with what is taken", (_, inputs, sentence) => {
   expect(() => { checkTensors(inputs as never, manifest); }).toThrow(sentence);
 });
+
+test("a size that is a sum of axes is that of the sizes that are given", () => {
+  const axis = { default: 1, minimum: 0, maximum: 8, multiple_of: 1, dynamic: true };
+  const [ids, past, mask] = [["n"], ["past"], ["past+n+1"]].map((shape, at) => ({ ...manifest.inputs[0], name: "ipm"[at] ?? "", dtype: "float32", shape })) as typeof manifest.inputs[number][];
+  const decoder = { inputs: [ids, past, mask] as (typeof manifest.inputs)[number][], axes: { n: axis, past: axis } };
+  const sized = (...sizes: number[]): Parameters<typeof checkTensors>[0] =>
+    Object.fromEntries(sizes.map((size, at) => ["ipm"[at] ?? "", { dtype: "float32", shape: [size], data: new Float32Array(size) }]));
+  expect(() => { checkTensors(sized(2, 0, 3), decoder); }).not.toThrow();
+  expect(() => { checkTensors(sized(2, 3, 5), decoder); }).toThrow("a size of the inputs is 5, but the model takes past+n+1 there, which is 6");
+});
