@@ -55,6 +55,7 @@ class ExecutorchRuntime:
         import torch
 
         feed = [torch.from_numpy(array.copy()) for array in arguments(self._manifest, inputs).values()]
+        feed = [tensor if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype) for tensor in feed]
         try:
             values = self._method.execute(feed)
         except RuntimeError as error:

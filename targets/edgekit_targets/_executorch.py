@@ -21,7 +21,7 @@ from edgekit.model import capture_errors as causes
 from edgekit.model.adapter import to_tensors
 from edgekit.model.graph import Program
 from edgekit.model.own_operators import decomposed
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import ModelSpec, axes_in, size_of
 from edgekit.target import Option
 from edgekit_targets import _executorch_graph
 from edgekit_targets._xnnpack import passes, views
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 DYNAMIC = Option(
     name="dynamic",
     default="batch",
-    help="axes that stay dynamic; memory is planned for the largest sizes",
+    help="axes that stay dynamic, with batch those of a sum (a cache's) too; memory is planned for the largest sizes",
     choices=("batch", "all", "none"),
 )
-_KEPT = {"batch": ("batch",), "none": ()}  # "all" keeps every one
+_KEPT = {"batch": ("batch",), "none": ()}
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 
 PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
@@ -76,7 +76,8 @@ class Lowered:
 
 def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
     """The axes that stay dynamic for a value of the option `dynamic`."""
-    return tuple(spec.axes) if option == "all" else tuple(a for a in _KEPT[option] if a in spec.axes)
+    growing = {axis for total in _sums(spec) for axis in axes_in(total)} if option == "batch" else set()
+    return tuple(a for a in spec.axes if option == "all" or a in growing or a in _KEPT[option])
 
 
 def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, fold: bool = True) -> torch.export.ExportedProgram:
@@ -196,7 +197,22 @@ def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], 
         return steps if axis.multiple_of == 1 else axis.multiple_of * steps
 
     made = {name: dim(name) for name in axes}
+    for total in _sums(spec):
+        if set(axes_in(total)) & set(axes):
+            least, most = ({n: _end(spec, n, axes, last) for n in axes_in(total)} for last in (False, True))
+            made[total] = torch.export.Dim.DYNAMIC(min=size_of(total, least), max=size_of(total, most))
     return tuple({d: made[s] for d, s in enumerate(i.shape) if isinstance(s, str) and s in made} for i in spec.inputs)
+
+
+def _sums(spec: ModelSpec) -> set[str]:
+    """Sizes that are sums of axes: one of them grows from run to run, as a cache does."""
+    return {size for i in spec.inputs for size in i.shape if isinstance(size, str) and size not in spec.axes}
+
+
+def _end(spec: ModelSpec, name: str, axes: tuple[str, ...], last: bool) -> int:
+    """The smallest or the largest size of an axis that stays dynamic; the default of another one."""
+    axis = spec.axes[name]
+    return axis.sizes[-1 if last else 0] if name in axes else axis.default
 
 
 def _plain(name: str) -> str:
