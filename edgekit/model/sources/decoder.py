@@ -27,8 +27,20 @@ if TYPE_CHECKING:
 TASK = "text-generation-with-past"
 PART = "model"
 """The part's name, and that of its file where transformers.js looks for it."""
-FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-"""What travels with it, as far as it is there."""
+FILES = (
+    "config.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "normalizer.json",
+    "spiece.model",
+)
+"""What travels with a model, as far as it is there."""
 BATCHES = Axis(1, 1, 4)
 TOKENS, PAST = 64, 256
 """The most tokens that a run, and the past, are proved at; less where the model takes less."""
@@ -147,14 +159,18 @@ def parts_of(folder: Path, module: Any) -> Parts:
             "masks are asked with gaps on the right of a prompt, as its loop makes them, never with a whole row masked",
         ),
     )
-    greedy, itself = Greedy(cache, positions, count), {PART: _Itself(checked(spec))}
-    texts = [Text(pair, greedy(itself, Text(pair))["tokens"]) for pair in _prompts(folder, config.vocab_size)]
-    files = {name: folder / name for name in FILES if (folder / name).is_file()}
-    return Parts(slug(folder.resolve().name) or "model", {PART: spec}, greedy, texts, files=files)
+    greedy, itself = Greedy(cache, positions, count), {PART: Itself(checked(spec))}
+    texts = [Text(pair, greedy(itself, Text(pair))["tokens"]) for pair in prompts(folder, config.vocab_size)]
+    return Parts(slug(folder.resolve().name) or "model", {PART: spec}, greedy, texts, files=files_of(folder))
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """The files of a folder that travel with its model, by name."""
+    return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
 @dataclass(frozen=True)
-class _Itself:
+class Itself:
     """The model's own module as a session."""
 
     spec: ModelSpec
@@ -174,7 +190,7 @@ def _cache(folder: Path, module: Any) -> tuple[Cache, ...]:
 
     cache = DynamicCache()
     with torch.no_grad():
-        module(input_ids=torch.zeros(1, 2, dtype=torch.int64), **{_argument(module): cache}, use_cache=True)
+        module(input_ids=torch.zeros(1, 2, dtype=torch.int64), **{argument(module): cache}, use_cache=True)
     layers = getattr(cache, "layers", ())
     if not layers or not all(getattr(layer, "keys", None) is not None and layer.keys.ndim == 4 for layer in layers):
         raise ModelError(
@@ -195,7 +211,7 @@ def _with_past(inner: Any, names: Sequence[str]) -> torch.nn.Module:
     from transformers import DynamicCache
 
     first = [name for name in names if not name.startswith("past_key_values.")]
-    argument = _argument(inner)
+    called = argument(inner)
 
     class WithPast(torch.nn.Module):
         def __init__(self) -> None:
@@ -207,18 +223,18 @@ def _with_past(inner: Any, names: Sequence[str]) -> torch.nn.Module:
             for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
                 cache.update(key, value, layer)
             given = dict(zip(first, tensors, strict=False))
-            answer = self.model(**given, **{argument: cache}, use_cache=True)
+            answer = self.model(**given, **{called: cache}, use_cache=True)
             return (answer.logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
 
     return WithPast().eval()
 
 
-def _argument(module: Any) -> str:
+def argument(module: Any) -> str:
     """What the model calls its cache: transformers 5.20 renamed it."""
     return "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
 
 
-def _prompts(folder: Path, vocabulary: int) -> list[list[list[int]]]:
+def prompts(folder: Path, vocabulary: int) -> list[list[list[int]]]:
     """Pairs of prompts of several lengths: sentences' beginnings where there is a tokenizer, else tokens by chance."""
     draw = np.random.default_rng(0)
     prompts: list[list[int]] = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
 from edgekit.model.parts import Parts
-from edgekit.model.sources import decoder
+from edgekit.model.sources import decoder, seq2seq
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
@@ -37,13 +37,18 @@ OUTPUTS = {
     "ForMaskedLM": (LOGITS,),
     "ForCausalLM": (LOGITS,),
     "LMHeadModel": (LOGITS,),
+    "ForConditionalGeneration": (LOGITS,),  # by a task alone: its decoder runs once a token
     "ForDepthEstimation": (Output("predicted_depth"),),
     "Model": (Output("last_hidden_state"),),
 }
 """By the end of the architecture's name; the first that fits. Text is answered whole, without a cache."""
 PAIRED = (Output("image_embeds"), Output("text_embeds"), Output("logits_per_image"))
 """Of a model of pictures and texts with a tower for each, as CLIP and SigLIP."""
-TASKS = {decoder.TASK: (("ForCausalLM", "LMHeadModel"), decoder.parts_of)}
+TASKS = {
+    decoder.TASK: (("ForCausalLM", "LMHeadModel"), decoder.parts_of),
+    seq2seq.TEXT: (("ForConditionalGeneration",), seq2seq.parts_of),
+    seq2seq.SPEECH: (("ForConditionalGeneration",), seq2seq.parts_of),
+}
 """What calls a model more than once, by optimum's names: the architectures, and what makes the parts."""
 PIXELS, COLOURS = 224, 3
 BATCHES = Axis(1, 1, 4)
@@ -171,15 +176,15 @@ def _pictures(inner: torch.nn.Module, preprocessor: Mapping[str, Any]) -> torch.
 
 def _refuse_other_kinds(architecture: str, module: Any) -> None:
     """A model that is no single graph of tokens."""
-    what = ""
-    if module.main_input_name != "input_ids":
-        what = f"takes '{module.main_input_name}', where pictures or tokens are known"
-    elif getattr(module.config, "is_encoder_decoder", False):
-        what = "is an encoder and a decoder that runs once a token, where one graph is known"
-    if what:
+    if getattr(module.config, "is_encoder_decoder", False):
         raise ModelError(
-            f"'{architecture}' {what}: write a function that returns the ModelSpec of what you need of it, and name it "
-            "as package.module:factory"
+            f"'{architecture}' is an encoder and a decoder that runs once a token: name its task, --task "
+            f"{seq2seq.TEXT}, or {seq2seq.SPEECH} of speech"
+        )
+    if module.main_input_name != "input_ids":
+        raise ModelError(
+            f"'{architecture}' takes '{module.main_input_name}', where pictures or tokens are known: write a function "
+            "that returns the ModelSpec of what you need of it, and name it as package.module:factory"
         )
 
 
