@@ -104,8 +104,7 @@ class Greedy:
         """The tokens that are chosen, [prompts, count]; shorter prompts are padded on the right, and masked there."""
         prompts, told = text.prompts, text.continuation
         lengths = np.array([len(prompt) for prompt in prompts])
-        ids = np.array([[*prompt, *[0] * (max(lengths) - len(prompt))] for prompt in prompts], np.int64)
-        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+        ids, mask = padded(prompts, max(lengths)).values()
         at, rows = np.broadcast_to(np.arange(ids.shape[1]), ids.shape), np.arange(len(ids))
         past = {c.name: np.zeros((len(ids), c.heads, 0, c.width), np.float32) for c in self.cache}
         tokens: list[Array] = []
@@ -247,3 +246,10 @@ def prompts(folder: Path, vocabulary: int) -> list[list[list[int]]]:
         texts = [read.encode(sentence).ids[:LONGEST] for sentence in SENTENCES]
         prompts = texts if all(texts) else prompts
     return [prompts[number : number + 2] for number in range(0, len(prompts), 2)]
+
+
+def padded(texts: Sequence[Sequence[int]], longest: int) -> dict[str, Array]:
+    """Texts of several lengths as one batch of ids and mask."""
+    ids = np.array([[*text, *[0] * (longest - len(text))] for text in texts], np.int64)
+    lengths = np.array([len(text) for text in texts])
+    return {"input_ids": ids, "attention_mask": (np.arange(longest) < lengths[:, None]).astype(np.int64)}

@@ -18,7 +18,7 @@ from edgekit.errors import ModelError
 from edgekit.model.contract import checked
 from edgekit.model.parts import Parts, Session
 from edgekit.model.sources.checkpoint import slug
-from edgekit.model.sources.decoder import BATCHES, REACH, Itself, argument, files_of, prompts
+from edgekit.model.sources.decoder import BATCHES, REACH, Itself, argument, files_of, padded, prompts
 from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
 
@@ -147,17 +147,11 @@ def _sources(folder: Path, module: Any, inputs: Sequence[Input]) -> list[Source]
     if inputs[0].name == "input_ids":
         texts = prompts(folder, module.config.vocab_size)
         longest = max(len(text) for pair in texts for text in pair)
-        return [Source(_padded(pair, longest), start) for pair in texts]
+        return [Source(padded(pair, longest), start) for pair in texts]
     draw = np.random.default_rng(0)
     start = np.concatenate([start, *(np.full((2, 1), token, np.int64) for token in _spoken_starts(folder))], 1)
     shape = module.config.num_mel_bins, 2 * module.config.max_source_positions
     return [Source({"input_features": np.stack([_tones(draw, *shape), _tones(draw, *shape)])}, start) for _ in range(6)]
-
-
-def _padded(pair: Sequence[Sequence[int]], longest: int) -> dict[str, Array]:
-    ids = np.array([[*text, *[0] * (longest - len(text))] for text in pair], np.int64)
-    lengths = np.array([len(text) for text in pair])
-    return {"input_ids": ids, "attention_mask": (np.arange(longest) < lengths[:, None]).astype(np.int64)}
 
 
 def _tones(draw: np.random.Generator, bins: int, frames: int) -> Array:

@@ -7,14 +7,15 @@ deviation of preprocessor_config.json are part of the model, so that whoever fee
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import DependencyError, ModelError, UsageError, suggestion
+from edgekit.model.contract import checked
 from edgekit.model.parts import Parts
-from edgekit.model.sources import decoder, seq2seq
+from edgekit.model.sources import decoder, one_run, seq2seq
 from edgekit.model.sources.checkpoint import slug
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.storage.files import load_json
@@ -44,6 +45,7 @@ OUTPUTS = {
 """By the end of the architecture's name; the first that fits. Text is answered whole, without a cache."""
 PAIRED = (Output("image_embeds"), Output("text_embeds"), Output("logits_per_image"))
 """Of a model of pictures and texts with a tower for each, as CLIP and SigLIP."""
+TEXTS = (Output("logits_per_text"),)
 TASKS = {
     decoder.TASK: (("ForCausalLM", "LMHeadModel"), decoder.parts_of),
     seq2seq.TEXT: (("ForConditionalGeneration",), seq2seq.parts_of),
@@ -68,20 +70,25 @@ def spec_of_folder(folder: Path) -> ModelSpec:
 
 
 def parts_of_folder(folder: Path, task: str) -> Parts:
-    """Describe the model of a folder for a task that calls it more than once.
+    """Describe the model of a folder for a task, in the form in which a hub of models has it.
 
     Raises:
         DependencyError: As for `spec_of_folder`.
         ModelError: As for `spec_of_folder`, or if it is not made for the task.
         UsageError: If there is no such task.
     """
-    if task not in TASKS:
-        raise UsageError(f"no task '{task}': {suggestion(task, TASKS)}possible are {', '.join(TASKS)}, or none")
-    architecture, module, _ = _loaded(folder)
-    ends, parts_of = TASKS[task]
-    if not architecture.endswith(ends):
-        raise ModelError(f"'{folder}' is '{architecture}', and the task '{task}' takes what ends in {', '.join(ends)}")
-    return parts_of(folder, module.eval())
+    ends = {name: ends for name, (ends, _) in TASKS.items()} | {n: (end,) for n, end in one_run.TASKS.items()}
+    if task not in ends:
+        raise UsageError(f"no task '{task}': {suggestion(task, ends)}possible are {', '.join(ends)}, or none")
+    architecture, module, files = _loaded(folder)
+    fits = task in TASKS or _paired(module) == (task == one_run.ZERO_SHOT)
+    if not architecture.endswith(ends[task]) or not fits:
+        what = "pictures and texts" if task == one_run.ZERO_SHOT else f"what ends in {', '.join(ends[task])}"
+        raise ModelError(f"'{folder}' is '{architecture}', and the task '{task}' takes {what}")
+    if task in TASKS:
+        return TASKS[task][1](folder, module.eval())
+    name = slug(folder.resolve().name) or "model"
+    return one_run.parts_of(folder, checked(replace(_spec(name, architecture, module, files, True), factory="")))
 
 
 def _loaded(folder: Path) -> tuple[str, Any, dict[str, Path]]:
@@ -109,11 +116,20 @@ def spec_of_files(files: Mapping[str, Path]) -> ModelSpec:
     return _spec("model", architecture, _class(architecture)(config), dict(files))
 
 
-def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) -> ModelSpec:
+def _paired(module: Any) -> bool:
+    return hasattr(module, "logit_scale") and hasattr(module.config, "text_config")
+
+
+def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], normalised: bool = False) -> ModelSpec:
+    """The model; where pictures are given normalised, by the names of transformers."""
     config = module.config
     config.use_cache = False
-    paired = hasattr(module, "logit_scale") and hasattr(config, "text_config")
-    outputs = PAIRED if paired else next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
+    paired = _paired(module)
+    outputs = (
+        (*PAIRED, *TEXTS * normalised)
+        if paired
+        else next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
+    )
     outputs = tuple(replace(o, classes=_classes(config)) if o.role == "logits" else o for o in outputs)
     axes = {"batch": BATCHES}
     inputs: tuple[Input, ...] = ()
@@ -125,8 +141,15 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) 
         preprocessing = files.get(KEPT[PREPROCESSING])
         preprocessor = _read(preprocessing) if preprocessing is not None else {}
         high, wide = _size(config.vision_config if paired else config)
-        module = _pictures(module, preprocessor)
-        inputs += (Input("images", ("batch", COLOURS, high, wide), kind="image"),)
+        shape = ("batch", COLOURS, high, wide)
+        mean, std = _normalised_by(preprocessor)
+        module = _pictures(module, *((None, None) if normalised else (mean, std)))
+        ends = [(end - m) / s for m, s in zip(mean, std, strict=True) for end in (0, 1)]
+        inputs += (
+            Input(one_run.PIXELS, shape, low=min(ends), high=max(ends))
+            if normalised
+            else Input("images", shape, kind="image"),
+        )
     if paired or not seeing:
         rows = "texts" if paired else "batch"
         axes |= {rows: BATCHES} | _tokens(config.text_config if paired else config)
@@ -146,19 +169,23 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path]) 
     )
 
 
-def _pictures(inner: torch.nn.Module, preprocessor: Mapping[str, Any]) -> torch.nn.Module:
-    """The model with pictures of [0, 1] as input: less the mean, divided by the std of each channel."""
-    import torch
-
+def _normalised_by(preprocessor: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and deviation of the channels of [0, 1]."""
     normal = preprocessor.get("do_normalize", bool(preprocessor))
     mean, std = (preprocessor.get(key) if normal else None for key in ("image_mean", "image_std"))
+    return mean or [0.0] * COLOURS, std or [1.0] * COLOURS
+
+
+def _pictures(inner: torch.nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None) -> torch.nn.Module:
+    """The model with pictures as its first input: less the mean, divided by the deviation, where these are given."""
+    import torch
 
     class Pictures(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = inner
-            self.register_buffer("mean", torch.tensor(mean or [0.0] * COLOURS).reshape(1, -1, 1, 1))
-            self.register_buffer("std", torch.tensor(std or [1.0] * COLOURS).reshape(1, -1, 1, 1))
+            for name, values in (("mean", mean), ("std", std)):
+                self.register_buffer(name, None if values is None else torch.tensor(values).reshape(1, -1, 1, 1))
 
         def forward(
             self,
@@ -166,7 +193,7 @@ def _pictures(inner: torch.nn.Module, preprocessor: Mapping[str, Any]) -> torch.
             input_ids: torch.Tensor | None = None,
             attention_mask: torch.Tensor | None = None,
         ) -> Any:
-            pixels = (images - self.get_buffer("mean")) / self.get_buffer("std")
+            pixels = images if mean is None else (images - self.get_buffer("mean")) / self.get_buffer("std")
             if input_ids is None:
                 return self.model(pixel_values=pixels)
             return self.model(pixel_values=pixels, input_ids=input_ids, attention_mask=attention_mask)
