@@ -65,6 +65,8 @@ class Parts:
             the driver gives a part is split where there is enough, as a folder of inputs is.
         files: Further files of the whole, by name. With any there is a folder `hub` in the build, as a hub of models
             has it: these files, and in `onnx` each part's verified ONNX files under its name.
+        joined: Further ONNX files there, by name, each of two parts as branches of one graph: the second where the
+            input `use_cache_branch` is true, as transformers.js takes a decoder.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Parts:
     outputs: tuple[Output, ...] = ()
     calibration: Sequence[Any] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
+    joined: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """See that it can be driven.

@@ -7,9 +7,8 @@ was found of it.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import product
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,22 +23,20 @@ from edgekit.errors import ArtifactError, EdgekitError, HostError, NotVerifiedHe
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import Comparison
-from edgekit.model.parts import Parts
+from edgekit.model.parts import Parts, Session
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline.driven import Driven, answered, driven
+from edgekit.pipeline.hub import HUB, write_hub
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.record import host
 from edgekit.storage.door import RefusedError, check_file
-from edgekit.storage.files import digest_file, digest_text, staging
+from edgekit.storage.files import digest_text
 from edgekit.storage.host_errors import as_sentences
 from edgekit.target import Place, Target
 
 Answer = dict[str, Array]
-HUB, ONNX = "hub", ".onnx"
-SUFFIXES = {"fp16": "_fp16", "int8": "_quantized"}
-"""Behind the name of an ONNX file, by its precision, as transformers.js and optimum look for it."""
 
 
 @as_sentences()
@@ -68,7 +65,10 @@ def export(
     made = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
     valid = {name: one for name, one in before.targets.items() if _holds(root, one, found)} if before else {}
     record = _record(parts, found, valid | made)
-    hub = _hub(parts, root, record.targets, before.hub if before else ()) if parts.files else {}
+    hub = {}
+    if parts.files:
+        verified = [name for name, one in record.targets.items() if one.status == "verified"]
+        hub = write_hub(parts, root, verified, before.hub if before else (), partial(_holds_with, parts, found, root))
     write_parts(root, record.model_copy(update={HUB: hub}))
     return build
 
@@ -132,19 +132,15 @@ def _holds(root: Path, one: WholeRecord, found: Driven) -> bool:
     return alike and one.result is not None and one.result.reference_sha256 == _digest(found.answers)
 
 
-def _hub(parts: Parts, root: Path, targets: Mapping[str, WholeRecord], written: Collection[str]) -> dict[str, str]:
-    """Write the folder that a hub of models has of it; the hash of each file by its path there."""
-    with staging(root / HUB, lambda _: written) as staged:
-        for name, path in parts.files.items():
-            shutil.copyfile(path, staged / name)
-        for target, part in product((name for name, one in targets.items() if one.status == "verified"), parts.parts):
-            made = read_artifact(root / part / target)
-            path = staged / "onnx" / f"{part}{SUFFIXES.get(made.precision, '')}{ONNX}"
-            if made.entry.endswith(ONNX) and not path.exists():  # of two in one precision the first
-                path.parent.mkdir(exist_ok=True)
-                shutil.copyfile(root / part / target / made.entry, path)
-        paths = sorted(path for path in staged.rglob("*") if path.is_file())
-        return {path.relative_to(staged).as_posix(): digest_file(path) for path in paths}
+def _holds_with(parts: Parts, found: Driven, root: Path, target: str, others: Mapping[str, Session]) -> bool:
+    """Whether the whole holds in a target's artifacts with other sessions for some parts."""
+    folders = {part: root / part / target for part in parts.parts if part not in others}
+    with contextlib.ExitStack() as stack:
+        rest = {part: stack.enter_context(load(folder, trust_build=True)) for part, folder in folders.items()}
+        answers = [answered(parts, {**rest, **others}, given) for given in parts.inputs]
+    made = [read_artifact(root / part / target).precision for part in parts.parts]
+    tolerance = registry.find(target).places[0].tolerance_of(made[0])
+    return verdict.judge(tolerance, {}, evaluation=_compared(found, answers)).status == "verified"
 
 
 def _outcome(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TEXT, SPEECH = "text2text-generation-with-past", "automatic-speech-recognition-with-past"
 ENCODER, FIRST, FURTHER = "encoder_model", "decoder_model", "decoder_with_past_model"
+JOINED = {"decoder_model_merged": (FIRST, FURTHER)}
 NEW = 32
 """Tokens that are generated to judge the whole."""
 SOURCE, BEGINNING = 64, 8
@@ -134,7 +135,7 @@ def parts_of(folder: Path, module: Any) -> Parts:
     greedy = Greedy(count)
     itself = {name: Itself(checked(spec)) for name, spec in specs.items()}
     asked = [_followed(greedy, itself, source) for source in _sources(folder, module, inputs)]
-    return Parts(slug(folder.resolve().name) or "model", specs, greedy, asked, files=files_of(folder))
+    return Parts(slug(folder.resolve().name) or "model", specs, greedy, asked, files=files_of(folder), joined=JOINED)
 
 
 def _followed(greedy: Greedy, itself: Mapping[str, Session], source: Source) -> Source:

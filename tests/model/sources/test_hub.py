@@ -43,6 +43,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, *"the a of train station leaves once upon time there was picture red green blue cat dog".split()]  # noqa: SIM905
 TEXT = "the cat leaves a station"
 COUNT = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False}
+SHORT = {"max_new_tokens": 24, "min_new_tokens": 24, "do_sample": False}
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
@@ -239,16 +240,31 @@ def test_optimum_generates_the_same_tokens(optimum: str, tmp_path: Path) -> None
     )
 
 
-def test_optimum_generates_with_an_encoder_and_a_decoder(optimum: str, tmp_path: Path) -> None:
+def translator(folder: Path) -> Any:
     from transformers import T5Config, T5ForConditionalGeneration
 
     torch.manual_seed(1)
-    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 40}
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": len(WORDS)}
     model = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0)).eval()
-    model.save_pretrained(tmp_path / "t5")
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_optimum_generates_with_an_encoder_and_a_decoder(optimum: str, tmp_path: Path, merged: bool) -> None:
+    model = translator(tmp_path / "t5")
     given = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.tensor([[1, 1, 1]])}
-    count = {"max_new_tokens": 24, "min_new_tokens": 24, "do_sample": False}
-    found = model.generate(**given, **count)
+    found = model.generate(**given, **SHORT)
     name = exported(tmp_path / "t5", "text2text-generation-with-past", tmp_path)
-    folder, options = tmp_path / "builds" / name / "hub", {**count, "files": {"use_merged": False}}
+    folder, options = tmp_path / "builds" / name / "hub", {**SHORT, "files": {"use_merged": merged}}
     assert in_optimum(optimum, "ORTModelForSeq2SeqLM", folder, given, options) == found.tolist()
+
+
+def test_an_encoder_and_a_decoder_generate_the_same_text(page: Page, tmp_path: Path) -> None:
+    model = translator(tmp_path / "t5")
+    read = tokenizer(tmp_path / "t5")
+    name = exported(tmp_path / "t5", "text2text-generation-with-past", tmp_path)
+    given = read(TEXT, return_tensors="pt")
+    found = model.generate(input_ids=given.input_ids, attention_mask=given.attention_mask, **SHORT)
+    told = page.evaluate(SCRIPT, ["text2text-generation", name, [TEXT], SHORT])
+    assert told[0]["generated_text"].split() == read.decode(found[0], skip_special_tokens=True).split()
