@@ -108,8 +108,8 @@ def export(
             one, which holds none of the evaluation set's inputs; in place of the model's own.
         output: The folder of builds; the build lies in it under the model's name.
         options: Options by target and name, for example `{"onnx": {"opset": 21}}`.
-        task: Of a folder of transformers, where it takes more than one run: "text-generation-with-past" makes one graph
-            with a cache, judged by the tokens that it generates.
+        task: Of a folder of transformers, by optimum's name: "text-generation-with-past" makes one graph with a cache,
+            judged by the tokens that it generates. The build gets a folder `hub` for transformers.js and optimum.
         reference: Folder of a reference that was recorded with `edgekit reference`; it must be of these weights.
         weights: A file of weights to load into the model, which then has a name of its own and nobody's licence.
         ema: Whether the file's averaged weights (an exponential moving average) are loaded.

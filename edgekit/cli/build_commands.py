@@ -82,7 +82,12 @@ def export(
         ),
     ] = None,
     task: Annotated[
-        str, typer.Option("--task", help="Of transformers:FOLDER: text-generation-with-past, one graph with a cache.")
+        str,
+        typer.Option(
+            "--task",
+            help="Of transformers:FOLDER, by optimum's names: text-generation-with-past, text-classification ...: "
+            "graphs and files as transformers.js and optimum load them.",
+        ),
     ] = "",
     weights: Annotated[
         Path | None, typer.Option("--weights", help="File of weights to load into package.module:factory.")
