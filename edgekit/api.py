@@ -243,7 +243,7 @@ def verify(
             return run.verify(root, listener, criteria, only, trust_build, public)
 
     whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
-    return parts.verify(folder, only, one) if whole else one(folder)
+    return parts.verify(folder, only, one, public is not None) if whole else one(folder)
 
 
 def soak(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import PARTS
@@ -62,7 +62,7 @@ class PartsRecord(_Record):
     name: str
     driver: str
     inputs: int
-    parts: dict[str, PartRecord]
+    parts: dict[str, PartRecord] = Field(min_length=1)
     targets: dict[str, WholeRecord]
     hub: dict[str, str] = {}
 

@@ -74,13 +74,14 @@ def export(
 
 
 @as_sentences()
-def verify(root: Path, only: Collection[str], one: Callable[[Path], Build]) -> Build:
+def verify(root: Path, only: Collection[str], one: Callable[[Path], Build], signed: bool = False) -> Build:
     """Check a whole's files and judge each of its parts again; what was found of the whole holds for their artifacts.
 
     Args:
         root: The whole's build folder.
         only: Targets; empty means all that are there.
         one: Judges a part's build folder again.
+        signed: Whether a signature of each part is asked for, which says nothing of the whole's own files.
 
     Raises:
         EdgekitError: If a record, a part's build or a file of the hub's folder is missing or damaged.
@@ -98,7 +99,8 @@ def verify(root: Path, only: Collection[str], one: Callable[[Path], Build]) -> B
     )
     if lacking := [name for name in only if name in registry.available() and name not in there]:
         raise ArtifactError(f"'{root / PARTS}' does not say what became of the whole in '{lacking[0]}': export again")
-    return Build(outcomes, root, next(iter(builds.values())).reference, parts=builds)
+    unsigned = (PARTS, *([HUB] if record.hub else [])) if signed else ()
+    return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, builds)
 
 
 def _again(root: Path, found: WholeRecord, each: Mapping[str, TargetOutcome]) -> TargetOutcome:

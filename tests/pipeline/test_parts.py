@@ -161,6 +161,7 @@ def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> 
         return whole.verify(root, (), lambda folder: {**made.parts, **parts}[folder.name])["onnx"]
 
     assert verified().status == "verified"
+    assert whole.verify(root, (), lambda folder: made.parts[folder.name], signed=True).unsigned == (PARTS,)
     swapped = verified(step=other.parts["step"])
     assert [swapped.status, swapped.error[:44]] == ["failed", "its part 'step' is not the artifact that the"]
     entry = root / "step" / "onnx" / "model.onnx"
@@ -174,6 +175,7 @@ def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> 
     for wrong, why in (
         (text.replace('"calls": 36', '"calls": 37'), "is damaged: it is not as it was written"),
         (sealed({"name": "tiny"}), "validation error"),
+        (sealed(json.loads(text) | {"parts": {}}), "validation error"),
         (
             sealed(json.loads(text) | {"parts": {"step": {"folder": "../other", "calls": 1}}}),
             "not a plain relative path",

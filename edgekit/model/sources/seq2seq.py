@@ -63,18 +63,19 @@ class Greedy:
     count: int
 
     def __call__(self, parts: Mapping[str, Session], source: Source) -> dict[str, Array]:
-        """The tokens that are chosen, [rows, count]."""
+        """The tokens that are chosen, [rows, count], and the logits of the first one [rows, vocabulary]."""
         states = parts[ENCODER].run(source.inputs)["last_hidden_state"]
         masked = {MASK: source.inputs["attention_mask"]} if "attention_mask" in source.inputs else {}
         answer = parts[FIRST].run({**masked, "input_ids": source.beginning, STATES: states})
         past = {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
-        tokens = [answer["logits"][:, -1].argmax(-1)]
+        logits = answer["logits"][:, -1]
+        tokens = [logits.argmax(-1)]
         while len(tokens) < self.count:
             last = tokens[-1] if source.continuation is None else source.continuation[:, len(tokens) - 1]
             answer = parts[FURTHER].run({**masked, "input_ids": last[:, None], **past})
             tokens.append(answer["logits"][:, -1].argmax(-1))
             past |= {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
-        return {"tokens": np.stack(tokens, 1)}
+        return {"tokens": np.stack(tokens, 1), "first_logits": logits}
 
 
 def parts_of(folder: Path, module: Any) -> Parts:
@@ -135,7 +136,9 @@ def parts_of(folder: Path, module: Any) -> Parts:
     greedy = Greedy(count)
     itself = {name: Itself(checked(spec)) for name, spec in specs.items()}
     asked = [_followed(greedy, itself, source) for source in _sources(folder, module, inputs)]
-    return Parts(slug(folder.resolve().name) or "model", specs, greedy, asked, files=files_of(folder), joined=JOINED)
+    outputs = (Output("tokens", "labels"), Output("first_logits", "logits"))
+    name = slug(folder.resolve().name) or "model"
+    return Parts(name, specs, greedy, asked, outputs, files=files_of(folder), joined=JOINED)
 
 
 def _followed(greedy: Greedy, itself: Mapping[str, Session], source: Source) -> Source:

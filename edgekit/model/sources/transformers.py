@@ -48,7 +48,7 @@ PAIRED = (Output("image_embeds"), Output("text_embeds"), Output("logits_per_imag
 TEXTS = (Output("logits_per_text"),)
 TASKS = {
     decoder.TASK: (("ForCausalLM", "LMHeadModel"), decoder.parts_of),
-    seq2seq.TEXT: (("ForConditionalGeneration",), seq2seq.parts_of),
+    seq2seq.TEXT: (("ForConditionalGeneration", "MTModel"), seq2seq.parts_of),
     seq2seq.SPEECH: (("ForConditionalGeneration",), seq2seq.parts_of),
 }
 """What calls a model more than once, by optimum's names: the architectures, and what makes the parts."""
