@@ -6,8 +6,9 @@ libraries do themselves.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,35 +33,80 @@ TASKS = {
 PIXELS = "pixel_values"
 PATCHES = 8
 """Across a drawn picture."""
-BEST = {"best_text": "logits_per_image", "best_image": "logits_per_text"}
-"""Of pictures and texts: which is the nearest to each, by the similarities that say it."""
+VISION, TEXT = "vision_model", "text_model"
+"""Of pictures and texts each tower is a part too: what is searched is embedded once."""
+BEST = ("best_text", "best_image", "best_text_of_towers", "best_image_of_towers")
+"""Of pictures and texts: which is the nearest to each."""
 
 
 @dataclass(frozen=True)
 class Once:
-    """Runs the model, and says which text is the nearest to each picture where there are both."""
+    """Runs the model, and its towers where it has two; says which text is the nearest to each picture."""
 
     def __call__(self, parts: Mapping[str, Session], given: Mapping[str, Array]) -> dict[str, Array]:
         """Its answer, by name."""
         answer = parts[PART].run(given)
-        best = {name: answer[scores].argmax(1) for name, scores in BEST.items() if scores in answer}
-        return {**answer, **best}
+        if VISION not in parts:
+            return answer
+        texts = {name: array for name, array in given.items() if name != PIXELS}
+        pictures, words = (
+            next(iter(parts[part].run(some).values()))
+            for part, some in ((VISION, {PIXELS: given[PIXELS]}), (TEXT, texts))
+        )
+        similarity = _directions(pictures) @ _directions(words).T
+        both = answer["logits_per_image"], similarity
+        best = [one.argmax(axis) for one in both for axis in (1, 0)]
+        return {**answer, "similarity": similarity, **dict(zip(BEST, best, strict=True))}
 
 
-def parts_of(folder: Path, spec: ModelSpec) -> Parts:
-    """A model as one graph with the files of its hub folder, asked texts and pictures.
+def parts_of(folder: Path, spec: ModelSpec, module: Any) -> Parts:
+    """A model as one graph, its towers beside it, with the files of its hub folder, asked texts and pictures.
 
     Args:
         folder: What save_pretrained wrote.
         spec: The model of it.
+        module: As transformers has it.
     """
-    outputs: Any = (*spec.outputs, *(Output(name, "labels") for name, of in BEST.items() if of in _names(spec)))
-    part = {PART: spec}
-    return Parts(spec.name, part, Once(), list(_asked(folder, spec)), outputs=outputs, files=files_of(folder))
+    paired = {PIXELS, "input_ids"} <= {i.name for i in spec.inputs}
+    towers = {part: _tower(spec, module, part) for part in (VISION, TEXT)} if paired else {}
+    outputs = (*spec.outputs, *([Output("similarity"), *(Output(name, "labels") for name in BEST)] if paired else []))
+    return Parts(
+        spec.name, {PART: spec, **towers}, Once(), list(_asked(folder, spec)), outputs=outputs, files=files_of(folder)
+    )
 
 
-def _names(spec: ModelSpec) -> list[str]:
-    return [output.name for output in spec.outputs]
+def _directions(embeddings: Array) -> Array:
+    found: Array = embeddings / np.linalg.norm(embeddings, axis=-1, keepdims=True)
+    return found
+
+
+def _tower(spec: ModelSpec, inner: Any, part: str) -> ModelSpec:
+    """One of the towers, which answers with its embedding, as long as it comes."""
+    import torch
+
+    seeing = part == VISION
+    taken = [i for i in spec.inputs if (i.name == PIXELS) == seeing]
+    inputs = tuple(replace(i, shape=(BATCH, *i.shape[1:])) for i in taken)
+    alone = copy.copy(inner)  # without the other tower, whose weights would be written too
+    others = ("text",) if seeing else ("vision", "visual")
+    alone._modules = {name: one for name, one in inner._modules.items() if not name.startswith(others)}
+    features = alone.get_image_features if seeing else alone.get_text_features
+    names = [i.name for i in inputs]
+
+    class Tower(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = alone
+
+        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+            found = features(**dict(zip(names, tensors, strict=True)))
+            embedding: torch.Tensor = getattr(found, "pooler_output", found)
+            return embedding
+
+    projected = hasattr(inner, "text_projection")  # of CLIP; SigLIP's towers end with it
+    name = f"{'image' if seeing else 'text'}_embeds" if projected else "pooler_output"
+    axes = {name: axis for name, axis in spec.axes.items() if name in {BATCH, *(d for i in inputs for d in i.shape)}}
+    return ModelSpec(part, Tower().eval(), inputs, (Output(name, "embedding"),), axes)
 
 
 def _asked(folder: Path, spec: ModelSpec) -> Iterator[dict[str, Array]]:

@@ -7,6 +7,7 @@ encoder (which stay).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,7 +257,7 @@ def _decoder(inner: Any, inputs: Sequence[Input]) -> torch.nn.Module:
     class Decoder(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = inner
+            self.model = _without_encoder(inner)
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             given = dict(zip(names, tensors, strict=True))
@@ -270,3 +271,12 @@ def _decoder(inner: Any, inputs: Sequence[Input]) -> torch.nn.Module:
             return logits, *left
 
     return Decoder().eval()
+
+
+def _without_encoder(inner: Any) -> Any:
+    """The model without its encoder's weights, which would be written with each of the decoder's graphs."""
+    alone = copy.copy(inner)
+    alone._modules = {name: one for name, one in inner._modules.items() if name != "encoder"}
+    if "model" in alone._modules:  # of Whisper and BART
+        alone._modules["model"] = _without_encoder(alone._modules["model"])
+    return alone

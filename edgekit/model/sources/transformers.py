@@ -88,7 +88,8 @@ def parts_of_folder(folder: Path, task: str) -> Parts:
     if task in TASKS:
         return TASKS[task][1](folder, module.eval())
     name = slug(folder.resolve().name) or "model"
-    return one_run.parts_of(folder, checked(replace(_spec(name, architecture, module, files, True), factory="")))
+    spec = checked(replace(_spec(name, architecture, module, files, True), factory=""))
+    return one_run.parts_of(folder, spec, module)
 
 
 def _loaded(folder: Path) -> tuple[str, Any, dict[str, Path]]:

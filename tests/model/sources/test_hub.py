@@ -29,16 +29,23 @@ LACKING = (
 )
 ORIGIN = "http://localhost/"
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".json": "application/json"}
-SCRIPT = """async ([task, model, given, options]) => {
-  const { pipeline, env } = await import("/@huggingface/transformers/dist/transformers.js");
+LOADED = """
+  const { pipeline, env, AutoTokenizer, CLIPTextModelWithProjection } =
+    await import("/@huggingface/transformers/dist/transformers.js");
   Object.assign(env, { allowRemoteModels: false, allowLocalModels: true, useBrowserCache: false });
   env.localModelPath = "/models/";
   env.backends.onnx.wasm.wasmPaths = "/onnxruntime-web/dist/";
   env.backends.onnx.wasm.numThreads = 1;
-  const made = await pipeline(task, model, { dtype: "fp32", device: "wasm" });
-  const answer = await made(...given, options);
-  return answer.tolist ? answer.tolist() : answer;
-}"""
+"""
+SCRIPT = f"""async ([task, model, given, options]) => {{{LOADED}
+  const made = await pipeline(task, model, {{ dtype: "fp32", device: "wasm" }});
+  return await made(...given, options);
+}}"""
+TOWER = f"""async ([model, texts]) => {{{LOADED}
+  const read = await AutoTokenizer.from_pretrained(model);
+  const tower = await CLIPTextModelWithProjection.from_pretrained(model, {{ dtype: "fp32", device: "wasm" }});
+  return (await tower(read(texts, {{ padding: true }}))).text_embeds.tolist();
+}}"""
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, *"the a of train station leaves once upon time there was picture red green blue cat dog".split()]  # noqa: SIM905
 TEXT = "the cat leaves a station"
