@@ -19,7 +19,7 @@ from edgekit.artifact.parts_record import PartRecord, PartsRecord, WholeRecord, 
 from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.run_record import PARTS
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, EdgekitError, HostError, NotVerifiedHere
+from edgekit.errors import ArtifactError, EdgekitError, HostError, NotVerifiedHere, UsageError
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import Comparison
@@ -194,12 +194,21 @@ def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], plac
     except (NotVerifiedHere, HostError) as error:
         return verdict.not_verified(fact(Code.RUNTIME_MISSING, text=str(error)))
     except EdgekitError as error:
-        return verdict.failed(fact(Code.RUNTIME_FAILED, text=str(error)))
+        fixed = next((o.target for o in each.values() if _fixes(o)), "") if isinstance(error, UsageError) else ""
+        hint = (
+            f" (an option of '{fixed}' may keep sizes open that it fixed: `edgekit targets {fixed}`)" if fixed else ""
+        )
+        return verdict.failed(fact(Code.RUNTIME_FAILED, text=f"{error}{hint}"))
     passed = verdict.judge(place.tolerance_of(_precision(each)), {}, evaluation=_compared(found, answers))
     evidence = Evidence(inputs={EVALUATION: len(answers)}, place=device, answered_by={found.device: len(answers)})
     asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
     more = {"device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
     return passed.model_copy(update=more)
+
+
+def _fixes(outcome: TargetOutcome) -> bool:
+    """Whether a part's artifact has fixed an axis."""
+    return outcome.manifest is not None and not all(axis.dynamic for axis in outcome.manifest.axes.values())
 
 
 def _precision(each: Mapping[str, TargetOutcome]) -> str:

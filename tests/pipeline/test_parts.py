@@ -130,6 +130,15 @@ def test_the_whole_is_driven_with_the_artifacts(tmp_path: Path) -> None:
     assert not other.ok
     assert any("'tokens'" in str(reason) for reason in other["onnx"].reasons)
 
+    step_made = build.parts["step"].outcomes[0]
+    assert step_made.manifest is not None
+    axes = {name: axis.model_copy(update={"dynamic": False}) for name, axis in step_made.manifest.axes.items()}
+    rigid = replace(step_made, manifest=step_made.manifest.model_copy(update={"axes": axes}))
+    asked = replace(model(), driver=calls("step", {"cache": np.zeros((1, 9, 8), np.float32)}))
+    fixed = {**build.parts, "step": replace(build.parts["step"], outcomes=(rigid,))}
+    stuck = whole._outcome(asked, driven(model()), fixed, "onnx", registry.find("onnx"), tmp_path)
+    assert "(an option of 'onnx' may keep sizes open that it fixed: `edgekit targets onnx`)" in stuck.sentences[0]
+
     parts = replace(build.parts["step"].outcomes[0], status="rejected", result=None)
     bad = {**build.parts, "step": replace(build.parts["step"], outcomes=(parts,))}
     refused = whole.export(model(), (), tmp_path, lambda part, *_: bad[part])
