@@ -30,7 +30,7 @@ LACKING = (
 ORIGIN = "http://localhost/"
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm", ".json": "application/json"}
 LOADED = """
-  const { pipeline, env, AutoTokenizer, CLIPTextModelWithProjection } =
+  const { pipeline, env, AutoTokenizer, CLIPTextModelWithProjection, Tensor, WhisperForConditionalGeneration } =
     await import("/@huggingface/transformers/dist/transformers.js");
   Object.assign(env, { allowRemoteModels: false, allowLocalModels: true, useBrowserCache: false });
   env.localModelPath = "/models/";
@@ -47,6 +47,11 @@ TOWER = f"""async ([model, texts]) => {{{LOADED}
   return (await tower(read(texts, {{ padding: true }}))).text_embeds.tolist();
 }}"""
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPEECH = f"""async ([model, shape, values, options]) => {{{LOADED}
+  const made = await WhisperForConditionalGeneration.from_pretrained(model, {{ dtype: "fp32", device: "wasm" }});
+  const features = new Tensor("float32", Float32Array.from(values), shape);
+  return (await made.generate({{ inputs: features, ...options }})).tolist()[0].map(Number);
+}}"""
 WORDS = [*SPECIAL, *"the a of train station leaves once upon time there was picture red green blue cat dog".split()]  # noqa: SIM905
 TEXT = "the cat leaves a station"
 COUNT = {"max_new_tokens": 64, "min_new_tokens": 64, "do_sample": False}
@@ -275,3 +280,21 @@ def test_an_encoder_and_a_decoder_generate_the_same_text(page: Page, tmp_path: P
     found = model.generate(input_ids=given.input_ids, attention_mask=given.attention_mask, **SHORT)
     told = page.evaluate(SCRIPT, ["text2text-generation", name, [TEXT], SHORT])
     assert told[0]["generated_text"].split() == read.decode(found[0], skip_special_tokens=True).split()
+
+
+def test_speech_is_transcribed_the_same(page: Page, tmp_path: Path) -> None:
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "vocab_size": 40, "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 48}
+    sides = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("layers", 1), ("ffn_dim", 32))}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "suppress_tokens": None}
+    tokens = {"decoder_start_token_id": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    config = WhisperConfig(**sizes, **sides, **heads, **tokens, begin_suppress_tokens=None)
+    model = WhisperForConditionalGeneration(config).eval()
+    model.save_pretrained(tmp_path / "whisper")
+    name = exported(tmp_path / "whisper", "automatic-speech-recognition-with-past", tmp_path)
+    features = torch.rand(1, 8, 40) * 2 - 1
+    found = model.generate(input_features=features, **SHORT)[0].tolist()
+    told = page.evaluate(SPEECH, [name, list(features.shape), features.flatten().tolist(), SHORT])
+    assert told[-24:] == found[-24:]
