@@ -156,7 +156,7 @@ def export(
         def of_whole(part: str, spec: ModelSpec, names: tuple[str, ...]) -> Build:
             return one(given_model.signed(spec, None, author, licence), root / part, names)
 
-        return parts.export(whole, wanted, root, of_whole)
+        return parts.export(whole, wanted, root, of_whole, given_model.factory_name(model))
     spec = given_model.signed(given_model.completed(found, beside, reference, said), name, author, licence)
     words = {"axes": texts(axes), "inputs": texts(inputs), "outputs": texts(outputs)}
     folders = {"data": data, "metric": metric, "calibration": None if callable(calibration) else calibration}
@@ -223,8 +223,8 @@ def verify(
 
     Args:
         build: A model's build folder, for example `build/arr-coc-tiny`; or a URL in a store, of which a copy in the
-            cache is judged. Of a model of parts each part is judged again, and what was found of the whole must be of
-            these artifacts.
+            cache is judged. Of a model of parts each part is judged again, and the whole driven again where its factory
+            may run; else what was found of the whole must be of these artifacts.
         places: Further places, as for `export`: where given, artifacts are judged in these alone.
         images: How many evaluation inputs are asked in these, and as few of other kinds; None for all.
         targets: Names and groups; empty means all that are there.
@@ -243,7 +243,10 @@ def verify(
             return run.verify(root, listener, criteria, only, trust_build, public)
 
     whole = (folder / PARTS).exists() and not (folder / MODEL).exists()
-    return parts.verify(folder, only, one, public is not None) if whole else one(folder)
+    if not whole:
+        return one(folder)
+    again = given_model.parts_of_factory if trust_build and not criteria.places else None
+    return parts.verify(folder, only, one, public is not None, again)
 
 
 def soak(

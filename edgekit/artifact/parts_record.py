@@ -52,6 +52,7 @@ class PartsRecord(_Record):
     Attributes:
         name: Of the model.
         driver: Where it is defined, as module:name.
+        factory: `package.module:function` that makes the model again; empty where it was given in memory.
         inputs: How many the whole was judged on.
         parts: By name.
         targets: What was found, by target.
@@ -61,6 +62,7 @@ class PartsRecord(_Record):
     schema_version: Literal[1] = 1
     name: str
     driver: str
+    factory: str = ""
     inputs: int
     parts: dict[str, PartRecord] = Field(min_length=1)
     targets: dict[str, WholeRecord]

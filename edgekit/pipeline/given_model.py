@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit import metrics
-from edgekit.errors import DataError, UsageError, suggestion
+from edgekit.errors import DataError, ModelError, UsageError, suggestion
 from edgekit.model.contract import check_name, checked
 from edgekit.model.parts import Parts
-from edgekit.model.sources import factory_of, resolve
+from edgekit.model.sources import factory, factory_of, resolve, timm, transformers
 from edgekit.model.sources.arguments import tensors_of
 from edgekit.model.sources.checkpoint import with_weights
 from edgekit.model.sources.factory import made, single
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 Calibration = CalibrationSet | str | Path
+PREFIXES = (transformers.PREFIX, timm.PREFIX)
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,24 @@ def refuse_beside_parts(found: Parts, beside: Data, reference: str | Path | None
             f"'{found.name}' is a model of parts, judged on what its driver gives them: put inputs of yours into "
             "Parts(inputs=...), and others for INT8 into Parts(calibration=...)"
         )
+
+
+def factory_name(model: Any) -> str:
+    """The name of a factory that a user named; empty where the model is something else."""
+    named = isinstance(model, str) and ":" in model and not model.startswith(PREFIXES) and not Path(model).exists()
+    return model if named else ""
+
+
+def parts_of_factory(name: str) -> Parts:
+    """The model of parts that a factory makes again.
+
+    Raises:
+        ModelError: If it cannot be imported, raises, or makes no model of parts.
+    """
+    found = factory.named(name)
+    if not isinstance(found, Parts):
+        raise ModelError(f"'{name}' makes no model of parts any more: export again")
+    return found
 
 
 def texts(given: Given) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,7 +42,11 @@ Answer = dict[str, Array]
 
 @as_sentences()
 def export(
-    parts: Parts, wanted: tuple[str, ...], root: Path, one: Callable[[str, ModelSpec, tuple[str, ...]], Build]
+    parts: Parts,
+    wanted: tuple[str, ...],
+    root: Path,
+    one: Callable[[str, ModelSpec, tuple[str, ...]], Build],
+    factory: str = "",
 ) -> Build:
     """Export a model's parts, judge each, and judge the whole.
 
@@ -50,6 +55,7 @@ def export(
         wanted: Names and groups of targets; empty means those that every part can be made for.
         root: Its build folder.
         one: Exports a part by its name for some targets into the build folder of that name.
+        factory: The name of what makes the model again, where it has one.
 
     Raises:
         EdgekitError: For what concerns all targets: the driver, a part, an unknown target or option.
@@ -64,7 +70,7 @@ def export(
     before = _earlier(root)
     made = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
     valid = {name: one for name, one in before.targets.items() if _holds(root, one, found)} if before else {}
-    record = _record(parts, found, valid | made)
+    record = _record(parts, found, factory, valid | made)
     hub = {}
     if parts.files:
         verified = [name for name, one in record.targets.items() if one.status == "verified"]
@@ -74,17 +80,27 @@ def export(
 
 
 @as_sentences()
-def verify(root: Path, only: Collection[str], one: Callable[[Path], Build], signed: bool = False) -> Build:
-    """Check a whole's files and judge each of its parts again; what was found of the whole holds for their artifacts.
+def verify(
+    root: Path,
+    only: Collection[str],
+    one: Callable[[Path], Build],
+    signed: bool = False,
+    again: Callable[[str], Parts] | None = None,
+) -> Build:
+    """Check a whole's files, judge each of its parts again, and drive it again where its factory may run.
+
+    Where it may not, or there is none, what was found of the whole holds for the artifacts that it was found of.
 
     Args:
         root: The whole's build folder.
         only: Targets; empty means all that are there.
         one: Judges a part's build folder again.
         signed: Whether a signature of each part is asked for, which says nothing of the whole's own files.
+        again: Makes the model by its factory's name; None where the build's code may not run.
 
     Raises:
-        EdgekitError: If a record, a part's build or a file of the hub's folder is missing or damaged.
+        EdgekitError: If a record, a part's build or a file of the hub's folder is missing or damaged, or the factory
+            fails or makes other parts.
     """
     record = read_parts(root)
     for path, sha256 in record.hub.items():
@@ -94,13 +110,31 @@ def verify(root: Path, only: Collection[str], one: Callable[[Path], Build], sign
             raise ArtifactError(f"'{root / HUB / path}' {error}; export again") from error
     builds = {name: one(root / part.folder) for name, part in record.parts.items()}
     there = [name for name in record.targets if all(name in build for build in builds.values())]
-    outcomes = tuple(
-        _again(root, record.targets[name], {p: build[name] for p, build in builds.items()}) for name in there
-    )
     if lacking := [name for name in only if name in registry.available() and name not in there]:
         raise ArtifactError(f"'{root / PARTS}' does not say what became of the whole in '{lacking[0]}': export again")
+    held = {name: _again(root, record.targets[name], {p: build[name] for p, build in builds.items()}) for name in there}
+    outcomes = tuple(held.values())
+    if again is not None and record.factory:
+        outcomes = _driven_again(root, record, builds, held, again(record.factory))
     unsigned = (PARTS, *([HUB] if record.hub else [])) if signed else ()
     return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, builds)
+
+
+def _driven_again(
+    root: Path, record: PartsRecord, builds: Mapping[str, Build], held: Mapping[str, TargetOutcome], made: Parts
+) -> tuple[TargetOutcome, ...]:
+    """Drive the whole with its artifacts once more, and write what was found."""
+    parts = replace(made, name=record.name)
+    if parts.parts.keys() != record.parts.keys():
+        raise ArtifactError(f"'{record.factory}' makes other parts than '{root / PARTS}' names: export again")
+    found, targets = driven(parts), registry.loadable()[0]
+    outcomes = tuple(
+        one if one.bad and one.result is None else _outcome(parts, found, builds, name, targets[name], root)
+        for name, one in held.items()
+    )
+    again = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
+    write_parts(root, record.model_copy(update={"targets": record.targets | again}))
+    return outcomes
 
 
 def _again(root: Path, found: WholeRecord, each: Mapping[str, TargetOutcome]) -> TargetOutcome:
@@ -260,11 +294,12 @@ def _digest(answers: Sequence[Answer]) -> str:
     return digest_text("\n".join(f"{name} {array.tolist()}" for one in answers for name, array in one.items()))
 
 
-def _record(parts: Parts, found: Driven, targets: Mapping[str, WholeRecord]) -> PartsRecord:
+def _record(parts: Parts, found: Driven, factory: str, targets: Mapping[str, WholeRecord]) -> PartsRecord:
     """parts.json: the driver, its parts, and of each target the artifacts' hashes and what was found of the whole."""
     return PartsRecord(
         name=parts.name,
         driver=f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}",
+        factory=factory,
         inputs=len(parts.inputs),
         parts={name: PartRecord(folder=name, calls=count) for name, count in found.calls.items()},
         targets=dict(targets),

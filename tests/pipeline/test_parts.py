@@ -17,11 +17,13 @@ from torch import nn
 
 import edgekit
 from edgekit import Axis, Input, ModelSpec, Output, Part, Parts, registry
+from edgekit.artifact.parts_record import read_parts, write_parts
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
 from edgekit.judge import verdict
 from edgekit.judge.limits import FP32
 from edgekit.model.parts import Driver, Session
+from edgekit.pipeline import given_model
 from edgekit.pipeline import parts as whole
 from edgekit.pipeline.driven import answered, driven
 from edgekit.pipeline.outcome import Build, TargetOutcome
@@ -160,6 +162,28 @@ def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: 
     assert [part["onnx"].made_anew for part in again.parts.values()] == [True, True]
     with pytest.raises(EdgekitError, match=r"no artifact of 'torchscript' in '.*prefill': there are onnx"):
         edgekit.verify(root, targets=["torchscript"], trust_build=True, progress="none")
+
+
+def other_factory() -> Parts:
+    return model(seed=1)
+
+
+def test_a_whole_is_driven_again_where_its_factory_may_run(made: Build, tmp_path: Path) -> None:
+    root = shutil.copytree(made.path, tmp_path / "tiny")
+
+    def verified(factory: str) -> TargetOutcome:
+        write_parts(root, read_parts(root).model_copy(update={"factory": factory}))
+        again = given_model.parts_of_factory
+        return whole.verify(root, (), lambda folder: made.parts[folder.name], again=again)["onnx"]
+
+    found = verified(f"{__name__}:factory")
+    assert [found.status, found.reused] == ["verified", False]
+    assert verified(f"{__name__}:other_factory").status == "rejected"  # as it would be exported now
+    assert read_parts(root).targets["onnx"].status == "rejected"
+    with pytest.raises(EdgekitError, match="makes no model of parts any more"):
+        verified("edgekit.testing:small_model")
+    assert given_model.factory_name("towers:factory") == "towers:factory"
+    assert {given_model.factory_name(name) for name in ("arr-coc-tiny", "transformers:x", Path("a:b"))} == {""}
 
 
 def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> None:
