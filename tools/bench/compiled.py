@@ -1,6 +1,6 @@
-"""fp32 on a CPU: aoti, TorchScript, ONNX Runtime and OpenVINO in one race, in processes in turn.
+"""On a CPU: aoti, TorchScript, MNN, ONNX Runtime and OpenVINO in one race, in processes in turn.
 
-    edgekit export -t onnx -t torchscript -t aoti
+    edgekit export -t onnx -t torchscript -t aoti -t mnn -t mnn-int8
     python -m tools.bench.compiled build/arr-coc-tiny
 
 Each process opens one artifact with two threads, times one evaluation image and ends; every second round goes in the
@@ -23,7 +23,14 @@ from edgekit.reference.store import read_reference
 from tools.bench.turns import Contender, in_turn, ratio
 
 FIRST = ("onnx", "ort")
-RACERS = (FIRST, ("onnx", "openvino"), ("torchscript", "torchscript"), ("aoti", "aoti"))
+RACERS = (
+    FIRST,
+    ("onnx", "openvino"),
+    ("torchscript", "torchscript"),
+    ("aoti", "aoti"),
+    ("mnn", "mnn"),
+    ("mnn-int8", "mnn"),
+)
 """Target and runtime."""
 
 
@@ -34,9 +41,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="processes of each racer")
     parser.add_argument("--seconds", type=float, default=2.0, help="that each process times, at least")
     chosen = parser.parse_args()
-    made = {target: read_artifact(chosen.build / target) for target, _ in RACERS}
+    racers = [one for one in RACERS if one == FIRST or (chosen.build / one[0]).is_dir()]
+    made = {target: read_artifact(chosen.build / target) for target, _ in racers}
     contenders: dict[str, Contender] = {
-        f"`{target}`, {runtime}": (runtime, chosen.build / target / made[target].entry) for target, runtime in RACERS
+        f"`{target}`, {runtime}": (runtime, chosen.build / target / made[target].entry) for target, runtime in racers
     }
     batch = next(b for b in read_reference(chosen.build / "reference").batches if b.name == EVALUATION)
     row = next(batch.rows())
@@ -46,7 +54,7 @@ def main() -> None:
         timed = in_turn(contenders, inputs, chosen.rounds, chosen.seconds)
     first = timed[next(iter(contenders))]
     rows = []
-    for (target, _), (name, times) in zip(RACERS, timed.items(), strict=True):
+    for (target, _), (name, times) in zip(racers, timed.items(), strict=True):
         median, least, most = ratio(first, times)
         size = f"{sum(file.size for file in made[target].entry_files):,}"
         rows.append((name, size, f"{np.median(times):.2f}", f"{median:.2f}", f"{least:.2f} to {most:.2f}"))

@@ -104,6 +104,12 @@ def _aoti(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
     return _in_torch(torch._C._aoti.AOTIModelPackageLoader(str(model), "model", False, 1, -1).run, feed)
 
 
+def _mnn(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
+    from edgekit.runtime.mnn import MnnRuntime
+
+    return partial(MnnRuntime(model.parent, model.name).run, dict(feed))
+
+
 def _in_torch(answer: Callable[[list[Any]], object], feed: Mapping[str, Any]) -> Callable[[], object]:
     import torch
 
@@ -112,7 +118,7 @@ def _in_torch(answer: Callable[[list[Any]], object], feed: Mapping[str, Any]) ->
     return torch.inference_mode()(lambda: answer(inputs))
 
 
-RUNTIMES = {"ort": _ort, "openvino": _openvino, "torchscript": _torchscript, "aoti": _aoti}
+RUNTIMES = {"ort": _ort, "openvino": _openvino, "torchscript": _torchscript, "aoti": _aoti, "mnn": _mnn}
 
 
 if __name__ == "__main__":
