@@ -25,7 +25,7 @@ from edgekit.testing import QuietListener
 from tests.apps import toy
 from tests.manifests import result
 
-TARGETS = ("coreai", "coreml", "executorch", "executorch-int8", "litert", "litert-int8", "onnx", "torch-mobile")
+TARGETS = sorted((*toy.FILES, "onnx"))
 RUNS = {
     "verified": json.dumps({"targets": {t: {"status": "verified"} for t in (*TARGETS, "web")}}),
     "failed": json.dumps({"targets": {t: {"status": "failed", "error": "a\x1b[31m"} for t in TARGETS}}),
