@@ -68,15 +68,20 @@ class Greedy:
         states = parts[ENCODER].run(source.inputs)["last_hidden_state"]
         masked = {MASK: source.inputs["attention_mask"]} if "attention_mask" in source.inputs else {}
         answer = parts[FIRST].run({**masked, "input_ids": source.beginning, STATES: states})
-        past = {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
+        past = _carried(answer)
         logits = answer["logits"][:, -1]
         tokens = [logits.argmax(-1)]
         while len(tokens) < self.count:
             last = tokens[-1] if source.continuation is None else source.continuation[:, len(tokens) - 1]
             answer = parts[FURTHER].run({**masked, "input_ids": last[:, None], **past})
             tokens.append(answer["logits"][:, -1].argmax(-1))
-            past |= {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
+            past |= _carried(answer)
         return {"tokens": np.stack(tokens, 1), "first_logits": logits}
+
+
+def _carried(answer: Mapping[str, Array]) -> dict[str, Array]:
+    """What a decoder's answer gives to its next run, by the names of its inputs."""
+    return {name.replace("present", "past_key_values"): a for name, a in answer.items() if name != "logits"}
 
 
 def parts_of(folder: Path, module: Any) -> Parts:
