@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, UsageError, reason
+from edgekit.runtime.linear_gelu import join_gelu
 from edgekit.runtime.patches import multiply_patches
 from edgekit.runtime.processor import processor, threads
 
@@ -257,6 +258,7 @@ def _opened(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
             module = exported.module()
             if device == CUDA:
                 multiply_patches(module)
+                join_gelu(module)
             return module, json.loads(extra[DECLARED])
     except Exception as error:  # whatever a reader of zips, JSON and pickles raises
         raise ArtifactError(f"PyTorch {torch.__version__} refuses '{file.name}': {reason(error)}") from error

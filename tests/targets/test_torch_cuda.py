@@ -17,6 +17,7 @@ from edgekit.model.graph import capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.report.recommendation import recommend
 from edgekit.report.rows import read_study
+from edgekit.runtime.linear_gelu import join_gelu
 from edgekit.runtime.patches import multiply_patches
 from edgekit.runtime.torch_cuda import TorchCudaRuntime
 from edgekit.testing import TargetContract
@@ -237,3 +238,45 @@ def test_patches_of_few_channels_are_multiplied() -> None:
         for answer, expected in zip(module(image), net(image), strict=True):
             assert answer.stride() == expected.stride()
             torch.testing.assert_close(answer, expected)
+
+
+class Gelus(torch.nn.Module):
+    """GELU behind a linear layer, and four that stay: read in fp32, of a sum, without a bias, of a layer read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.read, self.plain, self.twice, self.last = (
+            torch.nn.Linear(8, 8, bias=number != 3) for number in range(6)
+        )
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        gelu = torch.nn.functional.gelu
+        x = self.second(gelu(self.first(x)))
+        read = gelu(self.read(x))
+        plain = self.last(gelu(self.plain(x)))
+        twice = self.twice(x)
+        return read, plain, self.last(gelu(x + read)), self.last(gelu(twice)) + twice
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_joins_the_linear_layer_before_it(approximate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    gelu = torch.nn.functional.gelu
+    monkeypatch.setattr(torch.nn.functional, "gelu", lambda x: gelu(x, approximate=approximate))
+    net = Gelus().eval()
+    exported = torch.export.export(net, (torch.randn(2, 5, 8),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    to_half(exported, "fp16")
+    module = exported.module()
+    join_gelu(module)
+    names = [str(node.target) for node in module.graph.nodes]
+    assert (names.count("edgekit.linear_gelu.default"), names.count("aten.gelu.default")) == (1, 4)
+    for batch in (1, 3):
+        x = torch.randn(batch, 5, 8)
+        for answer, expected in zip(module(x), net(x), strict=True):
+            torch.testing.assert_close(answer, expected, atol=5e-3, rtol=5e-3)
+
+
+def test_gelu_stays_where_products_are_in_fp32() -> None:
+    module = torch.export.export(Gelus().eval(), (torch.randn(2, 5, 8),)).module()
+    join_gelu(module)
+    assert [str(node.target) for node in module.graph.nodes].count("aten.gelu.default") == 5
