@@ -22,7 +22,7 @@ class AotiRuntime:
     """A `.pt2` file: the entry of an artifact whose manifest names inputs and outputs in their order.
 
     Raises:
-        NotVerifiedHere: If it was compiled for another kind of processor.
+        NotVerifiedHere: If it was compiled for another kind of processor, or is INT8 and sums saturate on this one.
         ArtifactError: If the loader refuses the file.
     """
 
@@ -32,6 +32,8 @@ class AotiRuntime:
 
         self._manifest = read_artifact(folder)
         torch.set_num_threads(threads())
+        if self._manifest.precision == "int8":
+            require_exact_sums()
         loader: Any = torch._C._aoti.AOTIModelPackageLoader  # its stubs lack a method
         try:
             _require_processor(loader.load_metadata_from_package(str(folder / entry), NAME))
@@ -70,3 +72,12 @@ def _require_processor(metadata: Mapping[str, str]) -> None:
         raise NotVerifiedHere(
             f"it is machine code for {machine} with {vectors}, and this host has {' with '.join(here)}"
         )
+
+
+def require_exact_sums() -> None:
+    """See that PyTorch adds products of integers exactly here: on x86 without VNNI pairs of them saturate at 32,767."""
+    import torch
+
+    largest = torch.full((32, 32), 127, dtype=torch.int8)
+    if int(torch._int_mm(largest, largest)[0, 0]) != 32 * 127 * 127:
+        raise NotVerifiedHere("it multiplies in INT8, and PyTorch's sums saturate on this processor, which has no VNNI")

@@ -36,9 +36,9 @@ MOVES = (
 """Operators that only move values: between two products they move half the bytes."""
 
 
-def precision_option(default: str) -> Option[str]:
-    """The option of a target that can do so."""
-    return Option(name="precision", default=default, choices=DTYPES, help="of products and of their weights")
+def precision_option(default: str, *more: str) -> Option[str]:
+    """The option of a target that can do so, with what else it can do."""
+    return Option(name="precision", default=default, choices=(*DTYPES, *more), help="of products and of their weights")
 
 
 def to_half(exported: torch.export.ExportedProgram, precision: str) -> None:

@@ -22,8 +22,9 @@ from edgekit.model import capture_errors as causes
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.aoti import NAME, AotiRuntime
-from edgekit.target import FP32, About, Exported, Job, Option, Place, Reads, Runtime, Target
+from edgekit.target import FP32, INT8, About, Exported, Job, Option, Place, Reads, Runtime, Target
 from edgekit_targets._half import LIMITS, precision_option, to_half
+from edgekit_targets._int8_linear import SMALLEST, to_int8
 from edgekit_targets._torchscript import archive
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ MARCH = Option(
     help="processors it runs on; portable: x86-64-v3 (AVX2) or armv8-a (NEON); native: this host's and such as have "
     "all that it has",
 )
-PRECISION = precision_option("fp32")
+PRECISION = precision_option("fp32", "int8")
 PORTABLE = {"x86_64": ("x86-64-v3", 256), "aarch64": ("armv8-a", 128), "arm64": ("armv8-a", 128)}
 """Machine -> what the compiler may use, and bits of a vector: with 256 there is no 512-bit code."""
 NO_PATHS = """ -s -Wno-builtin-macro-redefined -D__FILE__='"model"'"""
@@ -65,11 +66,27 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             "`ModelSpec.decompositions`, and nothing in `translations`"
         )
     march, precision = job.get(MARCH), job.get(PRECISION)
-    to_half(exported, precision)
+    layers = _reduce(spec.name, exported, precision)
     job.progress(0.2, f"compiling with Inductor and {_compiler()}, which takes minutes for a large model")
     (out / ENTRY).write_bytes(archive.without(_compiled(spec.name, exported, march), DROPPED))
     job.progress(0.9, "saved")
-    return Exported(precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=_notes(march))
+    return Exported(
+        precision=cast("Precision", precision), entry=ENTRY, dynamic=job.dynamic, notes=(*layers, *_notes(march))
+    )
+
+
+def _reduce(name: str, exported: torch.export.ExportedProgram, precision: str) -> tuple[str, ...]:
+    """Put products and their weights into a precision; what is to be said of it."""
+    if precision != "int8":
+        to_half(exported, precision)
+        return ()
+    layers = to_int8(exported)
+    if not layers:
+        raise ExportError(f"'{name}' has no linear layer with {SMALLEST} weights or more: leave aoti.precision out")
+    return (
+        f"{layers} linear layers in INT8, a scale a channel and a row; all else in fp32",
+        "INT8 is for processors with VNNI, or ARM's: on others PyTorch's sums of products saturate",
+    )
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -163,7 +180,7 @@ TARGET = Target(
     source="program",
     export=export,
     load=load,
-    places=(Place(name="cpu", tolerance=FP32, limits=LIMITS),),
+    places=(Place(name="cpu", tolerance=FP32, limits={**LIMITS, "int8": INT8}),),
     by_name=True,
     runs_code=True,
     unavailable_reason=unavailable_reason,

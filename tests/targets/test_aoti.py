@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -24,9 +25,12 @@ from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.report.next_step import next_commands
 from edgekit.report.rows import read_study
-from edgekit.target import FP32, Place
+from edgekit.runtime.aoti import require_exact_sums
+from edgekit.target import FP32, INT8, Place
 from edgekit.testing import TargetContract
 from edgekit_targets import aoti
+from edgekit_targets._half import operator_name
+from edgekit_targets._int8_linear import to_int8
 from tests import own_operators
 from tests.targets import phone_models, tampering
 
@@ -117,6 +121,101 @@ def rewrite(package: Path, record: str, change: Callable[[bytes], bytes]) -> Non
     with zipfile.ZipFile(package, "w") as new:
         for name, data in records.items():
             new.writestr(name, change(data) if name.endswith(record) else data)
+
+
+class Layers(torch.nn.Module):
+    """Linear layers over rows, over pictures of rows, tied, without a bias; and such as stay: small, read otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.plain = torch.nn.Linear(48, 64), torch.nn.Linear(64, 64, bias=False)
+        self.small, self.read = torch.nn.Linear(64, 8), torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.plain(self.plain(self.first(x).relu()))
+        return self.small(x), self.read(x.flatten(0, 1)) + self.read.weight[0]
+
+
+def test_linear_layers_multiply_integers() -> None:
+    torch.manual_seed(0)
+    net = Layers().eval()
+    open_axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    exported = torch.export.export(net, (torch.randn(2, 5, 48),), dynamic_shapes=(open_axes,))
+    assert to_int8(exported) == 3
+    names = [operator_name(node) for node in exported.graph.nodes]
+    assert (names.count("_int_mm"), names.count("linear")) == (3, 2)
+    dtypes = {name: tensor.dtype for name, tensor in exported.state_dict.items() if name.endswith("weight")}
+    assert [name for name, dtype in dtypes.items() if dtype == torch.int8] == ["first.weight", "plain.weight"]
+    if not exact_sums():
+        pytest.skip("needs a processor with VNNI: on others PyTorch's sums saturate")
+    for shape in ((2, 5, 48), (1, 1, 48), (3, 7, 48)):
+        x = torch.randn(shape)
+        for answer, expected in zip(exported.module()(x), net(x), strict=True):
+            noise = (answer - expected).square().mean() / expected.square().mean()
+            assert noise < 1e-3
+    zeros, nothing = torch.zeros(1, 1, 48), torch.full((1, 1, 48), torch.nan)
+    torch.testing.assert_close(exported.module()(zeros)[0], net(zeros)[0], atol=0.05, rtol=0.05)
+    assert exported.module()(nothing)[0].isnan().all()
+
+
+def test_layers_on_a_grid_keep_their_weights() -> None:
+    """Weights that are multiples of a row's largest over 127 are the same after rounding."""
+    torch.manual_seed(0)
+    net = torch.nn.Linear(64, 32).eval()
+    with torch.no_grad():
+        step = net.weight.abs().amax(1, keepdim=True) / 127
+        net.weight.copy_(torch.round(net.weight / step) * step)
+    exported = torch.export.export(net, (torch.randn(4, 64),))
+    assert to_int8(exported) == 1
+    scaled = exported.state_dict["weight"].float() * exported.state_dict["weight_scale"][:, None]
+    torch.testing.assert_close(scaled, net.weight.detach(), atol=0, rtol=1e-6)
+
+
+def exact_sums() -> bool:
+    """Whether PyTorch adds products of integers exactly on this processor."""
+    try:
+        require_exact_sums()
+    except NotVerifiedHere:
+        return False
+    return True
+
+
+@compiles
+def test_an_int8_package_answers_and_is_refused_where_sums_saturate(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    spec = ModelSpec(
+        name="layers",
+        module=Layers().eval(),
+        inputs=(Input("x", ("batch", "rows", 48)),),
+        outputs=(Output("small"), Output("read")),
+        axes={"batch": Axis(1, 1, 8), "rows": Axis(4, 2, 9)},
+    )
+    artifact = phone_models.made(aoti.TARGET, "aoti", spec, tmp_path, precision="int8")
+    manifest = read_artifact(artifact)
+    assert manifest.precision == "int8"
+    assert "3 linear layers in INT8" in manifest.notes[0]
+    code = (
+        "import sys; from pathlib import Path; from edgekit.runtime.aoti import *; AotiRuntime(Path(sys.argv[1]), 'x')"
+    )
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    if platform.machine() == "x86_64":
+        command = [sys.executable, "-c", code, str(artifact)]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert "NotVerifiedHere: it multiplies in INT8, and PyTorch's sums saturate on this processor" in run.stderr
+    if not exact_sums():
+        pytest.skip("needs a processor with VNNI: on others PyTorch's sums saturate")
+    runtime = aoti.load(artifact, Place(name="cpu", tolerance=INT8))
+    for shape in ((1, 4, 48), (3, 7, 48)):
+        x = torch.randn(shape)
+        for name, expected in zip(("small", "read"), spec.module(x), strict=True):
+            noise = np.square(runtime.run({"x": x.numpy()})[name] - expected.detach().numpy()).mean()
+            assert noise < 1e-3 * expected.square().mean()
+
+
+@compiles
+def test_int8_without_layers_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="'pooled' has no linear layer with 1024 weights or more: leave aoti"):
+        phone_models.made(aoti.TARGET, "aoti", phone_models.pooled(), tmp_path, precision="int8")
 
 
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
