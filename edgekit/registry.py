@@ -165,7 +165,10 @@ def code_digest(target: Target) -> str:
 
 def versions(target: Target) -> dict[str, str]:
     """Versions of the libraries that edgekit makes artifacts with and of those that a target needs, by distribution."""
-    names = {*LIBRARIES, *(name for need in target.needs for name in _distributions().get(need.module, ()))}
+    names = {
+        *LIBRARIES,
+        *(name for need in target.needs for name in _distributions().get(need.module.partition(".")[0], ())),
+    }
     found = {name: metadata.version(name).partition("+")[0] for name in names}
     for need in target.needs:
         if need.environment:

@@ -1,6 +1,7 @@
 """`python -m tools.arm64`: an arm64 Linux for qemu's user emulation, and the name of the place that it is.
 
     edgekit verify --place "$(python -m tools.arm64)"
+    edgekit verify --place "$(python -m tools.arm64 iree)" --trust-build -t iree
 
 The packages come from the package sources of this system, whose signatures apt checks; the wheels are those of
 `arm64.txt`. Nothing of it is installed in this system: all lies in one folder.
@@ -26,6 +27,7 @@ PYTHONS = ("3.13", "3.12", "3.11")
 LIBRARIES = ("libc6", "libstdc++6", "libgcc-s1", "zlib1g", "libexpat1", "libffi8", "libbz2-1.0", "liblzma5")
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 ADD = "python -m tools.arm64"
+RUNTIMES = ("ort", "iree")
 MARK = "edgekit-arm64"  # says that a folder is such a system
 
 
@@ -135,14 +137,17 @@ def _done(command: Sequence[str], why: str, cwd: Path | None = None) -> None:
 
 
 def main() -> None:
-    """Make the system where it is missing; print the place's name."""
+    """Make the system where it is missing; print the name of the place of a runtime, `ort` where none is named."""
+    runtime = sys.argv[1] if len(sys.argv) > 1 else "ort"
+    if runtime not in RUNTIMES:
+        raise UsageError(f"the arm64 system has no runtime '{runtime}': it has {', '.join(RUNTIMES)}")
     try:
         words = command()
     except NotVerifiedHere:
         _emulator()
         install(lambda text: print(text, file=sys.stderr))
         words = command()
-    print(f"ort@python:{shlex.join(words)}")
+    print(f"{runtime}@python:{shlex.join(words)}")
 
 
 if __name__ == "__main__":

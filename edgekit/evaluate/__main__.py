@@ -24,6 +24,7 @@ import numpy as np
 from edgekit.errors import HostError, NotVerifiedHere, out_of_memory
 from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, start_up
 from edgekit.evaluate.rows import Array
+from edgekit.runtime.iree_session import IreeSession
 from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort_session import OrtSession
 from edgekit.runtime.torch_cuda import TorchCudaRuntime
@@ -35,6 +36,7 @@ COMMAND_VARIABLE = "EDGEKIT_RUNNER_PYTHON"
 TIMEOUT = 3 * 3600
 """Seconds for one artifact in one place."""
 RUNTIMES: dict[str, Any] = {
+    "iree": IreeSession,
     "onnxruntime": OrtSession,
     "openvino": OpenvinoRuntime,
     "torch": TorchCudaRuntime,

@@ -28,7 +28,7 @@ ADB = "adb"
 class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
-    `kind` is what opens an artifact: "onnxruntime", "openvino", "torch" or "android". Names of settings with a prefix
+    `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch" or "android". Names of settings with a prefix
     go to the provider as they are. `opens` are the ends of files' names, `install` is the command that installs it.
     """
 
@@ -61,6 +61,12 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
         settings={"INFERENCE_PRECISION_HINT": "f32"},
         install="pip install 'edgekit[openvino]'",
         opens=(".onnx", ".xml"),
+    ),
+    "iree": RuntimeSettings(
+        "IREE on the CPU, for the processor that the code is for",
+        kind="iree",
+        install="pip install 'edgekit[iree]'",
+        opens=(".vmfb",),
     ),
     "torch-cuda": RuntimeSettings(
         "PyTorch on an NVIDIA GPU, compiled, one CUDA graph a shape",

@@ -25,9 +25,9 @@ from edgekit.storage.files import digest_file, dump_json
 
 CARRIED = (
     "__init__.py", "errors.py", "evaluate/__init__.py", "evaluate/__main__.py", "evaluate/engine.py",
-    "evaluate/rows.py", "evaluate/timing.py", "runtime/__init__.py", "runtime/openvino.py", "runtime/ort_session.py",
-    "runtime/linear_gelu.py", "runtime/patches.py", "runtime/processor.py", "runtime/protocol.py",
-    "runtime/torch_cuda.py",
+    "evaluate/rows.py", "evaluate/timing.py", "runtime/__init__.py", "runtime/iree_session.py",
+    "runtime/linear_gelu.py", "runtime/openvino.py", "runtime/ort_session.py", "runtime/patches.py",
+    "runtime/processor.py", "runtime/protocol.py", "runtime/torch_cuda.py",
 )  # fmt: skip
 """What of edgekit travels: it needs Python 3.10, numpy and a runtime."""
 

@@ -26,6 +26,7 @@ from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
+from edgekit.runtime.iree_session import IreeSession
 from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
@@ -48,6 +49,7 @@ EXPORT_MODULES = (
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
 OPENERS: Mapping[str, Callable[[Path, Mapping[str, str]], Runtime]] = {
+    "iree": IreeSession,
     "onnxruntime": OrtRuntime,
     "openvino": OpenvinoRuntime,
     "torch": TorchCudaRuntime,

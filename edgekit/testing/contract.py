@@ -51,6 +51,8 @@ HEAVY = (
     "coremltools",
     "executorch",
     "MNN",
+    "iree.runtime",
+    "iree.compiler",
     "openvino",
     "nncf",
     "coreai",

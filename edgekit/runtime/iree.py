@@ -1,0 +1,34 @@
+"""An IREE module that is an artifact: it takes what its manifest names, at the sizes that are fixed there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.artifact.store import read_artifact
+from edgekit.model.spec import Array
+from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.iree_session import IreeSession, require_names
+
+
+class IreeRuntime(IreeSession):
+    """A `.vmfb` file: the entry of an artifact.
+
+    Raises:
+        NotVerifiedHere: If IREE is not installed, or the code is for another processor.
+        ArtifactError: If IREE refuses the file, or its inputs and outputs are not those of the manifest.
+    """
+
+    def __init__(self, folder: Path, entry: str) -> None:
+        self._manifest = read_artifact(folder)
+        super().__init__(folder / entry)
+        try:
+            require_names(entry, self.inputs, [one.name for one in self._manifest.inputs])
+            require_names(entry, self.outputs, [one.name for one in self._manifest.outputs])
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch."""
+        return super().run(arguments(self._manifest, inputs))

@@ -1,0 +1,1 @@
+"""IREE: what imports an ONNX file, in a process of its own."""

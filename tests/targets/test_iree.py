@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from edgekit.testing import TargetContract
+
+
+class TestIree(TargetContract):
+    name = "iree"
