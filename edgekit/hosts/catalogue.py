@@ -28,8 +28,9 @@ ADB = "adb"
 class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
-    `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch" or "android". Names of settings with a prefix
-    go to the provider as they are. `opens` are the ends of files' names, `install` is the command that installs it.
+    `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch" or "android". Names of settings with
+    a prefix go to the provider as they are. `opens` are the ends of files' names, `install` is the command that
+    installs it.
     """
 
     summary: str

@@ -30,7 +30,7 @@ def load(artifact: str | Path, *, place: str = "", trust_build: bool = False) ->
     Args:
         artifact: The artifact's folder, for example `build/arr-coc-tiny/onnx`.
         place: One of its target's places; the first where none is named.
-        trust_build: Whether code that the artifact holds may run (`aoti`, `torch-cuda`).
+        trust_build: Whether code that the artifact holds may run (`aoti`, `iree`, `torch-cuda`).
 
     Raises:
         ArtifactError: If it is missing or damaged.

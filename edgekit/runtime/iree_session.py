@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 CPU = "iree-cpu"
 """The name of this place."""
 FUNCTION = "main"
-"""Of a module: what answers."""
+KEY = "edgekit"
+"""Of a module: what answers, and under what its reflection says what inputs and outputs are called."""
 MACHINES = {"x86_64": ("x86_64", "AMD64"), "arm_64": ("aarch64", "arm64"), "riscv_64": ("riscv64",)}
 """A processor as IREE names it -> as systems do."""
 FORMAT = re.compile(rb"embedded-elf-(\w+?_64)")
@@ -58,17 +59,20 @@ class IreeSession:
         try:
             instance = self._iree.VmInstance()
             module = self._iree.VmModule.copy_buffer(instance, content)
-            facts = json.loads(module.lookup_function(FUNCTION).reflection["edgekit"])
-            self.inputs: dict[str, str] = facts["inputs"]
-            self.outputs: dict[str, str] = facts["outputs"]
+            function = module.lookup_function(FUNCTION)
         except Exception as error:
             raise ArtifactError(f"IREE refuses '{model.name}': {_why(error)}") from error
+        if function is None or KEY not in function.reflection:
+            raise ArtifactError(f"'{model.name}' does not say what its inputs and outputs are called: export again")
+        facts = json.loads(function.reflection[KEY])
+        self.inputs: dict[str, str] = facts["inputs"]
+        self.outputs: dict[str, str] = facts["outputs"]
         _require_processor(content)
         try:
             self._device = self._opened()
             hal = self._iree.create_hal_module(instance, self._device)
             self._context = self._iree.VmContext(instance, modules=[hal, module])
-            self._function = self._iree.FunctionInvoker(self._context, self._device, module.lookup_function(FUNCTION))
+            self._function = self._iree.FunctionInvoker(self._context, self._device, function)
         except Exception as error:
             raise ArtifactError(f"IREE refuses '{model.name}': {_why(error)}") from error
 

@@ -61,7 +61,8 @@ OPTIONS = (
     "--iree-vm-bytecode-module-strip-debug-ops",
 )
 OPERATOR = re.compile(r"\bonnx\.(\w+)")
-ERROR = re.compile(r"\berror: (.*)")
+ERROR = re.compile(r"\berror: (?:loc\(.*?\): )?(.*?)(?:: %|$)")
+CRASH = "crash backtrace"  # what its compiler prints where it falls over
 LONGEST = 200  # characters of the compiler's words in a sentence
 
 
@@ -113,11 +114,13 @@ def compiled(graph: onnx.ModelProto, file: Path, device: str) -> list[str]:
 
 
 def reason(said: Sequence[str]) -> str:
-    """Which operator it lacks, or its first error."""
+    """Which operator it lacks, or its first error, or the last words of the process that called it."""
     errors = [found[1] for line in said if (found := ERROR.search(line))]
-    for error in errors:
-        if operator := OPERATOR.search(error):
+    for line in said:
+        if ERROR.search(line) and (operator := OPERATOR.search(line)):
             return f"it cannot lower the operator {operator[1]}"
+    if not errors and any(CRASH in line for line in said):
+        return "its compiler crashed"
     last = errors[0] if errors else said[-1] if said else "its process died"
     return last[:LONGEST]
 

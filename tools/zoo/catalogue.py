@@ -19,8 +19,8 @@ TARGETS = (
     "coreml-int8",
 )
 FIVE = ("vit", "resnet", "bert", "lstm", "unet")
-"""Models of five kinds that are also made for browsers, and for MNN: a bundle takes minutes."""
-ALSO = ("mnn", "mnn-int8", "web")
+"""Models of five kinds that are also made for browsers, for MNN and for IREE: a bundle takes minutes."""
+ALSO = ("mnn", "mnn-int8", "iree", "web")
 VISION = (
     "vit",
     "swin",

@@ -1,7 +1,8 @@
 """An independent look at an artifact that edgekit verified: other inputs, other arithmetic, none of edgekit's judge.
 
-The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN or Core AI, called
-directly. Core ML packages run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy compares.
+The module answers in PyTorch, the artifact in ONNX Runtime, PyTorch, ExecuTorch, OpenVINO, MNN, IREE or Core AI,
+called directly. Core ML packages run in edgekit's own interpreter: nothing else runs them on Linux. Only NumPy
+compares.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PRECISIONS = {
     "openvino": "delegated",
     "mnn": "delegated",
     "mnn-int8": "int8",
+    "iree": "delegated",
     "coreai": "fp32",
     "onnx-fp16": "fp16",
     "coreml": "fp16",
@@ -160,6 +162,20 @@ def _mnn(artifact: Path) -> Run:
     return run
 
 
+def _iree(artifact: Path) -> Run:
+    import iree.runtime
+
+    config = iree.runtime.Config("local-sync")
+    module = iree.runtime.VmModule.mmap(config.vm_instance, _entry(artifact))
+    function = iree.runtime.load_vm_module(module, config)["main"]
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        said = function(*inputs.values())
+        return [np.array(one.to_host()) for one in (said if isinstance(said, tuple) else (said,))]
+
+    return run
+
+
 def _core_ai(artifact: Path) -> Run:
     from coreai.authoring.asset import AIModelAsset
     from coreai.runtime import NDArray
@@ -213,6 +229,7 @@ OPEN: dict[str, Callable[[Path], Run]] = {
     "openvino": _openvino,
     "mnn": _mnn,
     "mnn-int8": _mnn,
+    "iree": _iree,
     "coreai": _core_ai,
     "coreml": _core_ml,
     "coreml-int8": _core_ml,
