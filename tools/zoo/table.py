@@ -109,7 +109,8 @@ Every verified artifact was then asked 12 other inputs by a script that shares n
 interpreter for Core ML. One that differs there from its module would be a **false verdict**. Layers with one output for
 each kind of input are fitted to tell the kinds apart: with random weights alone the likeliest class is left to
 rounding. Where there are batch norms, their biases are 1.5 and kernels are orthogonal: else random layers multiply
-rounding by 1.2 each, 52 of them by 1900, which no precision survives and no trained network does (`tools/zoo/samples.py`).
+rounding by 1.2 each, 52 of them by 1900, which no precision survives and no trained network does
+(`tools/zoo/samples.py`).
 
 A cell that is **too long** took more than 400 s on a machine with two cores that ran other work too. ExecuTorch has no
 recurrent operator: a layer is written out step by step, three layers of 40 steps each in the voice encoder, and each
