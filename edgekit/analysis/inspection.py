@@ -28,6 +28,7 @@ from edgekit.storage.files import write_text
 if TYPE_CHECKING:
     import onnx
 
+    from edgekit.artifact.manifest import Manifest
     from edgekit.model.spec import Array
 
 ENTRY = "model.onnx"
@@ -133,11 +134,7 @@ def inspect(folder: Path) -> Inspection:
         UsageError: If it is no ONNX artifact.
         ArtifactError: If it is damaged.
     """
-    manifest = read_artifact(folder)
-    if manifest.entry != ENTRY:
-        raise UsageError(
-            f"'{folder}' is of the target '{manifest.target}': the graph of ONNX artifacts can be inspected"
-        )
+    manifest = onnx_artifact(folder)
     place = folder.resolve()
     answer = process.call(inspected, {"build": str(place.parent), "target": place.name})
     layers = tuple(Layer(**layer) for layer in cast("list[dict[str, Any]]", answer["layers"]))
@@ -146,6 +143,21 @@ def inspect(folder: Path) -> Inspection:
         tuple(Pass(**one) for one in json.loads((folder / PASSES).read_bytes())) if (folder / PASSES).is_file() else ()
     )
     return Inspection(manifest.target, manifest.precision, manifest.size, sizes, operators, layers, passes)
+
+
+def onnx_artifact(folder: Path) -> Manifest:
+    """Its manifest.
+
+    Raises:
+        UsageError: If it is no ONNX artifact.
+        ArtifactError: If it is damaged.
+    """
+    manifest = read_artifact(folder)
+    if manifest.entry != ENTRY:
+        raise UsageError(
+            f"'{folder}' is of the target '{manifest.target}': the graph of ONNX artifacts can be inspected"
+        )
+    return manifest
 
 
 def page(before: Inspection, after: Inspection) -> str:
@@ -194,22 +206,25 @@ def write_page(before: Inspection, after: Inspection, path: Path) -> None:
 
 def inspected(build: str, target: str, progress: process.Progress) -> dict[str, object]:
     """Read and run the graph, in a worker: sizes, nodes by operator, and the layers as dictionaries."""
+    graph, row, sizes = recorded_row(Path(build), target)
+    operators = dict(Counter(node.op_type for node in graph.graph.node).most_common())
+    return {"sizes": sizes, "operators": operators, "layers": [asdict(layer) for layer in layers_of(graph, row)]}
+
+
+def recorded_row(build: Path, target: str) -> tuple[onnx.ModelProto, dict[str, Array], dict[str, int]]:
+    """An artifact's graph, one recorded input at the default sizes, and the sizes of its open axes."""
     import onnx
 
-    root = Path(build)
-    graph, manifest = onnx.load(root / target / ENTRY), read_artifact(root / target)
-    recorded = reference_of(root / "reference", recorded_weights(root / "model"))
-    batch = applicable_batches(recorded.batches, manifest)[0]
-    row = next(iter(batch.rows()))
-    layers = layers_of(graph, row)
+    graph, manifest = onnx.load(build / target / ENTRY), read_artifact(build / target)
+    recorded = reference_of(build / "reference", recorded_weights(build / "model"))
+    row = next(iter(applicable_batches(recorded.batches, manifest)[0].rows()))
     sizes = {
         str(axis): int(size)
         for given in manifest.inputs
         for axis, size in zip(given.shape, row[given.name].shape, strict=True)
         if isinstance(axis, str)
     }
-    operators = dict(Counter(node.op_type for node in graph.graph.node).most_common())
-    return {"sizes": sizes, "operators": operators, "layers": [asdict(layer) for layer in layers]}
+    return graph, row, sizes
 
 
 def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, ...]:

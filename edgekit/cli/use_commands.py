@@ -26,6 +26,7 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.build_commands import progress_style
 from edgekit.cli.completion import among, target_names
+from edgekit.errors import UsageError, suggestion
 
 LOCAL, EVERY = "127.0.0.1", "0.0.0.0"  # noqa: S104 - only where the user asks for it
 OPEN_TO_ALL = (
@@ -194,7 +195,8 @@ def explain(
 
 @app.command(
     epilog="Examples:\n\n`edgekit inspect build/arr-coc-tiny/onnx-int8-static`\n\n"
-    "`edgekit inspect build/arr-coc-tiny/onnx-int8-static --html beside.html`"
+    "`edgekit inspect build/arr-coc-tiny/onnx-int8-static --html beside.html`\n\n"
+    "`edgekit inspect build/arr-coc-tiny/onnx --provider nnapi`"
 )
 def inspect(
     artifact: Annotated[Path, typer.Argument(help="An ONNX artifact in its build.")],
@@ -202,6 +204,9 @@ def inspect(
     html: Annotated[
         Path | None, typer.Option("--html", help="Write a page: this graph beside the fp32 one of its build.")
     ] = None,
+    provider: Annotated[
+        str, typer.Option(help="Show instead what it would take: nnapi, coreml, xnnpack, qnn or tensorrt.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Show what an ONNX artifact computes, and how much of it in INT8 and in float: by operator and by layer."""
@@ -209,6 +214,9 @@ def inspect(
     from edgekit.stores import local
 
     artifact = local(artifact, progress=progress_style(as_json))
+    if provider:
+        show_provider(artifact, provider, html is not None, as_json)
+        return
     found = inspection.inspect(artifact)
     if html is not None:
         inspection.write_page(inspection.inspect(artifact.resolve().parent / "onnx"), found, html)
@@ -243,6 +251,52 @@ def inspect(
     print(f"graph: {artifact / inspection.ENTRY}, which Netron opens")
     if html is not None:
         print(f"page: {html}")
+
+
+def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> None:
+    """Print what a provider would take of an artifact, and why it leaves the rest.
+
+    Raises:
+        UsageError: If there is no such provider, or a page is asked for.
+    """
+    from edgekit.analysis import providers
+    from edgekit.cli.console import print_table
+
+    if provider not in providers.PROVIDERS:
+        hint = suggestion(provider, providers.PROVIDERS)
+        raise UsageError(f"no provider '{provider}': {hint}possible are {', '.join(providers.PROVIDERS)}")
+    if html:
+        raise UsageError("--html shows two graphs and --provider one: name one of them")
+    told = providers.would_take(artifact, provider)
+    if as_json:
+        print(json.dumps(told.as_record(), indent=2))
+        return
+    print(f"{told.target} in {provider}, not verified here: by {told.said_by}\n")
+    rows = [
+        (
+            f"fixed at {', '.join(f'{axis} {size}' for axis, size in one.sizes.items())}" if one.sizes else "as it is",
+            f"{one.taken} of {one.nodes}",
+            f"{one.share:.1%}",
+            str(one.partitions),
+        )
+        for one in told.found
+    ]
+    print_table(("sizes", "nodes taken", "of the multiplications", "partitions"), rows)
+    last = told.found[-1]
+    if last.left:
+        print()
+        print_table(
+            (f"left{', at fixed sizes' if last.sizes else ''}", "because"),
+            [(", ".join(f"{n} {name}" for name, n in one.operators.items()), one.reason) for one in last.left],
+        )
+    if last.unchecked:
+        print(f"\nnot checked: {'; '.join(last.unchecked)}")
+    if told.largest is not None:
+        value, tensor = told.largest
+        held = "within" if value <= providers.HALF_MAX else "beyond"
+        print(f"\nlargest inner value of one input: {value:,.4g} in {tensor}, {held} fp16's 65504")
+    if last.share > told.found[0].share:
+        print("next: edgekit export -t onnx-buckets  # files of fixed sizes")
 
 
 @app.command(epilog="Example: `edgekit doctor --json`")
