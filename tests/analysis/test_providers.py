@@ -13,8 +13,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.analysis import providers
-from edgekit.analysis.providers import RULES, TABLES, Coverage, covered, largest_value, operators
+from edgekit.analysis.operator_rules import RULES, TABLES, operators, place_of
+from edgekit.analysis.providers import Coverage, covered, largest_value
 from edgekit.onnxgraph.optimizer import fixed
 from edgekit.runtime import qnn
 from tests.command import exit_code
@@ -128,10 +128,7 @@ def test_the_largest_value_names_its_tensor() -> None:
 
 def test_each_check_stands_for_a_restriction_of_a_table() -> None:
     written = {
-        note
-        for table in TABLES.values()
-        for _, notes in operators(providers._place(table.file)).values()
-        for note in notes
+        note for table in TABLES.values() for _, notes in operators(place_of(table.file)).values() for note in notes
     }
     assert RULES.keys() <= written
 
