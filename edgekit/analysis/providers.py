@@ -1,8 +1,8 @@
 """Which nodes of an ONNX artifact a provider of ONNX Runtime, or TensorRT, would take, at open and at fixed sizes.
 
-NNAPI, Core ML, XNNPACK and TensorRT are not here: their operator tables say what they take (`operator_rules.py`), and
-its estimate how many partitions that makes (`onnxruntime.tools.mobile_helpers`). For x86-64 QNN's package has the
-compiler of Qualcomm's NPU: it is asked.
+NNAPI, Core ML, XNNPACK and TensorRT are not here: published tables say which operators they take (`operator_rules.py`),
+and `onnxruntime.tools.mobile_helpers` how many partitions that makes. For x86-64 QNN's package has the compiler of
+Qualcomm's NPU: it is asked.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import NotVerifiedHere, reason
+from edgekit.errors import ArtifactError, NotVerifiedHere, reason
 
 if TYPE_CHECKING:
     import onnx
@@ -38,7 +38,8 @@ def assigned(graph: onnx.ModelProto) -> tuple[int, set[str]]:
     Nodes that it takes may have other names by then, as in another layout.
 
     Raises:
-        NotVerifiedHere: If it cannot start here, or refuses the graph.
+        NotVerifiedHere: If it cannot start here.
+        ArtifactError: If it refuses the graph as a whole.
     """
     import onnxruntime
     import onnxruntime_qnn
@@ -48,22 +49,21 @@ def assigned(graph: onnx.ModelProto) -> tuple[int, set[str]]:
     # ONNX Runtime's own fusions would rename nodes.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    try:
+        with contextlib.suppress(onnxruntime.capi.onnxruntime_pybind11_state.Fail):  # registered already
+            onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
+        devices = [one for one in onnxruntime.get_ep_devices() if one.ep_name == PROVIDER]
+        settings = {"enable_htp_fp16_precision": "1", "soc_model": CHIP}
+        options.add_provider_for_devices(devices, {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), **settings})
+    except Exception as error:
+        raise NotVerifiedHere(f"QNN cannot be asked here: {reason(error)}") from error
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         path = Path(folder) / "asked.onnx"
         path.write_bytes(graph.SerializeToString())
         try:
-            with contextlib.suppress(onnxruntime.capi.onnxruntime_pybind11_state.Fail):  # registered already
-                onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
-            devices = [one for one in onnxruntime.get_ep_devices() if one.ep_name == PROVIDER]
-            settings = {
-                "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
-                "enable_htp_fp16_precision": "1",
-                "soc_model": CHIP,
-            }
-            options.add_provider_for_devices(devices, settings)
             session = onnxruntime.InferenceSession(str(path), options)
         except Exception as error:
-            raise NotVerifiedHere(f"QNN cannot be asked here: {reason(error)}") from error
+            raise ArtifactError(f"QNN's compiler refuses the graph at fixed sizes: {reason(error)}") from error
     if PROVIDER not in session.get_providers():
         raise NotVerifiedHere("QNN cannot be asked here: its provider did not start")
     parts = session.get_provider_graph_assignment_info()
