@@ -18,7 +18,8 @@ SERIALIZATION = tuple(  # of the version that the Gradle build takes
     CHECK / f"jars/run_kotlin_kernel/jars/kotlinx-serialization-{name}-jvm-{VERSIONS['serialization']}.jar"
     for name in ("core", "json")
 )
-RUN = (LIBRARIES / "kotlin-stdlib.jar", *SERIALIZATION)
+COROUTINES = LIBRARIES / "kotlinx-coroutines-core-jvm.jar"
+RUN = (LIBRARIES / "kotlin-stdlib.jar", COROUTINES, *SERIALIZATION)
 """What compiled Kotlin needs to run."""
 
 
@@ -41,7 +42,7 @@ def kotlinc(out: Path, *sources: Path) -> None:
     libraries = [LIBRARIES / f"{name}.jar" for name in ("kotlin-stdlib", "kotlin-test", "kotlin-test-junit")]
     compiler = ("-cp", f"{LIBRARIES}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler")
     plugin = f"-Xplugin={LIBRARIES / 'kotlinx-serialization-compiler-plugin.jar'}"
-    options = ("-no-stdlib", "-no-reflect", "-Werror", plugin, "-classpath", classpath(*libraries, *SERIALIZATION, out))
+    options = ("-no-stdlib", "-no-reflect", "-Werror", plugin, "-classpath", classpath(*libraries, COROUTINES, *SERIALIZATION, out))
     run("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *compiler, *options, "-d", out, *sources)
 
 

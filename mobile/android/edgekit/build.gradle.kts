@@ -28,9 +28,11 @@ kotlin {
 }
 
 dependencies {
+    api(libs.kotlinx.coroutines.core)
     implementation(libs.kotlinx.serialization.json)
 
-    // An app adds the runtimes that it uses.
+    // An app adds the runtimes that it uses, and CameraX where it has a camera.
+    compileOnly(libs.androidx.camera.core)
     compileOnly(libs.executorch)
     compileOnly(libs.litert)
     compileOnly(libs.onnxruntime)

@@ -5,7 +5,9 @@ public class Context {
   public Context getApplicationContext() { throw new RuntimeException("stub"); }
   public final String getString(int id, Object... arguments) { throw new RuntimeException("stub"); }
   public android.content.res.AssetManager getAssets() { throw new RuntimeException("stub"); }
-  public java.io.File getFilesDir() { throw new RuntimeException("stub"); }
+  public String getPackageName() { throw new RuntimeException("stub"); }
+  public android.content.pm.PackageManager getPackageManager() { throw new RuntimeException("stub"); }
+  public java.io.File getNoBackupFilesDir() { throw new RuntimeException("stub"); }
   public java.io.File getExternalFilesDir(String type) { throw new RuntimeException("stub"); }
   public java.io.File[] getExternalMediaDirs() { throw new RuntimeException("stub"); }
   public Object getSystemService(String name) { throw new RuntimeException("stub"); }

@@ -13,6 +13,9 @@ interface Source {
 
     /** The same as a file on disk, for runtimes that need a path; its hash is verified. */
     fun file(info: FileInfo): File
+
+    /** Where it is remembered that the bundle of this hash was verified; null where nothing is. */
+    fun verifiedBefore(bundle: String): Seal? = null
 }
 
 /** One model of a bundle: the artifact's manifest, its file, and the limit of a score's absolute error. */
@@ -24,7 +27,8 @@ class Model(val manifest: Manifest, val file: FileInfo, val artifactSha256: Stri
  * Every file is verified by its hash before use: a damaged model file can load and give other results.
  */
 class ModelBundle(private val source: Source) {
-    private val index: Index = source.open(INDEX).use { decodeJson(it.readBytes().decodeToString(), INDEX) }
+    private val written: ByteArray = source.open(INDEX).use { it.readBytes() }
+    private val index: Index = decodeJson(written.decodeToString(), INDEX)
 
     val name: String = index.name
     val referenceSha256: String = index.reference.sha256
@@ -61,7 +65,15 @@ class ModelBundle(private val source: Source) {
     /** A model's file on disk. */
     fun file(model: Model): File = source.file(model.file)
 
-    /** Verify the size and hash of every file; for the first start of an app version. */
+    /** Verify the size and hash of every file, unless it was done since the app was installed and the source remembers. */
+    fun verifyOnce() {
+        val seal = source.verifiedBefore(sha256(written))
+        if (seal?.holds == true) return
+        verify()
+        seal?.write()
+    }
+
+    /** Verify the size and hash of every file. */
     fun verify() {
         for (info in files.values) {
             val digest = MessageDigest.getInstance("SHA-256")

@@ -7,26 +7,38 @@ import java.security.MessageDigest
 /**
  * A model's file outside of the app's assets, for runtimes that need a path.
  *
- * The copy that runs is hashed each time before it is handed out, not only when it is made: storage fails, and a damaged model
- * can load and give other results. A damaged copy is made again once; where that one is damaged too, nothing runs.
+ * The copy is hashed after it is made, and again where its size, its time of change or the installed app is another than then:
+ * a damaged model can load and give other results. A damaged copy is made again once; where that one is damaged too, nothing
+ * runs. Damage that changes neither size nor time is not seen here; the golden vectors show it.
  */
 object ModelCopy {
-    /** The verified copy of [info] in [home]; [open] gives the original's bytes. Copies of other versions are removed. */
-    fun verified(home: File, info: FileInfo, open: () -> InputStream): File {
+    /**
+     * The verified copy of [info] in [home]; [open] gives the original's bytes. Copies of other versions are removed.
+     * [installed] tells installations of the app apart.
+     */
+    fun verified(home: File, info: FileInfo, installed: String = "", open: () -> InputStream): File {
         home.mkdirs()
         val name = File(info.path).name
         val copy = File(home, "${info.sha256.take(16)}-$name")
-        if (!isIntact(copy, info)) {
-            val temporary = File(home, "${copy.name}.tmp")
-            open().use { from -> temporary.outputStream().use { to -> from.copyTo(to) } }
-            if (!isIntact(temporary, info) || !temporary.renameTo(copy)) {
-                temporary.delete()
-                copy.delete()
-                throw ModelBundle.damaged(info.path)
-            }
+        if (!seal(copy, info, installed).holds) {
+            if (!isIntact(copy, info)) copy(copy, info, open)
+            seal(copy, info, installed).write()
         }
-        home.listFiles { file -> file.name.endsWith("-$name") && file != copy }?.forEach { it.delete() }
+        val own = setOf(copy.name, "${copy.name}.verified")
+        home.listFiles { file -> (file.name.endsWith("-$name") || file.name.endsWith("-$name.verified")) && file.name !in own }?.forEach { it.delete() }
         return copy
+    }
+
+    private fun seal(copy: File, info: FileInfo, installed: String) =
+        Seal(File(copy.path + ".verified"), "${info.sha256} ${copy.length()} ${copy.lastModified()} $installed")
+
+    private fun copy(copy: File, info: FileInfo, open: () -> InputStream) {
+        val temporary = File(copy.path + ".tmp")
+        open().use { from -> temporary.outputStream().use { to -> from.copyTo(to) } }
+        if (!isIntact(temporary, info) || !temporary.renameTo(copy)) {
+            for (file in listOf(temporary, copy, File(copy.path + ".verified"))) file.delete()
+            throw ModelBundle.damaged(info.path)
+        }
     }
 
     /** Whether a file has the size and the hash of [info]. */

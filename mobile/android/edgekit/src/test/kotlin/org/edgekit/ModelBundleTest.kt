@@ -28,6 +28,28 @@ class ModelBundleTest {
     }
 
     @Test
+    fun isVerifiedOnceWhereTheSourceRemembers() {
+        val seal = File(createTempDirectory("edgekit").toFile(), "kept/bundle.verified")
+        var installed = "1"
+        var opened = 0
+        val files = FolderSource(folder)
+        val source = object : Source by files {
+            override fun open(path: String) = files.open(path).also { opened++ }
+            override fun verifiedBefore(bundle: String) = Seal(seal, "$bundle $installed")
+        }
+        fun reads(): Int = ModelBundle(source).let { kept -> opened = 0; kept.verifyOnce(); opened }
+        val all = reads()
+        assertEquals(ModelBundle(source).files.size, all)
+        assertEquals(0, reads())
+        installed = "2"
+        assertEquals(all, reads())
+        File(folder, "toy/model.ptl").writeBytes(byteArrayOf(1, 2, 3, 5))
+        installed = "3"
+        assertFailsWith<EdgekitException> { reads() }
+        assertFailsWith<EdgekitException> { reads() } // what failed is not remembered
+    }
+
+    @Test
     fun aDamagedManifestIsNotRead() {
         File(folder, "toy/manifest.json").appendText(" ")
         assertFailsWith<EdgekitException> { ModelBundle(FolderSource(folder)) }

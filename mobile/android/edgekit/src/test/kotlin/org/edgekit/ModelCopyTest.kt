@@ -23,20 +23,40 @@ class ModelCopyTest {
         home.mkdirs()
         File(home, "0000000000000000-model.pte").writeText("old")
         assertContentEquals(content, copied().readBytes())
-        assertEquals(listOf(copied().name), home.list()?.toList())
+        File(home, "0000000000000000-model.pte.verified").writeText("old")
+        assertEquals(listOf(copied().name, "${copied().name}.verified"), home.list()?.sorted())
         assertEquals(1, opened)
+    }
+
+    @Test
+    fun isHashedAgainWhereItChangedOrTheAppIsAnother() {
+        val copy = copied()
+        val time = copy.lastModified()
+        copy.writeBytes(flipped())
+        copy.setLastModified(time) // as the seal remembers it: not hashed
+        assertContentEquals(flipped(), copied().readBytes())
+        assertContentEquals(content, ModelCopy.verified(home, info, "an update") { ByteArrayInputStream(content) }.readBytes())
+        File(copy.path + ".verified").writeText("0")
+        copy.writeBytes(flipped())
+        assertContentEquals(content, copied().readBytes())
     }
 
     @Test
     fun aFlippedByteInTheCopyIsNotRun() {
         val copy = copied()
-        copy.writeBytes(flipped())
+        damage(copy)
         assertContentEquals(content, copied().readBytes())
         assertEquals(2, opened)
-        copy.writeBytes(flipped())
+        damage(copy)
         val error = assertFailsWith<EdgekitException> { copied(flipped()) }
         assertContains(error.message.orEmpty(), "'toy/model.pte' is damaged")
         assertEquals(emptyList(), home.list()?.toList())
+    }
+
+    /** As another program would: at another time. */
+    private fun damage(copy: File) {
+        copy.writeBytes(flipped())
+        copy.setLastModified(copy.lastModified() - 10_000)
     }
 
     private fun flipped(): ByteArray = content.copyOf().also { it[54_321] = (it[54_321] + 1).toByte() }

@@ -3,7 +3,6 @@ package org.edgekit.sample
 import android.graphics.Bitmap
 import android.graphics.ImageDecoder
 import android.net.Uri
-import android.os.Build
 import android.os.Bundle
 import android.view.View
 import android.widget.AdapterView
@@ -27,6 +26,7 @@ import org.edgekit.ModelBundle
 import org.edgekit.Picture
 import org.edgekit.Runner
 import org.edgekit.android.Runners
+import org.edgekit.android.hostFacts
 import org.edgekit.android.toPicture
 import org.edgekit.answer
 import org.edgekit.inputs
@@ -37,7 +37,7 @@ import org.edgekit.selfTest
 class MainActivity : AppCompatActivity() {
     // A runner is used from one thread: every use of it runs here.
     private val worker: ExecutorService = Executors.newSingleThreadExecutor()
-    private val bundle: ModelBundle by lazy { ArrCocTiny.open(applicationContext).also { it.verify() } }
+    private val bundle: ModelBundle by lazy { ArrCocTiny.open(applicationContext).also { it.verifyOnce() } }
     private var runner: Runner? = null
     private var bitmap: Bitmap? = null
 
@@ -97,14 +97,9 @@ class MainActivity : AppCompatActivity() {
         val cases = runner.selfTest(bundle)
         val case = bundle.golden.cases.firstOrNull() ?: throw EdgekitException("the bundle has no golden vectors")
         val timing = Bench().time(runner, runner.model.inputs(case))
-        val host = mapOf(
-            "device" to "${Build.MANUFACTURER} ${Build.MODEL}",
-            "system" to "Android ${Build.VERSION.RELEASE}",
-            "processor" to Build.SUPPORTED_ABIS.firstOrNull().orEmpty(),
-        )
         val folder = File(getExternalFilesDir(null), "edgekit/${runner.model.manifest.target}").apply { mkdirs() }
         val file = File(folder, "result.json")
-        file.writeText(resultJson(bundle, runner, cases, timing, "android", host))
+        file.writeText(resultJson(bundle, runner, cases, timing, "android", hostFacts()))
         val verdict = cases.firstOrNull { !it.passed }?.reason ?: "verified"
         showStatus(getString(R.string.checked, verdict, timing.percentile(50.0), file.path))
     }
