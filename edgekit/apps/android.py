@@ -100,7 +100,7 @@ object {identifier(bundle.name)} {{
 {models},
     }}
 
-    /** Open the bundle; call `verify()` on the first start of an app version. */
+    /** Open the bundle; `verifyOnce()` hashes all of it once an installation. */
     fun open(context: Context): ModelBundle = ModelBundle(AssetSource(context, FOLDER))
 }}
 """

@@ -37,6 +37,13 @@ def test_sdk_free_files_import_no_device_sdk() -> None:
         assert set(re.findall(r"^import (\w+)", path.read_text(), re.MULTILINE)) <= FREE, path.name
 
 
+def test_every_runner_is_an_actor_and_no_photograph_loses_its_orientation() -> None:
+    text = "\n".join(path.read_text() for path in SOURCES)
+    assert set(re.findall(r"\b(\w+) \w+Runner: Runner\b", text)) == {"actor"}
+    assert "public protocol Runner: Actor" in text
+    assert not re.search(r"UIImage\(.*\.cgImage", text)
+
+
 def test_the_privacy_manifest_says_that_nothing_is_collected() -> None:
     nothing = {
         "NSPrivacyTracking": False,

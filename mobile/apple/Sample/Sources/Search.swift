@@ -15,15 +15,15 @@ final class Search: ObservableObject {
     @Published private(set) var result: URL?
 
     private var bundle: ModelBundle?
+    private var encoder: QueryEncoder?
     private var runner: (any Runner)?
     private var picture: Picture?
 
     /// Open the bundle and the chosen model; the first start of an app version verifies every hash.
     func open() async {
         await trying {
-            let bundle = try self.bundle ?? ArrCocTiny.open()
-            if self.bundle == nil { try await Task.detached { try bundle.verify() }.value }
-            self.bundle = bundle
+            if bundle == nil { (bundle, encoder) = try await Search.verified() }
+            guard let bundle else { return }
             let runner = try await opened(bundle)
             self.runner = runner
             status = "\(target.rawValue) is ready on \(runner.device)"
@@ -31,20 +31,32 @@ final class Search: ObservableObject {
         await scorePicture()
     }
 
-    func take(_ image: CGImage) async {
-        shown = image
-        await trying { self.picture = try Picture(image) }
+    func take(_ photograph: Data) async {
+        await trying { (shown, picture) = try await Search.decoded(photograph) }
         await scorePicture()
+    }
+
+    // What takes long is not isolated to the main actor, so that the screen goes on.
+
+    private nonisolated static func verified() async throws -> (ModelBundle, QueryEncoder?) {
+        let bundle = try ArrCocTiny.open()
+        try bundle.verify()
+        return (bundle, try bundle.encoder())
+    }
+
+    private nonisolated static func decoded(_ photograph: Data) async throws -> (CGImage, Picture) {
+        let image = try uprightImage(photograph)
+        return (image, try Picture(image))
     }
 
     func scorePicture() async {
         guard let bundle, let runner, let picture else { return }
         await trying {
-            guard let query = try bundle.encoder()?.encode(words) else { throw EdgekitError("the bundle has no vocabulary for queries") }
+            guard let query = try encoder?.encode(words) else { throw EdgekitError("the bundle has no vocabulary for queries") }
             let start = ContinuousClock.now
             let answer = try await runner.answer(picture, query: query.vector, k: 1)
             let spent = ContinuousClock.now - start
-            shown = try heat(picture, answer)
+            shown = try await Search.heat(picture, answer)
             let best = Int(answer.indices[0])
             let grid = answer.grid
             let present = try answer.isPresent(bundle.presenceThreshold()) ?? true
@@ -64,7 +76,7 @@ final class Search: ObservableObject {
             let system = UIDevice.current
             let found = DeviceResult(
                 bundle: bundle, runner: runner, cases: cases, timing: timing, place: "ios",
-                host: ["device": system.model, "system": "\(system.systemName) \(system.systemVersion)"])
+                host: ["device": deviceModel(), "system": "\(system.systemName) \(system.systemVersion)"])
             let folder = FileManager.default.temporaryDirectory.appendingPathComponent(target.rawValue, isDirectory: true)
             try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
             let file = folder.appendingPathComponent("result.json")
@@ -106,7 +118,7 @@ final class Search: ObservableObject {
     }
 
     /// The picture with edges of at most 1024 pixels, brighter where its patches are relevant.
-    private func heat(_ picture: Picture, _ answer: Answer) throws -> CGImage {
+    private nonisolated static func heat(_ picture: Picture, _ answer: Answer) async throws -> CGImage {
         let scale = min(1, 1024 / Double(max(picture.height, picture.width)))
         let edge = { (pixels: Int) in max(1, Int(scale * Double(pixels))) }
         let small = picture.resized(height: edge(picture.height), width: edge(picture.width))

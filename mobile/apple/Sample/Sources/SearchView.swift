@@ -40,10 +40,8 @@ struct SearchView: View {
         .onChange(of: search.target) { Task { await search.open() } }
         .onChange(of: item) {
             Task {
-                guard let data = try? await item?.loadTransferable(type: Data.self),
-                    let image = UIImage(data: data)?.cgImage
-                else { return }
-                await search.take(image)
+                guard let data = try? await item?.loadTransferable(type: Data.self) else { return }
+                await search.take(data)
             }
         }
     }

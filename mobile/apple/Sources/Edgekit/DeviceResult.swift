@@ -104,3 +104,11 @@ public struct DeviceResult: Encodable, Sendable {
         ]
     }
 }
+
+/// The identifier of this device's model, such as "iPhone16,2"; `UIDevice.model` says "iPhone" of all of them.
+public func deviceModel() -> String {
+    if let simulated = ProcessInfo.processInfo.environment["SIMULATOR_MODEL_IDENTIFIER"] { return "simulated \(simulated)" }
+    var names = utsname()
+    uname(&names)
+    return withUnsafeBytes(of: names.machine) { bytes in String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self) }
+}

@@ -18,12 +18,12 @@ public struct Answer: Sendable {
     }
 }
 
-/// One model in one runtime, for one task at a time.
-public protocol Runner {
-    var model: Model { get }
+/// One model in one runtime. A runner is an actor: tasks take turns, and none runs on the main actor.
+public protocol Runner: Actor {
+    nonisolated var model: Model { get }
 
     /// A description of the runtime and its compute units.
-    var device: String { get }
+    nonisolated var device: String { get }
 
     /// Run one batch: inputs and outputs by name. Outputs that the model does not compute are absent.
     func run(_ inputs: [String: Tensor]) async throws -> [String: Tensor]
@@ -72,7 +72,7 @@ extension Runner {
     /// shape best.
     ///
     /// Throws an EdgekitError where the outputs are not those of the manifest for this size.
-    public func answer(_ picture: Picture, query: [Float], k: Int, size: InputSize? = nil) async throws -> Answer {
+    public nonisolated func answer(_ picture: Picture, query: [Float], k: Int, size: InputSize? = nil) async throws -> Answer {
         let manifest = model.manifest
         guard let scores = manifest.output("scores") else {
             throw EdgekitError("the model '\(manifest.name)' has no scores output: use Runner.run")
@@ -103,7 +103,7 @@ extension Runner {
         return Answer(relevance: relevance, budgets: budgets, indices: indices, grid: grid)
     }
 
-    private func wrong(_ output: Manifest.TensorInfo) -> EdgekitError {
+    private nonisolated func wrong(_ output: Manifest.TensorInfo) -> EdgekitError {
         EdgekitError(
             "the output '\(output.name)' of the model '\(model.manifest.name)' is missing, not finite or not what its "
                 + "manifest says: export the assets again"
@@ -111,7 +111,7 @@ extension Runner {
     }
 
     /// Run every golden case on this device.
-    public func selfTest(_ bundle: ModelBundle) async throws -> [CaseReport] {
+    public nonisolated func selfTest(_ bundle: ModelBundle) async throws -> [CaseReport] {
         var reports: [CaseReport] = []
         let golden = try bundle.golden()
         let ranking = model.manifest.output("ranking")?.name ?? ""
@@ -124,7 +124,7 @@ extension Runner {
     }
 
     /// A model's outputs with the token budgets and the top-K of its scores, where it does not compute them itself.
-    func completed(_ outputs: [String: Tensor], k: Int) -> [String: Tensor] {
+    nonisolated func completed(_ outputs: [String: Tensor], k: Int) -> [String: Tensor] {
         guard let scores = model.manifest.output("scores"), let relevance = outputs[scores.name]?.floats else { return outputs }
         var all = outputs
         if let counts = model.manifest.output("counts"), all[counts.name] == nil {

@@ -9,11 +9,11 @@ import Foundation
 /// the first start takes longer. Which compute unit is correct and fast depends on the device; `selfTest` and `Bench`
 /// measure it. Core AI is absent from the iOS simulator.
 @available(iOS 27.0, macOS 27.0, *)
-public final class CoreAIRunner: Runner {
+public actor CoreAIRunner: Runner {
     /// The function that edgekit writes into an `.aimodel`; those of enumerated sizes are "main_s224x224" and so on.
     public static let function = "main"
 
-    public let model: Edgekit.Model
+    public nonisolated let model: Edgekit.Model
     private let asset: AIModel
     private var functions: [String: InferenceFunction] = [:]
     private let preferred: ComputeUnitKind?
@@ -28,7 +28,7 @@ public final class CoreAIRunner: Runner {
         _ = try function(functionName(model.manifest.sizes?.first))
     }
 
-    public var device: String {
+    public nonisolated var device: String {
         let name: String
         switch preferred {
         case .cpu: name = "CPU"

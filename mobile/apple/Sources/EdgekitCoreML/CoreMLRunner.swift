@@ -7,8 +7,8 @@ import Foundation
 /// The package is compiled once and stored in the caches folder under its hash: compiling a large one takes minutes. What was
 /// compiled is hashed, and compiled again where the stored copy differs from that hash. Which
 /// compute units are correct and fast depends on the device; `selfTest` and `Bench` measure it.
-public final class CoreMLRunner: Runner {
-    public let model: Edgekit.Model
+public actor CoreMLRunner: Runner {
+    public nonisolated let model: Edgekit.Model
     private let loaded: MLModel
     private let units: MLComputeUnits
 
@@ -21,7 +21,7 @@ public final class CoreMLRunner: Runner {
         loaded = try await MLModel.load(contentsOf: compiled, configuration: configuration)
     }
 
-    public var device: String {
+    public nonisolated var device: String {
         let names: [MLComputeUnits: String] = [
             .all: "all units", .cpuOnly: "CPU", .cpuAndGPU: "CPU and GPU", .cpuAndNeuralEngine: "CPU and Neural Engine",
         ]

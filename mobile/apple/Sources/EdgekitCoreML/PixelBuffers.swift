@@ -1,6 +1,23 @@
 import CoreGraphics
 import CoreVideo
 import Edgekit
+import Foundation
+import ImageIO
+
+/// The image of a JPEG, HEIC or PNG file, upright as its EXIF orientation says, with edges of at most `longest` pixels.
+///
+/// `UIImage.cgImage` is what the camera's sensor saw: most photographs of a phone lie on their side in it.
+public func uprightImage(_ data: Data, longest: Int = 1024) throws -> CGImage {
+    let options: [CFString: Any] = [
+        kCGImageSourceCreateThumbnailFromImageAlways: true,
+        kCGImageSourceCreateThumbnailWithTransform: true,
+        kCGImageSourceThumbnailMaxPixelSize: longest,
+    ]
+    guard let source = CGImageSourceCreateWithData(data as CFData, nil),
+        let image = CGImageSourceCreateThumbnailAtIndex(source, 0, options as CFDictionary)
+    else { throw EdgekitError("the file of \(data.count) bytes is no image that this system reads") }
+    return image
+}
 
 extension Picture {
     /// The pixel buffer of a camera or decoder (32BGRA), composited on white where it is transparent.

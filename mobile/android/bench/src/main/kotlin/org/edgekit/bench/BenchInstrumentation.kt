@@ -14,6 +14,8 @@ import java.io.IOException
 import java.util.Locale
 import org.edgekit.EdgekitException
 import org.edgekit.android.Runners
+import org.edgekit.android.deviceName
+import org.edgekit.android.hostFacts
 
 /**
  * Answers the pack in a folder: `am instrument -w -r -e pack FOLDER org.edgekit.bench/.BenchInstrumentation`.
@@ -77,12 +79,9 @@ class BenchInstrumentation : Instrumentation() {
 
 /** This phone, by Android's own words. */
 private class AndroidDevice(private val context: Context) : Device {
-    override val name: String = plain("${Build.MANUFACTURER} ${Build.MODEL}")
+    override val name: String = plain(deviceName())
 
-    override val facts: Map<String, String> = mapOf(
-        "system" to plain("Android ${Build.VERSION.RELEASE} API level ${Build.VERSION.SDK_INT}"),
-        "processor" to plain(Build.SUPPORTED_ABIS.firstOrNull().orEmpty()),
-    )
+    override val facts: Map<String, String> = hostFacts().minus("device").mapValues { plain(it.value) }
 
     override fun state(): Map<String, String> = mapOf("thermal state" to thermal(), "battery" to battery())
 
