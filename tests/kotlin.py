@@ -42,7 +42,14 @@ def kotlinc(out: Path, *sources: Path) -> None:
     libraries = [LIBRARIES / f"{name}.jar" for name in ("kotlin-stdlib", "kotlin-test", "kotlin-test-junit")]
     compiler = ("-cp", f"{LIBRARIES}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler")
     plugin = f"-Xplugin={LIBRARIES / 'kotlinx-serialization-compiler-plugin.jar'}"
-    options = ("-no-stdlib", "-no-reflect", "-Werror", plugin, "-classpath", classpath(*libraries, COROUTINES, *SERIALIZATION, out))
+    options = (
+        "-no-stdlib",
+        "-no-reflect",
+        "-Werror",
+        plugin,
+        "-classpath",
+        classpath(*libraries, COROUTINES, *SERIALIZATION, out),
+    )
     run("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *compiler, *options, "-d", out, *sources)
 
 

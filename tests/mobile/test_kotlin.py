@@ -17,7 +17,13 @@ from tests.kotlin import ANDROID, CHECK, LIBRARIES, STUBS
 from tests.manifests import read_result
 
 ROOT = Path(__file__).parents[2]
-FREE = ("import java.", "import kotlin.", "import kotlinx.coroutines.", "import kotlinx.serialization.", "import org.edgekit.")
+FREE = (
+    "import java.",
+    "import kotlin.",
+    "import kotlinx.coroutines.",
+    "import kotlinx.serialization.",
+    "import org.edgekit.",
+)
 TESTS = sorted((ANDROID / "edgekit" / "src" / "test" / "kotlin" / "org" / "edgekit").glob("*Test.kt"))
 
 
