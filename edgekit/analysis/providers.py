@@ -22,6 +22,7 @@ from edgekit.hosts import process
 from edgekit.onnxgraph.graph import copied
 from edgekit.onnxgraph.optimizer import fixed
 from edgekit.runtime import ort, qnn
+from edgekit.storage.limits import limits_for
 
 if TYPE_CHECKING:
     import onnx
@@ -110,7 +111,7 @@ def would_take(folder: Path, provider: str) -> Answer:
         raise DependencyError(f"provider 'qnn' is asked itself, and is not installed: {qnn.INSTALL}")
     place = folder.resolve()
     arguments = {"build": str(place.parent), "target": place.name, "provider": provider}
-    answer = process.call(answered, arguments)
+    answer = process.call(answered, arguments, limits=limits_for(manifest.size))
     found = tuple(
         Coverage(**{**one, "left": tuple(Left(**left) for left in one["left"]), "unchecked": tuple(one["unchecked"])})
         for one in cast("list[dict[str, Any]]", answer["found"])
