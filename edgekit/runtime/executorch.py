@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -21,6 +22,9 @@ IDENTIFIER = slice(4, 8)
 (https://github.com/pytorch/executorch/blob/main/schema/program.fbs)."""
 
 
+XNNPACK, VULKAN, COREML = "XnnpackBackend", "VulkanBackend", "CoreMLBackend"
+DELEGATES = {VULKAN: "Vulkan", COREML: "Core ML", XNNPACK: "XNNPACK"}
+"""Backends as a file and ExecuTorch's runtime name them -> as sentences do."""
 WAY_OUT = "write that part of the model with other operators, export with dynamic=none, or export to torchscript"
 _LINE = re.compile(r"^\[\w+\.cpp:\d+\] (.+)$", re.MULTILINE)
 _CHECK = re.compile(r"^Check failed \(.*?\): (?=\S)")  # C++ code, before what it means
@@ -37,18 +41,19 @@ class ExecutorchRuntime:
     A damaged file can end the process: the pipeline checks hashes first and runs this in a worker.
 
     Raises:
-        NotVerifiedHere: If this build of ExecuTorch has no XNNPACK.
+        NotVerifiedHere: If this build of ExecuTorch lacks the delegate that the file was lowered for.
         ArtifactError: If the runtime refuses the file.
     """
 
     def __init__(self, folder: Path, entry: str) -> None:
         self._manifest = read_artifact(folder)
-        self._method = _load(folder / entry)
+        self._delegate = _delegate(folder / entry)
+        self._method = _load(folder / entry, self._delegate)
 
     @property
     def device(self) -> str:
         """Library, version, delegate and threads, in words."""
-        return f"ExecuTorch {version('executorch')}, XNNPACK, {threads()} threads"
+        return f"ExecuTorch {version('executorch')}, {DELEGATES[self._delegate]}, {threads()} threads"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Answer one batch; the answer is copied, since the runtime writes the next one into the same memory."""
@@ -85,10 +90,16 @@ def _reason(said: str, error: Exception) -> str:
     return f"{where}: {first}; {WAY_OUT}"
 
 
-def _load(path: Path) -> _Method:
+def _delegate(path: Path) -> str:
+    """The backend that a file names; XNNPACK where it names none, since then nothing was delegated."""
     with path.open("rb") as stream:
         if not stream.read(8)[IDENTIFIER].startswith(b"ET"):
             raise ArtifactError(f"'{path}' is not an ExecuTorch program: export again")
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return next((name for name in DELEGATES if content.find(name.encode()) >= 0), XNNPACK)
+
+
+def _load(path: Path, backend: str) -> _Method:
     import warnings
 
     with warnings.catch_warnings():
@@ -97,8 +108,10 @@ def _load(path: Path) -> _Method:
         from executorch.runtime import Runtime, Verification
 
     runtime = Runtime.get()
-    if not runtime.backend_registry.is_available("XnnpackBackend"):
-        raise NotVerifiedHere("this build of ExecuTorch has no XNNPACK: pip install 'edgekit[executorch]'")
+    registry = runtime.backend_registry
+    if not registry.is_available(backend):
+        there = ", ".join(sorted(registry.registered_backend_names)) or "none"
+        raise NotVerifiedHere(f"this build of ExecuTorch has no {backend}, and has these: {there}")
     portable_lib._unsafe_reset_threadpool(threads())
     try:
         program = runtime.load_program(path, verification=Verification.InternalConsistency)

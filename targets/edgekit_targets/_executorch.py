@@ -49,11 +49,12 @@ class Lowered:
 
     Attributes:
         data: The `.pte` file.
-        delegated: Operators in XNNPACK's subgraphs.
+        delegated: Operators in the delegate's subgraphs.
         portable: Operators outside of them.
-        subgraphs: Number of XNNPACK's subgraphs: each is one hand-over in and out.
-        multiplications: Share of those of layers and matrix products that XNNPACK runs, from 0 to 1.
+        subgraphs: Number of the delegate's subgraphs: each is one hand-over in and out.
+        multiplications: Share of those of layers and matrix products that it runs, from 0 to 1.
         left: Names of the operators outside.
+        delegate: Its name.
     """
 
     data: bytes
@@ -62,15 +63,16 @@ class Lowered:
     subgraphs: int
     multiplications: float
     left: tuple[str, ...]
+    delegate: str
 
     def notes(self) -> tuple[str, ...]:
         """What the manifest says of the delegate."""
         share = self.delegated / max(1, self.delegated + self.portable)
         return (
-            f"XNNPACK took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) and "
+            f"{self.delegate} took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) and "
             f"{self.multiplications:.1%} of the multiplications in {self.subgraphs} subgraphs; ExecuTorch's "
             f"own kernels run {', '.join(self.left) or 'none'}",
-            "the share of time in XNNPACK was not measured: this build of ExecuTorch has no event tracer",
+            f"the share of time in {self.delegate} was not measured: this build of ExecuTorch has no event tracer",
         )
 
 
@@ -80,13 +82,16 @@ def kept(spec: ModelSpec, option: str) -> tuple[str, ...]:
     return tuple(a for a in spec.axes if option == "all" or a in growing or a in _KEPT[option])
 
 
-def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, fold: bool = True) -> torch.export.ExportedProgram:
+def fixed(
+    whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, rewrite: bool = True, fold: bool = True
+) -> torch.export.ExportedProgram:
     """The program in operators that ExecuTorch gets right, some axes dynamic in their bounds, others at their defaults.
 
     Args:
         whole: The captured program.
         spec: Its model.
         axes: Those that stay dynamic.
+        rewrite: Whether what XNNPACK lacks is written otherwise; other delegates take the operators as they are.
         fold: Whether slopes of layer norms go into weights.
 
     Raises:
@@ -94,7 +99,8 @@ def fixed(whole: Program, spec: ModelSpec, axes: tuple[str, ...], *, fold: bool 
     """
     module = captured(spec, _executorch_graph.apply_workarounds(spec.name, whole.exported), axes).module()
     _executorch_graph.fold_constants(module)
-    passes.rewrite(module, fold=fold)
+    if rewrite:
+        passes.rewrite(module, fold=fold)
     return captured(spec, module, axes)
 
 
@@ -119,8 +125,10 @@ def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...
             ) from error
 
 
-def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner]) -> Lowered:
-    """Hand what XNNPACK takes to XNNPACK, and write the rest for ExecuTorch's own kernels.
+def lowered(
+    spec: ModelSpec, exported: torch.export.ExportedProgram, partitioners: list[Partitioner], delegate: str = "XNNPACK"
+) -> Lowered:
+    """Hand what the delegate takes to it, and write the rest for ExecuTorch's own kernels.
 
     Raises:
         ExportError: If ExecuTorch cannot lower the program.
@@ -145,6 +153,7 @@ def lowered(spec: ModelSpec, exported: torch.export.ExportedProgram, partitioner
         subgraphs=info.num_delegated_subgraphs,
         multiplications=_share(graph),
         left=tuple(sorted(_plain(name) for name, o in operators.items() if o.non_delegated)),
+        delegate=delegate,
     )
 
 

@@ -11,25 +11,31 @@ from pathlib import Path
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.target import FP32_DELEGATED, About, Exported, Job, Need, Place, Runtime, Target
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Place, Precision, Runtime, Target
 from edgekit_targets import _executorch
+from edgekit_targets import _executorch_backends as backends
 
 ENTRY = "model.pte"
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
-    """Captured program -> model.pte."""
-    with _executorch.quiet():
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    """Captured program -> model.pte.
 
+    Raises:
+        DependencyError: If nothing can be lowered for the delegate here.
+        ExportError: If ExecuTorch cannot lower the program.
+    """
+    backend = job.get(backends.BACKEND)
+    delegate = backends.delegate(backend)
     spec = load_model(job.model)
     axes = _executorch.kept(spec, job.get(_executorch.DYNAMIC))
     job.progress(0.1, "fixing the axes that do not stay dynamic")
-    exported = _executorch.fixed(load_program(source), spec, axes)
-    job.progress(0.3, "lowering to ExecuTorch and XNNPACK")
-    lowered = _executorch.lowered(spec, exported, [XnnpackPartitioner()])
+    exported = _executorch.fixed(load_program(source), spec, axes, rewrite=backend == backends.XNNPACK)
+    job.progress(0.3, f"lowering to ExecuTorch and {delegate.words}")
+    lowered = _executorch.lowered(spec, exported, [delegate.partitioner], delegate.words)
     (out / ENTRY).write_bytes(lowered.data)
-    return Exported(precision="fp32", entry=ENTRY, dynamic=axes, notes=lowered.notes())
+    precision: Precision = "fp16" if backend == backends.COREML else "fp32"
+    return Exported(precision=precision, entry=ENTRY, dynamic=axes, notes=lowered.notes())
 
 
 def load(artifact: Path, place: Place) -> Runtime:
@@ -38,18 +44,18 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 TARGET = Target(
-    summary="ExecuTorch with XNNPACK, fp32",
+    summary="ExecuTorch with XNNPACK, fp32; or with Vulkan or Core ML",
     about=About(
         choose_for="new Android apps",
         proved_by="ExecuTorch's own runtime with XNNPACK on this processor",
-        not_proved="phones' processors, GPUs and NPUs",
+        not_proved="phones' processors; the delegates Vulkan and Core ML",
         audience="android",
     ),
     source="program",
     export=export,
     load=load,
-    places=(Place(name="cpu", tolerance=FP32_DELEGATED),),
+    places=(Place(name="cpu", tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
     needs=(Need("executorch", "executorch"),),
     groups=("mobile",),
-    options=(_executorch.DYNAMIC,),
+    options=(_executorch.DYNAMIC, backends.BACKEND),
 )
