@@ -56,6 +56,11 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
     "ort-off": _ort("the same, without graph optimisations", optimization="disable_all"),
     "ort-cuda": _cuda("ONNX Runtime on an NVIDIA GPU, fp32 without TF32", tf32="0"),
     "ort-cuda-tf32": _cuda("the same as it is by default, with TF32", tf32="1"),
+    "ort-tensorrt": RuntimeSettings(
+        "ONNX Runtime on an NVIDIA GPU, in engines that TensorRT builds there, which no GPU has run yet",
+        settings={"provider": "TensorrtExecutionProvider"},
+        install="pip install 'edgekit[gpu]', and TensorRT's libraries",
+    ),
     "openvino": RuntimeSettings(
         "OpenVINO on the CPU, in fp32",
         kind="openvino",

@@ -18,7 +18,7 @@ from edgekit.runtime.processor import processor, threads
 if TYPE_CHECKING:
     from edgekit.model.spec import Array
 
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 _PROVIDER = "provider."
 _ENTRIES = {
     "session.record_ep_graph_assignment_info": "1",
@@ -54,7 +54,7 @@ class OrtSession:
             raise NotVerifiedHere(f"its ONNX Runtime {onnxruntime.__version__} has no {self._provider}")
         if self._on_gpu and hasattr(onnxruntime, "preload_dlls"):
             onnxruntime.preload_dlls()
-        own = [(self._provider, self._provider_options)]
+        own = [(self._provider, self._provider_options), *([(CUDA, {})] if self._provider == TENSORRT else [])]
         options = _options(self._settings, sizes or {})
         try:
             self._session = onnxruntime.InferenceSession(str(model), options, providers=own)
@@ -62,6 +62,8 @@ class OrtSession:
             raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
         if self._session.get_providers()[0] != self._provider:
             raise NotVerifiedHere(f"{self._provider} could not start: its libraries are missing or too old")
+        if self._provider == TENSORRT and (nodes := self.facts()) and f"nodes in {TENSORRT}" not in nodes:
+            raise NotVerifiedHere(f"{TENSORRT} takes no node of '{model.name}'")
         self._names = [output.name for output in self._session.get_outputs()]
         self._way: _Bound | None = None
 
@@ -105,7 +107,7 @@ class OrtSession:
 
     def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], _Bound]]]:
         """On a GPU: with buffers bound in its memory, and as a captured CUDA graph, which holds one shape."""
-        if self._on_gpu:
+        if self._provider == CUDA:
             yield "bound buffers", lambda: self._bind(self, inputs)
             yield "CUDA graph", lambda: self._bind(self._captured(inputs), inputs)
 
@@ -115,7 +117,7 @@ class OrtSession:
 
     @property
     def _on_gpu(self) -> bool:
-        return self._provider == CUDA
+        return self._provider in (CUDA, TENSORRT)
 
     @property
     def _provider_options(self) -> dict[str, str]:

@@ -289,15 +289,18 @@ def test_a_host_that_is_not_there_loses_nothing(build: Path) -> None:
     assert [path.name for path in (build / "imported").iterdir()] == ["ort-onnx"]
 
 
-def test_a_gpu_that_is_not_there_is_no_rejection(build: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "provider"), [("ort-cuda", "CUDAExecutionProvider"), ("ort-tensorrt", "TensorrtExecutionProvider")]
+)
+def test_a_gpu_that_is_not_there_is_no_rejection(place: str, provider: str, build: Path) -> None:
     import onnxruntime
 
-    found = api.verify(build, places=["ort-cuda"], targets=["onnx"], progress="none")["onnx"]
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+    found = api.verify(build, places=[place], targets=["onnx"], progress="none")["onnx"]
+    if provider in onnxruntime.get_available_providers():
         assert found.status in ("verified", "not verified here")
     else:
         assert found.status == "not verified here"
-        assert "has no CUDAExecutionProvider: install it with pip install 'edgekit[gpu]'" in str(found.reasons[0])
+        assert f"has no {provider}: install it with pip install 'edgekit[gpu]'" in str(found.reasons[0])
 
 
 @pytest.fixture
