@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -19,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.runtime.processor import VARIABLE
+
 WARM_UPS, LEAST_RUNS, THREADS = 10, 40, 2
 Contender = tuple[str, Path]
-"""A runtime, one of `RUNTIMES`, and the file that it opens."""
+"""One of `RUNTIMES`, and the file or folder that it opens."""
 
 
 def in_turn(contenders: Mapping[str, Contender], inputs: Path, rounds: int, seconds: float) -> dict[str, list[float]]:
@@ -39,7 +42,8 @@ def in_turn(contenders: Mapping[str, Contender], inputs: Path, rounds: int, seco
         for name in order:
             kind, path = contenders[name]
             command = [sys.executable, __file__, kind, str(path), str(inputs), str(seconds)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            environment = {**os.environ, VARIABLE: str(THREADS)}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             if done.returncode:
                 raise SystemExit(f"'{name}' failed: {done.stderr.strip().splitlines()[-1]}")
             found[name].append(json.loads(done.stdout)["p50"])
@@ -90,35 +94,14 @@ def _openvino(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
     return partial(compiled, dict(feed))
 
 
-def _torchscript(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
-    import torch
+def _own(artifact: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
+    """An artifact's folder in its target's own runtime."""
+    import edgekit
 
-    module = torch.jit.load(str(model))  # type: ignore[no-untyped-call]  # untyped
-    return _in_torch(lambda inputs: module(*inputs), feed)
-
-
-def _aoti(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
-    import torch
-    import torch._inductor  # its loader is made by it
-
-    return _in_torch(torch._C._aoti.AOTIModelPackageLoader(str(model), "model", False, 1, -1).run, feed)
+    return partial(edgekit.load(artifact, trust_build=True).run, dict(feed))
 
 
-def _mnn(model: Path, feed: Mapping[str, Any]) -> Callable[[], object]:
-    from edgekit.runtime.mnn import MnnRuntime
-
-    return partial(MnnRuntime(model.parent, model.name).run, dict(feed))
-
-
-def _in_torch(answer: Callable[[list[Any]], object], feed: Mapping[str, Any]) -> Callable[[], object]:
-    import torch
-
-    torch.set_num_threads(THREADS)
-    inputs = [torch.from_numpy(array) for array in feed.values()]
-    return torch.inference_mode()(lambda: answer(inputs))
-
-
-RUNTIMES = {"ort": _ort, "openvino": _openvino, "torchscript": _torchscript, "aoti": _aoti, "mnn": _mnn}
+RUNTIMES = {"ort": _ort, "openvino": _openvino, "own": _own}
 
 
 if __name__ == "__main__":
