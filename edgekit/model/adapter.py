@@ -65,10 +65,11 @@ def in_float32(module: torch.nn.Module) -> torch.nn.Module:
     as a tensor of its own class (torchao's integers with scales) becomes the plain tensors that it is made of.
     """
     import torch
-    from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     if any(is_traceable_wrapper_subclass(parameter) for parameter in module.parameters()):
+        from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
+
         module = unwrap_tensor_subclass_parameters(copy.deepcopy(module))
     tensors = (*module.parameters(), *module.buffers())
     if all(t.dtype is torch.float32 or not t.is_floating_point() for t in tensors):
