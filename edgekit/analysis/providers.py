@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 HALF_MAX = 65504.0
 """The largest finite value of fp16."""
+UNCOUNTED = frozenset(
+    ("LSTM", "GRU", "RNN", "ConvTranspose", "Einsum", "Attention", "QLinearConv", "QLinearMatMul", "If", "Loop", "Scan")
+)
+"""What multiplies, or holds what does, and is not among the layers that an inspection counts."""
 QNN = "qnn"
 PROVIDERS = (*TABLES, QNN)
 
@@ -56,6 +60,7 @@ class Coverage:
         taken_multiplications: Of them.
         left: The rest, the most frequent reason first.
         unchecked: Restrictions of taken operators that nothing here checks.
+        uncounted: Nodes whose multiplications are not counted, by operator.
     """
 
     sizes: Mapping[str, int]
@@ -66,6 +71,7 @@ class Coverage:
     taken_multiplications: int
     left: tuple[Left, ...]
     unchecked: tuple[str, ...]
+    uncounted: Mapping[str, int]
 
     @property
     def share(self) -> float:
@@ -187,6 +193,7 @@ def _counted(
         taken_multiplications=sum(layer.multiplications for layer in layers if layer.name in names),
         left=tuple(Left(text, dict(count.most_common())) for text, count in left),
         unchecked=unchecked,
+        uncounted=dict(Counter(node.op_type for node in nodes if node.op_type in UNCOUNTED)),
     )
 
 

@@ -289,6 +289,8 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
             (f"left{', at fixed sizes' if last.sizes else ''}", "because"),
             [(", ".join(f"{n} {name}" for name, n in one.operators.items()), one.reason) for one in last.left],
         )
+    if last.uncounted:
+        print(f"\nnot among the multiplications: {', '.join(f'{n} {name}' for name, n in last.uncounted.items())}")
     if last.unchecked:
         print(f"\nnot checked: {'; '.join(last.unchecked)}")
     if told.largest is not None:

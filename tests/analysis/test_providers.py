@@ -115,7 +115,7 @@ def test_nodes_of_branches_are_counted_and_what_is_not_checked_is_named() -> Non
     ]
     graph = _graph([_node("If", ["c"], "y", then_branch=branches[1], else_branch=branches[0])], ("c", np.array(True)))
     found = covered(graph, TABLES["tensorrt"], IMAGE, {})
-    assert (found.nodes, found.taken) == (3, 3)
+    assert (found.nodes, found.taken, found.uncounted) == (3, 3, {"If": 1})
     (unchecked,) = found.unchecked
     assert unchecked.startswith("If: Both branches")
     assert covered(graph, TABLES["nnapi"], IMAGE, {}).taken == 1
