@@ -6,10 +6,14 @@ run where a build of ExecuTorch has that backend.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.errors import DependencyError
+from edgekit.errors import DependencyError, ExportError
 from edgekit.runtime import executorch as runtime
 from edgekit.target import Option
 from edgekit_targets import _executorch
@@ -33,6 +37,11 @@ REFUSED = {
     "edgekit has lowered nothing with it",
 }
 
+PACKAGE = re.compile(rb'\{\n    "fileFormatVersion".*?\n\}\n', re.DOTALL)
+"""The table of contents of a Core ML package, as coremltools writes it."""
+DRAWN = re.compile(rb'(?<="executorch_)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=")')
+"""The identifier of a Core ML model in a program, under which a device keeps what it compiled."""
+
 
 @dataclass(frozen=True)
 class Delegate:
@@ -52,6 +61,36 @@ def delegate(name: str) -> Delegate:
         raise DependencyError(f"executorch.backend={name} cannot be made here: {REFUSED[name]}")
     with _executorch.quiet():
         return Delegate(runtime.DELEGATES[BACKENDS[name]], _partitioner(name))
+
+
+def identified(data: bytes) -> bytes:
+    """A program in which identifiers follow from the content; Core ML's parts have some that are drawn by chance.
+
+    Raises:
+        ExportError: If a Core ML package is not written as coremltools 9.0 does.
+    """
+    settled = PACKAGE.sub(_by_path, data)
+    digest = hashlib.sha256(DRAWN.sub(b"", settled)).hexdigest()
+    own = {name: str(uuid.uuid5(uuid.NAMESPACE_OID, f"{digest}{n}")) for n, name in enumerate(_drawn(settled))}
+    return DRAWN.sub(lambda found: own[found[0]].encode(), settled)
+
+
+def _drawn(data: bytes) -> list[bytes]:
+    """Each identifier once, in the order of their places."""
+    return list(dict.fromkeys(DRAWN.findall(data)))
+
+
+def _by_path(found: re.Match[bytes]) -> bytes:
+    """The table of contents with items named by their paths."""
+    package = json.loads(found[0])
+    entries = package["itemInfoEntries"]
+    own = {name: str(uuid.uuid5(uuid.NAMESPACE_OID, entry["path"])) for name, entry in entries.items()}
+    package["itemInfoEntries"] = {own[name]: entry for name, entry in entries.items()}
+    package["rootModelIdentifier"] = own[package["rootModelIdentifier"]]
+    text = json.dumps(package, indent=4, sort_keys=True).encode() + b"\n"
+    if len(text) != len(found[0]):
+        raise ExportError("the Core ML package in the program is not written as coremltools 9.0 does")
+    return text
 
 
 def _partitioner(name: str) -> Partitioner:

@@ -33,7 +33,7 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     exported = _executorch.fixed(load_program(source), spec, axes, rewrite=backend == backends.XNNPACK)
     job.progress(0.3, f"lowering to ExecuTorch and {delegate.words}")
     lowered = _executorch.lowered(spec, exported, [delegate.partitioner], delegate.words)
-    (out / ENTRY).write_bytes(lowered.data)
+    (out / ENTRY).write_bytes(backends.identified(lowered.data))
     precision: Precision = "fp16" if backend == backends.COREML else "fp32"
     return Exported(precision=precision, entry=ENTRY, dynamic=axes, notes=lowered.notes())
 
