@@ -1,9 +1,10 @@
 """Which artifact to ship to whom: one recommendation for servers, browsers, Android and iOS, with the reason.
 
 Only verified artifacts are recommended, and for a platform that this host cannot run those whose numbers were verified
-in an interpreter, which is said. Servers get the fastest; where the download counts, the smallest that is not slower
-than the original. Of speeds whose intervals overlap neither is faster: then the smaller artifact is taken, and of sizes
-that are nearly equal the faster one. What a target declares to have a successor is recommended to nobody.
+in an interpreter, which is said. Servers get the fastest of those that take all sizes that the original takes; where
+the download counts, the smallest that is not slower than the original. Of speeds whose intervals overlap neither is
+faster: then the smaller artifact is taken, and of sizes that are nearly equal the faster one. What a target declares to
+have a successor is recommended to nobody.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ class Candidate:
     """An artifact, or one variant of a bundle, beside the original of the same audience: fp32, where there is one.
 
     `size` is what a device loads, in bytes; `smaller` the original's size over its own; `speed` is beside the
-    original's. None where one is unknown or too noisy to say.
+    original's. None where one is unknown or too noisy to say. `fixed` are axes that are open in the original.
     """
 
     row: ReportRow
     size: int | None
     smaller: float | None
     speed: Speed | None
+    fixed: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -152,9 +154,11 @@ def _for(study: Study, audience: str, rows: Sequence[ReportRow], successors: Map
     good = [row for row in good if row.verdict.variant or row is first[row.target]]
     base = base_of(good)
     candidates = {id(row): _candidate(study, row, base) for row in good}
-    best = (_fastest if audience == SERVER else _smallest)(list(candidates.values()))
-    left = [one for one in candidates.values() if one is not best]
-    others = [f"{one.name}: {'the original' if one.row is base else one.gains or 'no gain'}" for one in left]
+    if audience == SERVER:
+        best = _fastest([one for one in candidates.values() if not one.fixed])
+    else:
+        best = _smallest(list(candidates.values()))
+    others = [_told(one, base) for one in candidates.values() if one is not best]
     bad = [row for row in rows if row.status in (*FAILURES, "skipped") and row.reasons]
     others += [f"{_candidate(study, row, None).name}: {row.status}, {row.reasons[0]}" for row in bad]
     others += [f"{target}: no longer developed, new ones take {new}" for target, new in replaced.items()]
@@ -171,7 +175,15 @@ def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidat
     if base is None or row is base:
         return Candidate(row, size, None, None)
     full = size_of(study, base)
-    return Candidate(row, size, full / size if full and size else None, beside(row, base))
+    axes = {each.manifest.target: each.manifest.open_sizes for each in study.artifacts}
+    fixed = tuple(name for name in axes.get(base.target, {}) if name not in axes.get(row.target, {}))
+    return Candidate(row, size, full / size if full and size else None, beside(row, base), fixed)
+
+
+def _told(one: Candidate, base: ReportRow | None) -> str:
+    """What an artifact that is not recommended gains, and which sizes it has fixed."""
+    gains = "the original" if one.row is base else one.gains or "no gain"
+    return f"{one.name}: {gains}" + (f", {', '.join(one.fixed)} fixed" if one.fixed else "")
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:

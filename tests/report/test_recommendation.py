@@ -11,8 +11,10 @@ import pytest
 from edgekit import registry
 from edgekit.apps import android, apple
 from edgekit.artifact.fact import Code, Fact, fact
+from edgekit.artifact.manifest import AxisInfo
 from edgekit.artifact.result import Ratio, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
+from edgekit.model.spec import Axis
 from edgekit.report.plots import LIMIT_SCALE, Plot, plot_tradeoffs
 from edgekit.report.recommendation import ANDROID, BROWSER, IOS, SERVER, Recommendation, by_audience, recommend
 from edgekit.report.rows import read_study
@@ -25,9 +27,12 @@ def advice(builder: Any) -> dict[str, Recommendation]:
     return {one.audience: one for one in recommend(read_study(builder.folder))}
 
 
-def made(builder: Any, target: str, precision: str, size: int, times: float = 0, width: float = 0.02) -> None:
+def made(
+    builder: Any, target: str, precision: str, size: int, times: float = 0, width: float = 0.02, batches: bool = False
+) -> None:
     """An artifact that is `times` as fast as the one called onnx, give or take `width`; not timed where that is 0."""
-    builder.artifact(target, precision)
+    axes = {"batch": AxisInfo.of_axis(Axis(1, 1, 8), batches)}
+    builder.artifact(target, precision, axes=axes)
     limits = {"fp32": FP32, "fp16": FP16, "int8": INT8}[precision]
     maps = builder.scores(target, "cpu", 1e-6, 3)
     found = ran(builder, maps, limits)
@@ -52,6 +57,15 @@ def test_a_server_gets_the_fastest_with_the_reason(three: Any) -> None:
     assert found.sentence == ("Ship onnx-int8-static: 3x smaller, 1.8x as fast as onnx, coverage@32 0.9931 -> 0.9931")
     assert found.others == ("onnx: the original", "onnx-fp16: 2x smaller, 1.1x slower")
     assert found.limit
+
+
+def test_a_server_gets_nothing_that_takes_fewer_sizes_than_the_original(builder: Any) -> None:
+    builder.reference()
+    made(builder, "onnx", "fp32", 12_000_000, 1, batches=True)
+    made(builder, "iree", "fp32", 3_900_000, 3)
+    found = advice(builder)[SERVER]
+    assert found.head == "Ship onnx"
+    assert found.others == ("iree: 3.1x smaller, 3x as fast, batch fixed",)
 
 
 def test_what_is_rejected_is_not_recommended_and_says_why(three: Any) -> None:
