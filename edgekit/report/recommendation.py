@@ -175,7 +175,7 @@ def _candidate(study: Study, row: ReportRow, base: ReportRow | None) -> Candidat
     if base is None or row is base:
         return Candidate(row, size, None, None)
     full = size_of(study, base)
-    axes = {each.manifest.target: each.manifest.open_sizes for each in study.artifacts}
+    axes = {each.target: each.manifest.open_sizes for each in study.artifacts if each.manifest is not None}
     fixed = tuple(name for name in axes.get(base.target, {}) if name not in axes.get(row.target, {}))
     return Candidate(row, size, full / size if full and size else None, beside(row, base), fixed)
 
