@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         targets,
         verify,
     )
+    from edgekit.model.detector import Detector
     from edgekit.model.evaluation_set import joined
     from edgekit.model.parts import Part, Parts
     from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
@@ -53,11 +54,13 @@ _API = (
 )
 _SPEC = ("Axis", "Evaluation", "Input", "ModelSpec", "Output")
 _HOMES = dict.fromkeys(_API, "edgekit.api") | dict.fromkeys(_SPEC, "edgekit.model.spec")
-_HOMES |= {"joined": "edgekit.model.evaluation_set"} | dict.fromkeys(("Part", "Parts"), "edgekit.model.parts")
+_HOMES |= {"Detector": "edgekit.model.detector", "joined": "edgekit.model.evaluation_set"}
+_HOMES |= dict.fromkeys(("Part", "Parts"), "edgekit.model.parts")
 
 __all__ = [
     "Axis",
     "Build",
+    "Detector",
     "Evaluation",
     "Input",
     "ModelSpec",

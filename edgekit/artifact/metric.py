@@ -111,6 +111,14 @@ def _table() -> dict[str, MetricInfo]:
         ),
         MetricInfo(name="lost boxes", meaning="share of the boxes over 0.5 that come or go", unit="share", mean=True),
         MetricInfo(name="lost classes", meaning="the same by a box's largest confidence", unit="share", mean=True),
+        MetricInfo(name="detection gap", meaning="score that nothing explains on the other side", unit="score"),
+        MetricInfo(name="misplaced", meaning="1 less the overlap of the matched detections", unit="share", mean=True),
+        MetricInfo(name="lost detections", meaning="share of detections without a match", unit="share", mean=True),
+        MetricInfo(name="untied iou", meaning="overlap where no scores are equal", better="higher", style="share"),
+        MetricInfo(
+            name="lost untied detections", meaning="the same where no scores are equal", unit="share", mean=True
+        ),
+        MetricInfo(name="own count", meaning="a count against the artifact's own detections", unit="counts"),
         MetricInfo(name="nrmse across rows", meaning="error in units of what the inputs move"),
         MetricInfo(name="wrong labels", meaning="share of labels that differ", unit="share", mean=True),
         MetricInfo(name="unequal", meaning="share of integers that differ", unit="share"),

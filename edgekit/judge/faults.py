@@ -9,11 +9,11 @@ import numpy as np
 from edgekit.artifact.fact import Code, Fact
 from edgekit.model.spec import Array, Output
 
-BASES = {"counts": "scores", "ranking": "scores", "features": "ranking"}
+BASES = {"counts": "scores", "ranking": "scores", "features": "ranking", "count": "detections"}
 """Role -> role of the output that it is derived from."""
 Answers = tuple[Mapping[str, Array], Mapping[str, Array]]
 """Of the reference and of the artifact: arrays by output name."""
-_RANKS = {"scores": 2, "counts": 2, "ranking": 2, "features": 3}
+_RANKS = {"scores": 2, "counts": 2, "ranking": 2, "features": 3, "detections": 3, "count": 1}
 
 
 def faults_of(output: Output, base: Output | None, answers: Answers, names: Sequence[str]) -> list[Fact]:

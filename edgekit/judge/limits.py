@@ -23,7 +23,7 @@ REAL: tuple[Kind, ...] = ("real",)
 NOT_REAL: tuple[Kind, ...] = ("changed", "random")
 
 SCORES, RANKING, COUNTS, FEATURES, TASK = ("scores",), ("ranking",), ("counts",), ("features",), ("task",)
-CLASSES = ("logits", "probabilities")
+CLASSES, DETECTIONS = ("logits", "probabilities"), ("detections",)
 _OTHERS = ("tensor", "labels", "boxes", "mask", "embedding", "image", "state")
 SCALED = ("features", *CLASSES, *_OTHERS)
 """Roles whose values are judged in units of the reference's own spread."""
@@ -143,7 +143,7 @@ TABLE = (
     Row(
         metric="own count excess", roles=COUNTS, kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3, reason=_OWN
     ),
-    Row(metric="own gap", roles=RANKING, kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3, reason=_OWN),
+    Row(metric="own gap", roles=(*RANKING, *DETECTIONS), kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3, reason=_OWN),
     Row(
         metric="relative", roles=SCALED, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=2e-2,
         reason="as of scores, over the peak; fp16 keeps 11 bits",
@@ -265,6 +265,37 @@ TABLE = (
         reason="of a hundred boxes that count one may come or go, five in INT8: few are near the middle",
     ),
     Row(metric="lost classes", roles=SCALED, kinds=REAL, fp16=0.01, int8=0.05, reason="as of boxes"),
+    Row(
+        metric="detection gap", roles=DETECTIONS, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=1e-2,
+        reason="as of scores",
+    ),
+    Row(
+        metric="detection gap", roles=DETECTIONS, kinds=REAL, fp32=1e-4, delegated=1e-3, fp16=1e-2, int8=0.15, worst=0.4,
+        reason="as of scores; INT8: as of gains",
+    ),
+    Row(
+        metric="iou", roles=DETECTIONS, kinds=REAL, fp32=0.999, delegated=0.99,
+        reason="as of boxes; less precise scores choose among boxes that overlap",
+    ),
+    Row(
+        metric="untied iou", roles=DETECTIONS, kinds=NOT_REAL, fp32=0.999, delegated=0.99, reason="as of boxes",
+    ),
+    Row(
+        metric="misplaced", roles=DETECTIONS, kinds=REAL, fp16=0.03, int8=0.15,
+        reason="an overlap of 0.97, in INT8 of 0.85, as of boxes",
+    ),
+    Row(
+        metric="lost detections", roles=DETECTIONS, kinds=REAL, fp32=0.001, delegated=0.002, fp16=0.01, int8=0.05,
+        reason="as of boxes; fp32: rounding decides where scores are equal or overlaps at the threshold",
+    ),
+    Row(
+        metric="lost untied detections", roles=DETECTIONS, kinds=NOT_REAL, fp32=0.001, delegated=0.002,
+        reason="as of real inputs",
+    ),
+    Row(
+        metric="own count", roles=("count",), kinds=ALL, fp32=0, delegated=0, fp16=0, int8=0,
+        reason="a count is that of the artifact's own detections",
+    ),
     Row(
         metric="mask iou", roles=SCALED, kinds=REAL, fp32=0.999, delegated=0.99, fp16=0.97, int8=0.9, worst=0.7,
         reason="COCO's strictest threshold is 0.95",

@@ -21,7 +21,7 @@ A measure is one float64 a row, computed in float64, and named as reports print 
   largest score is further from it than RESOLUTION.
 - lost mass: share of the best possible sum of K reference scores that the chosen places lack.
 - relative: max abs over the reference's peak. Features are compared only where both sides chose the place.
-- deviation, error, gain, offset, correlation: `deviation.py`; what a role is for: `roles.py`.
+- deviation, error, gain, offset, correlation: `deviation.py`; what a role is for: `roles.py`, `detections.py`.
 Score units: of scores that spread less than those in 0 to 1 do (a softmax over many places), all floors shrink.
 """
 
@@ -67,7 +67,7 @@ MASS_FLOOR = 0.01
 """Score units. Where the best K have a smaller mean there is hardly any relevance to lose: the divisor ends here."""
 MASSED = 0.1
 """Share of the scores' spread: the most that MASS_FLOOR may be."""
-_DERIVED = ("labels", "counts", "ranking", "features")  # after what they are derived from
+_DERIVED = ("labels", "counts", "ranking", "features", "count")  # after what they are derived from
 _Sides = tuple[Array, Array]  # reference, artifact
 _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n] or [channels], worst places
 
@@ -198,7 +198,7 @@ def _measures(
         rows = _counts(r, c, under, output)
     elif under and output.role == "ranking":
         rows = ranking_measures(r.astype(np.int64), c.astype(np.int64), under, tolerance, float(scale.max()))
-    elif answers[0][output.name].dtype.kind != "f":
+    elif answers[0][output.name].dtype.kind != "f" or output.role == "detections":
         return
     else:
         rows = _values(r, c, under, peak)
@@ -310,7 +310,7 @@ def scaled_measures(
     if output.role in ("counts", "ranking"):
         return
     r, c = (arrays[output.name] for arrays in answers)
-    if r.dtype.kind == "f":
+    if r.dtype.kind == "f" and output.role != "detections":
         yield from _deviations(output, answers, scale, sums)
     if output.role not in ("scores", "features"):
         base = next((o for o in outputs if o.name == output.of and o.name in answers[0]), None)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from edgekit.judge.deviation import arranged, channel_axis
+from edgekit.judge.detections import count_measures, detected, detection_measures
 from edgekit.model.spec import Array, Output
 
 CENTRED = 4
@@ -37,9 +38,12 @@ def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array,
         output: Which.
         r: Of the reference, float64 [n, ...].
         c: Of the artifact.
-        base: For labels the logits or probabilities that they are the largest of, with the values of both sides.
+        base: For labels the logits or probabilities that they are the largest of, for a count the detections, with the
+            values of both sides.
     """
-    if np.dtype(output.dtype).kind in "iub":
+    if output.role == "count" and base is not None:
+        yield from count_measures(c, base[2])
+    elif np.dtype(output.dtype).kind in "iub":
         yield from _labels(output, r, c, base)
     elif output.role in _MEASURES:
         yield from _MEASURES[output.role](output, r, c)
@@ -48,9 +52,11 @@ def role_measures(output: Output, r: Array, c: Array, base: tuple[Output, Array,
 def decisions(output: Output, metric: str, rows: Array) -> Array:
     """How many decisions each row of the reference's output [n, ...] holds, of which a metric is a share: int64 [n].
 
-    Labels and largest classes; the confidences of boxes, or of these the boxes that count.
+    Labels and largest classes; detections; the confidences of boxes, or of these the boxes that count.
     """
     each = math.prod(rows.shape[1:])
+    if output.role == "detections":
+        return detected(rows)
     if output.role in ("logits", "probabilities", "boxes"):
         values = arranged(output, rows)
         each = values.shape[1]
@@ -187,6 +193,7 @@ _MEASURES: Mapping[str, Callable[[Output, Array, Array], _Rows]] = {
     "logits": _classes,
     "probabilities": _classes,
     "boxes": _boxes,
+    "detections": detection_measures,
     "mask": _mask,
     "embedding": _embedding,
 }

@@ -41,6 +41,11 @@ WAY_OUT = (
     "export to torchscript, which keeps PyTorch's own"
 )
 
+FIXED_LENGTH = (
+    "let forward() return a fixed length with a count: edgekit.Detector does so in place of non-maximum suppression; in "
+    "place of nonzero or a mask as an index take the best K by torch.topk, with the number of those that hold"
+)
+
 
 def capture_error(name: str, error: Exception, guards: list[str]) -> str:
     """One sentence for an exception that running or capturing the module `name` raised; `guards` as they were added."""
@@ -156,6 +161,19 @@ def _met(error: BaseException) -> torch.fx.Node | None:
 def _first(error: BaseException, text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+
+
+def open_length(exported: torch.export.ExportedProgram) -> str:
+    """The operator, with the user's line, that gives an output a length that depends on values; nothing if none does."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    (answer,) = (n for n in exported.graph.nodes if n.op == "output")
+    lengths = {s for n in answer.all_input_nodes for s in free_unbacked_symbols(n.meta.get("val"))}
+    for node in exported.graph.nodes:
+        if node.op == "call_function" and lengths & set(node.meta.get("unbacked_bindings") or ()):
+            line = _line(node)
+            return f"'{str(node.target).removesuffix('.default')}'{f' at {line}' if line else ''}"
+    return ""
 
 
 def line_using(exported: torch.export.ExportedProgram, named_so: str) -> str:

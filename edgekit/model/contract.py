@@ -92,7 +92,7 @@ def _check_tensors(spec: ModelSpec) -> None:
     if odd := next((o for o in spec.outputs if o.threshold is not None and not _decides(o)), None):
         raise ModelError(
             f"the output '{odd.name}' of '{spec.name}' is {odd.role!r} with the threshold {odd.threshold}: only scores "
-            "have one, within their range"
+            "and detections have one, within their range"
         )
     named = {axis for i in spec.inputs for d in i.shape for axis in axes_in(d)}
     if unknown := sorted(named - set(spec.axes)):
@@ -100,7 +100,8 @@ def _check_tensors(spec: ModelSpec) -> None:
 
 
 def _decides(output: Output) -> bool:
-    return output.role == "scores" and output.threshold is not None and output.low < output.threshold <= output.high
+    scored = output.role in ("scores", "detections")
+    return scored and output.threshold is not None and output.low < output.threshold <= output.high
 
 
 def _check_word(model: str, what: str, name: str) -> None:

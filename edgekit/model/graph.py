@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
-from edgekit.model.capture_errors import at, capture_error, guards_added, sentence
+from edgekit.model.capture_errors import FIXED_LENGTH, at, capture_error, guards_added, open_length, sentence
 from edgekit.model.own_operators import check_registered, decomposed
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.sources import onnx, script
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Ask = Callable[[Sequence["torch.Tensor"]], Mapping[str, Array]]
 """Runs the module on inputs and returns its outputs by name."""
 CAPTURE_TOLERANCE = 1e-5  # the graph holds the module's own operators: only their order of summation may differ
+LENGTHS = 8  # random inputs that are asked for the lengths of their answers
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
             exported = torch.export.export(module, arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:
             raise CaptureError(capture_error(spec.name, error, guards)) from error
+    _refuse_open_length(spec, exported)
     if dynamic:
         _refuse_narrow(spec, exported, guards)
     _prove(spec, exported, proof, guards)
@@ -104,6 +106,23 @@ def _check_deterministic(spec: ModelSpec, arguments: tuple[torch.Tensor, ...], s
         where = ", ".join(f"{axis} {size}" for axis, size in sizes.items() if size != spec.axes[axis].default)
         hint = f" (asked at {where}: say with axes which dimensions vary, {{}} for none)" if where else ""
         raise CaptureError(f"{failed}{hint}") from error
+
+
+def _refuse_open_length(spec: ModelSpec, exported: torch.export.ExportedProgram) -> None:
+    """An output may have a length that follows from values, as long as it is the same for all of them."""
+    import torch
+
+    if not (operator := open_length(exported)):
+        return
+    shapes = []
+    with torch.no_grad():
+        for inputs in (*(spec.random(seed) for seed in range(LENGTHS)), spec.filled(0.0), spec.filled(1.0)):
+            answers = named_outputs(spec, spec.module(*to_tensors(spec, inputs)))
+            shapes.append({name: array.shape for name, array in answers.items()})
+    if differing := next((name for name in shapes[0] if len({each[name] for each in shapes}) > 1), ""):
+        raise CaptureError(
+            f"the output '{differing}' of '{spec.name}' has a length that depends on values, from {operator}: {FIXED_LENGTH}"
+        )
 
 
 def _refuse_narrow(spec: ModelSpec, exported: torch.export.ExportedProgram, guards: list[str]) -> None:

@@ -50,6 +50,8 @@ Role = Literal[
     "probabilities",
     "labels",
     "boxes",
+    "detections",
+    "count",
     "mask",
     "embedding",
     "image",
@@ -64,6 +66,8 @@ Role = Literal[
 - "logits" and "probabilities" [..., C], or with the classes along the axis that is declared as "channels": the largest
   is the answer; "labels": integers, which are equal.
 - "boxes" [n, 4 or more], or with "channels" declared elsewhere: left, top, right, bottom, and what else there is.
+- "detections" [most, 6]: left, top, right, bottom, score in 0 to 1, class, the best first, zeros after the last, as
+  `edgekit.Detector` gives them; "count": how many there are of the detections that it is `of`.
 - "mask" [..., H, W]: inside where above the middle of low and high.
 - "embedding" [D]: its direction matters; "image" [C, H, W]: depth, denoised ...; "state": goes in again with the next
   run; "tensor": the rest.
@@ -163,7 +167,7 @@ class Output:
     Attributes:
         name: Name in every artifact.
         role: How it is judged: one of `Role`.
-        of: The output that a "counts", "ranking" or "features" output is derived from.
+        of: The output that a "counts", "ranking", "features" or "count" output is derived from.
         dtype: NumPy name.
         low: Smallest count; of a mask the value that is surely outside.
         high: Largest count; of a mask the value that is surely inside.
@@ -171,7 +175,8 @@ class Output:
             output is one thing for all rows of a run. "channels" names what has a scale of its own. Empty: the batch is
             the one axis whose size is always that of the batch (`edgekit.judge.rows`).
         classes: Names of the classes of logits, probabilities and labels, for people; empty where they have none.
-        threshold: Of scores: nothing answers the question where the largest is below it; None where the model has none.
+        threshold: Of scores: nothing answers the question where the largest is below it; of detections: what the score of
+            each exceeds. None where the model has none.
     """
 
     name: str

@@ -9,9 +9,11 @@ import numpy as np
 
 from edgekit.errors import RecordError
 from edgekit.evaluate.rows import Axes, Run, rows_of
+from edgekit.judge.detections import paired
 from edgekit.judge.metrics import matched, reordered
 from edgekit.judge.rows import row_axes
 from edgekit.judge.sketch import PLACED, PLACES, PROJECTIONS, SUFFIX, placed, sketch
+from edgekit.model.capture_errors import FIXED_LENGTH
 from edgekit.model.spec import Array, Output
 from edgekit.reference.batches import BETWEEN, REAL, RESIZED, Batch
 from edgekit.runtime.protocol import Runtime
@@ -58,8 +60,7 @@ class Asked:
         except ValueError as error:
             raise RecordError(
                 f"{self._named_by_length(batch)} has another shape for each of the {batch.name} inputs, so that it "
-                "cannot be compared: let forward() return a fixed length with a count in place of nonzero, a mask as "
-                "an index or non-maximum suppression (the best K by torch.topk, with the number of those that hold)"
+                "cannot be compared: {FIXED_LENGTH}"
             ) from error
 
     def _named_by_length(self, batch: Batch) -> str:
@@ -140,14 +141,16 @@ def kept(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Coll
 
 
 def aligned(outputs: Sequence[Output], one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
-    """Another answer with the rows of its features in the order of the first one's ranking.
+    """Another answer with the rows of its features in the order of the first one's ranking, detections in that of these.
 
-    Where it chose other patches, the rows of these are NaN: there is nothing to set against them.
+    Where it chose other patches or boxes, the rows of these are NaN: there is nothing to set against them.
     """
     found = dict(other)
     for output in outputs:
         if output.role == "features" and output.of in one:
             found[output.name] = _reordered(other[output.name], other[output.of], one[output.of])
+        if output.role == "detections":
+            found[output.name] = paired(one[output.name], other[output.name])
     return found
 
 

@@ -1,0 +1,130 @@
+"""How far an artifact's detections are from the reference's: a list of boxes against a list of boxes.
+
+Which of two boxes goes is decided by rounding where their scores are equal, or overlap at the threshold of non-maximum
+suppression. So what is compared is not row with row:
+
+- detection gap: the largest, over all detections of either side, of its score less what explains that the other side
+  has it weaker or not at all: the strongest detection of its class there that overlaps it by EXPLAINS, the threshold, or
+  the last score of a full list. Greedy suppression leaves no detection without one of these, whatever the order of
+  equal scores: two sides whose scores differ by e have a gap of at most 2 e. A detection that is missing, one too many,
+  one of another class, one whose score is off have as much as that is.
+- detections of a class that overlap by MATCHED are matched, each once, the largest overlap first. iou: the mean overlap
+  of a row's matches; misplaced: 1 less that, a share over all detections; lost detections: those of both sides without a
+  match, over the reference's.
+- untied iou, lost untied detections: the same of rows in which no two of the reference's detections of a class have
+  scores within TIED. Over a flat picture all scores are equal, and rounding chooses among the boxes.
+- own gap: how far the artifact's own scores rise along its list, 1 where something stands after its end; own count: how
+  far its count is from the number of its detections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from edgekit.model.spec import Array, Output
+
+CORNERS, SCORE, CLASS = 4, 4, 5
+"""Channels of a detection: left, top, right, bottom, and the places of its score and class."""
+EXPLAINS, MATCHED = 0.3, 0.5
+"""Overlaps: the least above which suppression is asked for in use (0.3 to 0.7), and PASCAL VOC's of a right box."""
+TIED = 1e-5
+"""Score units: a hundred times the rounding of a score in fp32."""
+UNTIED = ("untied iou", "lost untied detections")
+_Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst positions [n]
+
+
+def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
+    """Measures of detections, of the reference and of the artifact: float64 [n, most, 6]."""
+    threshold = output.threshold or 0.0
+    table = np.array([_row(one, other, threshold) for one, other in zip(r, c, strict=True)]).reshape(-1, 4)
+    gap, iou, lost, place = table.T
+    place, tied = place.astype(np.int64), np.array([_tied(row) for row in r], bool)
+    yield "detection gap", gap, place
+    yield "own gap", np.array([_own_gap(row) for row in c]), place
+    yield "iou", iou, place
+    yield "misplaced", 1.0 - iou, place
+    yield "lost detections", lost, place
+    yield UNTIED[0], np.where(tied, 1.0, iou), place
+    yield UNTIED[1], np.where(tied, 0.0, lost), place
+
+
+def detected(rows: Array) -> Array:
+    """How many detections each row [n, most, 6] has, at least 1: int64 [n]."""
+    return np.asarray(np.maximum((rows[..., SCORE] > 0).sum(1), 1))
+
+
+def count_measures(c: Array, detections: Array) -> _Rows:
+    """Of an artifact's counts [n] against its own detections [n, most, 6]."""
+    yield "own count", np.abs(c - (detections[..., SCORE] > 0).sum(1)), np.full(len(c), -1)
+
+
+def matches(r: Array, c: Array) -> Iterator[tuple[int, int, float]]:
+    """Detections [most, 6] of two sides that are the same: places on both sides and overlap, the largest first."""
+    shared = np.where(_alike(r, c), _overlaps(r, c), 0.0)
+    for place in np.argsort(-shared, axis=None, kind="stable"):
+        one, other = divmod(int(place), len(c))
+        if shared[one, other] < MATCHED:
+            return
+        yield one, other, float(shared[one, other])
+        shared[one], shared[:, other] = 0.0, 0.0
+
+
+def paired(r: Array, c: Array) -> Array:
+    """The other side's detections [n, most, 6] where their matches stand; NaN for what has none."""
+    found = np.where(r[..., SCORE, None] > 0, np.nan, np.zeros_like(c))
+    for row, (one, other) in enumerate(zip(r, c, strict=True)):
+        for place, partner, _ in matches(one, other):
+            found[row, place] = other[partner]
+    return found
+
+
+def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, int]:
+    """Gap, mean overlap of the matches, share of those without one, and where it is worst."""
+    gaps = np.append(_gaps(r, c, threshold), _gaps(c, r, threshold))
+    found = list(matches(r, c))
+    real = int(_there(r).sum()), int(_there(c).sum())
+    iou = float(np.mean([overlap for *_, overlap in found])) if found else 1.0
+    lost = (sum(real) - 2 * len(found)) / max(real[0], 1)
+    return float(gaps.max()), iou, lost, int(gaps.argmax()) % len(r)
+
+
+def _gaps(one: Array, other: Array, threshold: float) -> Array:
+    """How far each detection's score is above what explains it on the other side; 0 of what is none."""
+    near = _alike(one, other) & (_overlaps(one, other) >= EXPLAINS)
+    strongest = np.where(near, other[None, :, SCORE], 0.0).max(1)
+    last = other[:, SCORE].min() if _there(other).all() else 0.0
+    explained = np.maximum(strongest, max(threshold, last))
+    return np.where(_there(one), np.maximum(one[:, SCORE] - explained, 0.0), 0.0)
+
+
+def _there(rows: Array) -> Array:
+    return np.asarray(rows[:, SCORE] > 0)
+
+
+def _alike(one: Array, other: Array) -> Array:
+    """Which are detections of one class: bool [p, q]."""
+    classes = np.rint(one[:, None, CLASS]) == np.rint(other[None, :, CLASS])
+    return np.asarray(classes & _there(one)[:, None] & _there(other)[None])
+
+
+def _overlaps(one: Array, other: Array) -> Array:
+    """Intersection over union: [p, q]; 1 of two boxes that are equal, also without an area."""
+    a, b = one[:, None, :CORNERS], other[None, :, :CORNERS]
+    sides = np.maximum(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0.0)
+    areas = [np.maximum(x[..., 2:] - x[..., :2], 0.0).prod(-1) for x in (a, b)]
+    union = areas[0] + areas[1] - sides.prod(-1)
+    return np.asarray(np.where(union > 0, sides.prod(-1) / np.where(union > 0, union, 1.0), (a == b).all(-1)))
+
+
+def _tied(row: Array) -> bool:
+    """Whether two detections of a class have scores that are equal but for rounding."""
+    near = _alike(row, row) & (np.abs(row[:, None, SCORE] - row[None, :, SCORE]) <= TIED)
+    return bool((near & ~np.eye(len(row), dtype=bool)).any())
+
+
+def _own_gap(row: Array) -> float:
+    scores = row[:, SCORE]
+    rise = float((scores - np.minimum.accumulate(scores)).max())
+    return max(rise, float(bool(row[~_there(row)].any())))
