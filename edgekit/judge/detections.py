@@ -9,8 +9,8 @@ suppression. So what is compared is not row with row:
   equal scores: two sides whose scores differ by e have a gap of at most 2 e. A detection that is missing, one too many,
   one of another class, one whose score is off have as much as that is.
 - detections of a class that overlap by MATCHED are matched, each once, the largest overlap first. iou: the mean overlap
-  of a row's matches; misplaced: 1 less that, a share over all detections; lost detections: those of both sides without a
-  match, over the reference's.
+  of a row's matches; misplaced: 1 less that, a share over all detections; lost detections: those without a match, of
+  the side that has more of them, over the reference's.
 - untied iou, lost untied detections: the same of rows in which no two of the reference's detections of a class have
   scores within TIED. Over a flat picture all scores are equal, and rounding chooses among the boxes.
 - own gap: how far the artifact's own scores rise along its list, 1 where something stands after its end; own count: how
@@ -86,7 +86,7 @@ def _row(r: Array, c: Array, threshold: float) -> tuple[float, float, float, int
     found = list(matches(r, c))
     real = int(_there(r).sum()), int(_there(c).sum())
     iou = float(np.mean([overlap for *_, overlap in found])) if found else 1.0
-    lost = (sum(real) - 2 * len(found)) / max(real[0], 1)
+    lost = (max(real) - len(found)) / max(real[0], 1)  # one that takes another's place is one
     return float(gaps.max()), iou, lost, int(gaps.argmax()) % len(r)
 
 
