@@ -4,8 +4,8 @@ Which of two boxes goes is decided by rounding where their scores are equal, or 
 suppression. So what is compared is not row with row:
 
 - detection gap: the largest, over all detections of either side, of its score less what explains that the other side
-  has it weaker or not at all: the strongest detection of its class there that overlaps it by EXPLAINS, the threshold, or
-  the last score of a full list. Greedy suppression leaves no detection without one of these, whatever the order of
+  has it weaker or not at all: the strongest detection of its class there that overlaps it by EXPLAINS, the threshold,
+  or the last score of a full list. Greedy suppression leaves no detection without one of these, whatever the order of
   equal scores: two sides whose scores differ by e have a gap of at most 2 e. A detection that is missing, one too many,
   one of another class, one whose score is off have as much as that is.
 - detections of a class that overlap by MATCHED are matched, each once, the largest overlap first. iou: the mean overlap
@@ -36,7 +36,12 @@ _Rows = Iterator[tuple[str, Array, Array]]  # metric, values [n], worst position
 
 
 def detection_measures(output: Output, r: Array, c: Array) -> _Rows:
-    """Measures of detections, of the reference and of the artifact: float64 [n, most, 6]."""
+    """Measures of detections, of the reference and of the artifact: float64 [n, most, 6].
+
+    None where neither has any in these rows: an artifact that is asked for no box at all is not verified by that.
+    """
+    if not ((r[..., SCORE] > 0).any() or c.any()):
+        return
     threshold = output.threshold or 0.0
     table = np.array([_row(one, other, threshold) for one, other in zip(r, c, strict=True)]).reshape(-1, 4)
     gap, iou, lost, place = table.T
@@ -57,7 +62,9 @@ def detected(rows: Array) -> Array:
 
 def count_measures(c: Array, detections: Array) -> _Rows:
     """Of an artifact's counts [n] against its own detections [n, most, 6]."""
-    yield "own count", np.abs(c - (detections[..., SCORE] > 0).sum(1)), np.full(len(c), -1)
+    there = (detections[..., SCORE] > 0).sum(1)
+    if c.any() or there.any():
+        yield "own count", np.abs(c - there), np.full(len(c), -1)
 
 
 def matches(r: Array, c: Array) -> Iterator[tuple[int, int, float]]:

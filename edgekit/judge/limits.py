@@ -143,7 +143,10 @@ TABLE = (
     Row(
         metric="own count excess", roles=COUNTS, kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3, reason=_OWN
     ),
-    Row(metric="own gap", roles=(*RANKING, *DETECTIONS), kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3, reason=_OWN),
+    Row(
+        metric="own gap", roles=(*RANKING, *DETECTIONS), kinds=ALL, fp32=1e-3, delegated=1e-3, fp16=1e-3, int8=1e-3,
+        reason=_OWN,
+    ),
     Row(
         metric="relative", roles=SCALED, kinds=ALL, fp32=1e-4, delegated=1e-3, fp16=2e-2,
         reason="as of scores, over the peak; fp16 keeps 11 bits",
@@ -270,8 +273,8 @@ TABLE = (
         reason="as of scores",
     ),
     Row(
-        metric="detection gap", roles=DETECTIONS, kinds=REAL, fp32=1e-4, delegated=1e-3, fp16=1e-2, int8=0.15, worst=0.4,
-        reason="as of scores; INT8: as of gains",
+        metric="detection gap", roles=DETECTIONS, kinds=REAL, fp32=1e-4, delegated=1e-3, fp16=1e-2, int8=0.15,
+        worst=0.4, reason="as of scores; INT8: as of gains",
     ),
     Row(
         metric="iou", roles=DETECTIONS, kinds=REAL, fp32=0.999, delegated=0.99,

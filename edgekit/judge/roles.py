@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from edgekit.judge.deviation import arranged, channel_axis
 from edgekit.judge.detections import count_measures, detected, detection_measures
+from edgekit.judge.deviation import arranged, channel_axis
 from edgekit.model.spec import Array, Output
 
 CENTRED = 4

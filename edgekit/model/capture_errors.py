@@ -42,8 +42,8 @@ WAY_OUT = (
 )
 
 FIXED_LENGTH = (
-    "let forward() return a fixed length with a count: edgekit.Detector does so in place of non-maximum suppression; in "
-    "place of nonzero or a mask as an index take the best K by torch.topk, with the number of those that hold"
+    "let forward() return a fixed length with a count: edgekit.Detector does so in place of non-maximum suppression; "
+    "in place of nonzero or a mask as an index take the best K by torch.topk, with the number of those that hold"
 )
 
 
@@ -164,7 +164,7 @@ def _first(error: BaseException, text: str) -> str:
 
 
 def open_length(exported: torch.export.ExportedProgram) -> str:
-    """The operator, with the user's line, that gives an output a length that depends on values; nothing if none does."""
+    """The operator, with the user's line, that gives an output a length that depends on values; or nothing."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     (answer,) = (n for n in exported.graph.nodes if n.op == "output")

@@ -1,6 +1,6 @@
 """A detector whose boxes become a fixed number of detections with a count: non-maximum suppression inside the graph.
 
-How many boxes non-maximum suppression leaves depends on the picture, and no graph of fixed shapes holds that. `Detector`
+How many boxes non-maximum suppression leaves depends on the picture: no graph of fixed shapes holds that. `Detector`
 computes the same, exactly, in a fixed number of steps of operators that every target has: the best pairs of a box and a
 class, the overlap of each two, and then `most` times the best that is left, less what it overlaps too much
 (greedy suppression within each class, as `torchvision.ops.batched_nms`).
@@ -19,8 +19,8 @@ class Detector(nn.Module):
     """A module that answers with boxes and scores, and the non-maximum suppression after it.
 
     It answers with `detections` [batch, most, 6] (left, top, right, bottom, score, class; the best first, zeros after
-    the last) and `count` int64 [batch], how many of them there are. `Detector.outputs` are the outputs to declare, which
-    are judged box by box.
+    the last) and `count` int64 [batch], how many of them there are. `Detector.outputs` are the outputs to declare,
+    which are judged box by box.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class Detector(nn.Module):
             most: Detections that an answer has room for.
             threshold: What a score has to exceed.
             overlap: Intersection over union with a better box of its class above which a box goes.
-            candidates: Pairs of a box and a class, the best ones, that are looked at; with all of them (n times classes)
-                nothing is left out. The graph holds the overlap of each two.
+            candidates: Pairs of a box and a class, the best ones, that are looked at; with n times the classes none is
+                left out. The graph holds the overlap of each two.
 
         Raises:
             ModelError: If a number is out of its range.

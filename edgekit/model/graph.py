@@ -121,7 +121,8 @@ def _refuse_open_length(spec: ModelSpec, exported: torch.export.ExportedProgram)
             shapes.append({name: array.shape for name, array in answers.items()})
     if differing := next((name for name in shapes[0] if len({each[name] for each in shapes}) > 1), ""):
         raise CaptureError(
-            f"the output '{differing}' of '{spec.name}' has a length that depends on values, from {operator}: {FIXED_LENGTH}"
+            f"the output '{differing}' of '{spec.name}' has a length that depends on values, from {operator}: "
+            f"{FIXED_LENGTH}"
         )
 
 

@@ -175,8 +175,8 @@ class Output:
             output is one thing for all rows of a run. "channels" names what has a scale of its own. Empty: the batch is
             the one axis whose size is always that of the batch (`edgekit.judge.rows`).
         classes: Names of the classes of logits, probabilities and labels, for people; empty where they have none.
-        threshold: Of scores: nothing answers the question where the largest is below it; of detections: what the score of
-            each exceeds. None where the model has none.
+        threshold: Of scores: nothing answers the question where the largest is below it; of detections: what each score
+            exceeds. None where the model has none.
     """
 
     name: str

@@ -60,7 +60,7 @@ class Asked:
         except ValueError as error:
             raise RecordError(
                 f"{self._named_by_length(batch)} has another shape for each of the {batch.name} inputs, so that it "
-                "cannot be compared: {FIXED_LENGTH}"
+                f"cannot be compared: {FIXED_LENGTH}"
             ) from error
 
     def _named_by_length(self, batch: Batch) -> str:
@@ -141,7 +141,7 @@ def kept(outputs: Sequence[Output], answers: Mapping[str, Array], sketched: Coll
 
 
 def aligned(outputs: Sequence[Output], one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
-    """Another answer with the rows of its features in the order of the first one's ranking, detections in that of these.
+    """Another answer with the rows of its features in the order of the first one's ranking, and its detections.
 
     Where it chose other patches or boxes, the rows of these are NaN: there is nothing to set against them.
     """

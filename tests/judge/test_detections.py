@@ -11,7 +11,7 @@ import pytest
 from edgekit.artifact.fact import Code
 from edgekit.artifact.result import Verdict
 from edgekit.judge.detections import paired
-from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, STRESS, TOLERANCES, Tolerance
+from edgekit.judge.limits import FP16, FP32, FP32_DELEGATED, INT8, TOLERANCES, Tolerance
 from edgekit.judge.metrics import compare
 from edgekit.judge.verdict import judge
 from edgekit.model.spec import Array, Output
@@ -109,9 +109,7 @@ def test_a_wrong_list_is_rejected(fault: str, tolerance: Tolerance) -> None:
 @pytest.mark.parametrize("tolerance", [FP32, FP32_DELEGATED], ids=lambda t: t.name)
 @pytest.mark.parametrize("fault", WRONG)
 @pytest.mark.parametrize("real", [True, False])
-def test_one_wrong_picture_is_rejected_in_fp32_on_whatever_inputs(
-    fault: str, tolerance: Tolerance, real: bool
-) -> None:
+def test_one_wrong_picture_is_rejected_in_fp32_on_whatever_inputs(fault: str, tolerance: Tolerance, real: bool) -> None:
     made = right()
     made["detections"][:2] = changed(WRONG[fault])["detections"][:2]
     made = counted(made["detections"])
@@ -151,7 +149,7 @@ def test_equal_scores_in_another_order_are_right(tolerance: Tolerance) -> None:
 def test_over_a_flat_picture_rounding_chooses_among_equal_boxes() -> None:
     """Boxes of one score side by side: whichever goes first, the others follow."""
     side = np.arange(MOST)[:, None] * np.array([10, 0, 10, 0])
-    rows = np.concatenate([side + [0, 0, 20, 20], np.full((MOST, 1), 0.8), np.zeros((MOST, 1))], 1)
+    rows = np.concatenate([side + np.array([0, 0, 20, 20]), np.full((MOST, 1), 0.8), np.zeros((MOST, 1))], 1)
     sides = []
     for first in (0, 1):  # an overlap of 1 / 3 goes
         made = np.zeros((ROWS, MOST, 6), np.float32)
