@@ -288,8 +288,9 @@ TABLE = (
         reason="an overlap of 0.97, in INT8 of 0.85, as of boxes",
     ),
     Row(
-        metric="lost detections", roles=DETECTIONS, kinds=REAL, fp32=0.001, delegated=0.002, fp16=0.01, int8=0.05,
-        reason="as of boxes; fp32: rounding decides where scores are equal or overlaps at the threshold",
+        metric="lost detections", roles=DETECTIONS, kinds=REAL, fp32=0.001, delegated=0.002, fp16=0.02, int8=0.08,
+        reason="rounding decides where scores are equal or overlaps at the threshold; of a crowded list, full in "
+        "every picture, sound fp16 loses 0.6 %, sound INT8 3.8 %: two to three times that",
     ),
     Row(
         metric="lost untied detections", roles=DETECTIONS, kinds=NOT_REAL, fp32=0.001, delegated=0.002,
