@@ -22,6 +22,7 @@ from tests.answers import OUTPUTS, answer
 HIGHER = {
     "cosine", "cosine whole", "row cosine", "snr", "spearman", "spearman raw", "equal", "jaccard", "agreement",
     "matched", "correlation", "channel correlation", "iou", "mask iou",
+    "untied iou",
 }  # fmt: skip
 
 
@@ -45,6 +46,8 @@ ROLES = (
     Output("named", role="labels", of="distribution", dtype="int64"),
     Output("labels", role="labels", dtype="int64"),
     Output("boxes", role="boxes"),
+    Output("detections", role="detections"),
+    Output("count", role="count", of="detections", dtype="int64"),
     Output("mask", role="mask"),
     Output("embedding", role="embedding"),
     Output("integers", dtype="int64"),
@@ -59,8 +62,11 @@ def roles(right: Mapping[str, Array], wrong: Mapping[str, Array]) -> Comparison:
         corners = np.abs(made[:, None, :2])
         boxes = np.concatenate([corners, corners + 1, side["relevance"][:, None, :2]], -1)
         named = side["relevance"].argmax(1)
+        scores = -np.sort(-side["relevance"][:, : made.shape[1]], axis=1)[:, :, None]
+        listed = np.concatenate([10 * made[:, :, None] + [0, 0, 9, 9], scores, 0 * scores], -1).astype(np.float32)
         floats = {"distribution": side["relevance"], "boxes": boxes, "mask": side["relevance"], "embedding": made}
         sides.append({**floats, "named": named, "labels": named, "integers": side["indices"]})
+        sides[-1] |= {"detections": listed, "count": np.full(len(listed), listed.shape[1])}
     return compare(ROLES, sides[0], sides[1], [f"image {number}" for number in range(4)])
 
 
