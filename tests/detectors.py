@@ -21,9 +21,9 @@ class Anchors(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(1)
-        strides = [nn.Conv2d(before, after, 3, 2, 1) for before, after in ((3, 8), (8, 16), (16, 16))]
+        strides = [nn.Conv2d(before, after, 3, 2, 1) for before, after in ((3, 8), (8, 16), (16, 32))]
         self.body = nn.Sequential(*[layer for one in strides for layer in (one, nn.ReLU())])
-        self.head = nn.Conv2d(16, CHANNELS, 1)
+        self.head = nn.Linear(32, CHANNELS)
         places = (torch.arange(CELLS) + 0.5) * STRIDE
         down, across = torch.meshgrid(places, places, indexing="ij")
         middle = torch.stack([across, down], -1).reshape(-1, 1, 2).expand(-1, len(SIDES), 2)
@@ -34,15 +34,18 @@ class Anchors(nn.Module):
     @torch.no_grad()
     def _scale(self) -> None:
         """Let each channel spread by 2 over scenes, as one does that was trained."""
-        seen = self.head(self.body(torch.tensor(scenes(8, 1).inputs["images"])))
-        by = 2 / seen.std((0, 2, 3))
+        seen = self.cells(torch.tensor(scenes(8, 1).inputs["images"])).flatten(0, 1)
+        by = 2 / seen.std(0)
         scored = torch.tensor([0.0] * 4 + [-4.0] * CLASSES).repeat(len(SIDES))
-        self.head.bias.copy_((self.head.bias - seen.mean((0, 2, 3))) * by + scored)
-        self.head.weight.mul_(by[:, None, None, None])
+        self.head.bias.copy_((self.head.bias - seen.mean(0)) * by + scored)
+        self.head.weight.mul_(by[:, None])
+
+    def cells(self, images: Tensor) -> Tensor:
+        """What each cell says of its anchors: [batch, cells, CHANNELS]."""
+        return torch.as_tensor(self.head(self.body(images).flatten(2).transpose(1, 2)))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        cells = self.head(self.body(images)).flatten(2).transpose(1, 2)
-        cells = cells.reshape(images.shape[0], CELLS**2 * len(SIDES), 4 + CLASSES)
+        cells = self.cells(images).reshape(images.shape[0], CELLS**2 * len(SIDES), 4 + CLASSES)
         middle = self.get_buffer("middle") + 3 * torch.tanh(cells[:, :, :2])
         half = self.get_buffer("sides") * torch.exp(0.3 * torch.tanh(cells[:, :, 2:4])) / 2
         return torch.cat([middle - half, middle + half], 2), torch.sigmoid(cells[:, :, 4:])
