@@ -91,6 +91,7 @@ WRONG: dict[str, Callable[[Array], object]] = {
     "the best missing": gone(0),
     "the third missing": gone(2),
     "classes permuted": permuted,
+    "classes between two": lambda rows: np.add(rows[..., 5], 0.4 * (rows[..., 4] > 0), out=rows[..., 5]),
     "scores halved": scaled,
     "boxes twice": twice,
     "one too many": added,
@@ -177,6 +178,15 @@ def test_the_last_of_a_full_list_may_give_its_place_to_an_equal_one() -> None:
     assert verdict(counted(made)).status == "verified"
     made[-1, -1, 4] = last - 0.01
     assert verdict(counted(made)).status == "rejected"
+
+
+@pytest.mark.parametrize("tolerance", TOLERANCES, ids=lambda t: t.name)
+@pytest.mark.parametrize("real", [True, False])
+def test_where_nothing_is_detected_nothing_is_verified(tolerance: Tolerance, real: bool) -> None:
+    nothing = counted(np.zeros((ROWS, MOST, 6), np.float32))
+    assert verdict(nothing, tolerance, nothing, real).status == "not verified here"
+    wrong = {**nothing, "count": nothing["count"] + 1}
+    assert verdict(wrong, tolerance, nothing, real).status == "rejected"
 
 
 def test_lists_of_another_form_are_faults() -> None:
