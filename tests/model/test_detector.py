@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.detector import Detector, suppressed
 from edgekit.model.graph import capture
+from edgekit.model.sources.module import spec_of_module
 from edgekit.model.spec import Array
 from tests import modules
+from tests.detectors import Anchors
 
 MOST, THRESHOLD = 20, 0.4
 
@@ -76,6 +78,15 @@ def test_numbers_out_of_range_are_refused(numbers: dict[str, float], said: str) 
     with pytest.raises(ModelError) as error:
         Detector(nn.Identity(), **numbers)  # type: ignore[arg-type]  # floats and integers alike
     assert str(error.value) == said
+
+
+def test_an_example_is_enough_and_its_outputs_are_judged_as_detections() -> None:
+    spec = spec_of_module(Anchors().eval(), (torch.rand(1, 3, 32, 32),))
+    assert [output.role for output in spec.outputs] == ["tensor", "tensor"]
+    module = Detector(Anchors(), most=4).eval()
+    spec = spec_of_module(module, (torch.rand(1, 3, 32, 32),))
+    assert spec.outputs == module.outputs
+    assert [output.role for output in spec.outputs] == ["detections", "count"]
 
 
 @pytest.mark.parametrize(

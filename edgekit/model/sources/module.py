@@ -40,6 +40,8 @@ def spec_of_module(
     """
     import torch
 
+    from edgekit.model.detector import Detector
+
     if getattr(module, "training", False):  # frozen TorchScript has no such attribute
         raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
     refuse_quantized(_dashed(type(module).__name__), module)
@@ -60,12 +62,14 @@ def spec_of_module(
     if not answer:
         raise ModelError(f"'{type(module).__name__}' answers with no tensor: let forward() return one")
     names = unique([name for name, _ in answer], list(tensors))
+    outputs = tuple(Output(n, dtype=_dtype(value)) for n, (_, value) in zip(names, answer, strict=True))
+    outputs = module.outputs if isinstance(module, Detector) else outputs
     plain = arguments.in_order and names == [name for name, _ in answer]
     spec = ModelSpec(
         name=_dashed(type(module).__name__),
         module=single if plain else arguments.flat(single),
         inputs=inputs,
-        outputs=words.of_outputs(Output(n, dtype=_dtype(value)) for n, (_, value) in zip(names, answer, strict=True)),
+        outputs=words.of_outputs(outputs),
         axes=declared,
         notes=tuple(f"'{name}' is fixed at {value!r}" for name, value in arguments.constants.items()),
     )
