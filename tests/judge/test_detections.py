@@ -147,12 +147,13 @@ def test_equal_scores_in_another_order_are_right(tolerance: Tolerance) -> None:
     assert verdict(counted(made), tolerance, answer).status == "rejected"
 
 
-def test_over_a_flat_picture_rounding_chooses_among_equal_boxes() -> None:
+@pytest.mark.parametrize("step", [5, 10])
+def test_over_a_flat_picture_rounding_chooses_among_equal_boxes(step: int) -> None:
     """Boxes of one score side by side: whichever goes first, the others follow."""
-    side = np.arange(MOST)[:, None] * np.array([10, 0, 10, 0])
+    side = np.arange(MOST)[:, None] * np.array([step, 0, step, 0])
     rows = np.concatenate([side + np.array([0, 0, 20, 20]), np.full((MOST, 1), 0.8), np.zeros((MOST, 1))], 1)
     sides = []
-    for first in (0, 1):  # an overlap of 1 / 3 goes
+    for first in (0, 1):  # neighbours, which overlap by 0.6 or 1 / 3, go
         made = np.zeros((ROWS, MOST, 6), np.float32)
         made[:, : MOST // 2] = rows[first::2]
         sides.append(counted(made))
