@@ -30,6 +30,7 @@ from edgekit.analysis.pair import Noise, Pair, rankings
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.hosts import process
+from edgekit.model.onnx_bodies import names_read
 from edgekit.model.records import recorded_weights
 from edgekit.model.spec import Array
 from edgekit.onnxgraph.constant_names import LAYERS
@@ -183,7 +184,7 @@ def modules_of(graph: onnx.ModelProto) -> tuple[Module, ...]:
     gives: dict[str, dict[str, None]] = {}
     for number, node in enumerate(nodes):
         own = owners[number]
-        for name in _read(node):
+        for name in names_read(node):
             maker = makers.get(name, own)
             if maker != own:
                 order.setdefault(maker)
@@ -213,9 +214,3 @@ def _homes(graph: onnx.ModelProto, there: set[str]) -> list[tuple[str, str]]:
     """Modules without a node, and the constants that are named after them."""
     pairs = [(initializer.name.rpartition(".")[0], initializer.name) for initializer in graph.graph.initializer]
     return [(path, name) for path, name in pairs if path and path not in there]
-
-
-def _read(node: onnx.NodeProto) -> list[str]:
-    """What a node reads, and what its branches and loops read."""
-    inner = [part for attribute in node.attribute if attribute.HasField("g") for part in attribute.g.node]
-    return [name for name in (*node.input, *(name for part in inner for name in _read(part))) if name]

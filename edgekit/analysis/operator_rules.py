@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import NotVerifiedHere, reason
+from edgekit.model.onnx_bodies import bodies
 
 if TYPE_CHECKING:
     import onnx
@@ -192,11 +193,10 @@ def _facts(
             constants[node.output[0]] = next((a.t for a in node.attribute if a.name == "value"), None)
         elif node.op_type == "DequantizeLinear" and node.input[0] in constants:
             constants[node.output[0]] = None
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                inner, kept = _facts(attribute.g)
-                values |= inner
-                constants |= kept
+        for body in bodies(node):
+            inner, kept = _facts(body)
+            values |= inner
+            constants |= kept
     return values, constants
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.model.onnx_bodies import rename
 from edgekit.model.spec import Array
 from edgekit.onnxgraph.graph import copied, set_nodes
 from edgekit.onnxgraph.groups import LINEAR
@@ -228,7 +229,9 @@ def cut(graph: onnx.ModelProto, at: Mapping[str, Array], tapped: Iterable[str]) 
     It also answers with the tensors of `tapped`, which nodes make, beside the graph's outputs.
     """
     copy = copied(graph)
-    _read_given(copy.graph.node, set(at))
+    names = {name: GIVEN.format(name) for name in at}
+    for node in copy.graph.node:
+        rename(node, names)
     copy.graph.input.extend(_declared(GIVEN.format(name), values) for name, values in at.items())
     return Cut(ort.tapped(copy, list(tapped)), {name: values.dtype for name, values in at.items()})
 
@@ -262,16 +265,6 @@ def layouts_in_float(graph: onnx.ModelProto) -> onnx.ModelProto:
         nodes.append(node)
     set_nodes(copy.graph, nodes)
     return copy
-
-
-def _read_given(nodes: Iterable[onnx.NodeProto], names: set[str]) -> None:
-    for node in nodes:
-        for place, name in enumerate(node.input):
-            if name in names:
-                node.input[place] = GIVEN.format(name)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _read_given(attribute.g.node, names)
 
 
 def _declared(name: str, values: Array) -> onnx.ValueInfoProto:

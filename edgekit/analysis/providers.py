@@ -8,7 +8,7 @@ Qualcomm's NPU: it is asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +19,7 @@ from edgekit.analysis.inspection import layers_of, onnx_artifact, recorded_row
 from edgekit.analysis.operator_rules import TABLES, Rules, Table, key
 from edgekit.errors import DependencyError
 from edgekit.hosts import process
+from edgekit.model.onnx_bodies import every_node
 from edgekit.onnxgraph.graph import copied
 from edgekit.onnxgraph.optimizer import fixed
 from edgekit.runtime import ort, qnn
@@ -207,12 +208,3 @@ def largest_value(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[flo
         if value.dtype.kind == "f"
     ]
     return max(sized, default=None)
-
-
-def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Nodes of a graph and of its branches and loops."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from every_node(attribute.g)

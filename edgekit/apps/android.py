@@ -22,6 +22,7 @@ from edgekit.apps.sync import HOME
 from edgekit.artifact.manifest import Manifest, TensorInfo
 from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.hosts import process
+from edgekit.model.onnx_bodies import every_node
 
 ASSETS = "src/main/assets/edgekit"
 CODE = "src/main/kotlin/edgekit/generated"
@@ -177,7 +178,11 @@ def operators(path: str, progress: process.Progress) -> dict[str, list[str]]:
     needed: dict[str, set[str]] = defaultdict(set)
     for graph in (onnx.load(path, load_external_data=False), _optimised(path)):
         versions = {o.domain or "ai.onnx": o.version for o in graph.opset_import}
-        _collect(graph.graph, versions, needed)
+        for node in every_node(graph.graph):
+            domain = node.domain or "ai.onnx"
+            if not OPERATOR.fullmatch(domain) or not OPERATOR.fullmatch(node.op_type):
+                raise ArtifactError(f"'{node.op_type}' of '{domain}' is not an operator's name: export the model again")
+            needed[f"{domain};{versions.get(domain, 1)}"].add(node.op_type)
     return {opset: sorted(names) for opset, names in needed.items()}
 
 
@@ -196,14 +201,3 @@ def _optimised(path: str) -> onnx.ModelProto:
         except Exception as error:
             raise ArtifactError(f"ONNX Runtime refuses '{path}': {reason(error)}") from error
         return onnx.load(kept)
-
-
-def _collect(graph: onnx.GraphProto, versions: dict[str, int], needed: dict[str, set[str]]) -> None:
-    for node in graph.node:
-        domain = node.domain or "ai.onnx"
-        if not OPERATOR.fullmatch(domain) or not OPERATOR.fullmatch(node.op_type):
-            raise ArtifactError(f"'{node.op_type}' of '{domain}' is not an operator's name: export the model again")
-        needed[f"{domain};{versions.get(domain, 1)}"].add(node.op_type)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _collect(attribute.g, versions, needed)

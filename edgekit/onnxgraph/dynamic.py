@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import bodies
+from edgekit.model.onnx_bodies import names_read
 from edgekit.onnxgraph import weight_only
 from edgekit.onnxgraph.graph import copied, graph_pass, set_nodes
 from edgekit.onnxgraph.groups import groups, nodes_of
@@ -59,7 +59,7 @@ def quantize_dynamic(
     chosen = set(nodes_of(groups(copy, dynamic=True), floats))
     weights = {i.name: i for i in copy.graph.initializer}
     nodes = [part for node in copy.graph.node for part in _gemm_as_matmul(node, chosen, weights)]
-    read = {name for node in nodes for name in _read(node)} | {value.name for value in copy.graph.output}
+    read = {name for node in nodes for name in names_read(node)} | {value.name for value in copy.graph.output}
     del copy.graph.initializer[:]
     copy.graph.initializer.extend(weight for name, weight in weights.items() if name in read)
     set_nodes(copy.graph, nodes)
@@ -79,15 +79,6 @@ def quantize_dynamic(
             )
         quantized = onnx.load(result)
     return weight_only.quantize_weights(quantized)
-
-
-def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, the bodies of its branches and loops included."""
-    yield from node.input
-    for body in bodies(node):
-        yield from (value.name for value in body.output)
-        for inner in body.node:
-            yield from _read(inner)
 
 
 @contextlib.contextmanager

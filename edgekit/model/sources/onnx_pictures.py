@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.model.image_input import COLOURS, declares_preprocessing
-from edgekit.model.onnx_bodies import bodies
+from edgekit.model.onnx_bodies import rename
 from edgekit.model.spec import Input
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def write_with_preprocessing(graph: onnx.ModelProto, named: Iterable[tuple[str, 
 def _prepend(graph: onnx.GraphProto, name: str, i: Input) -> None:
     inside = f"{name}_preprocessed"
     for node in graph.node:
-        _rename(node, name, inside)
+        rename(node, {name: inside})
     for output in graph.output:
         if output.name == name:
             output.name = inside
@@ -51,21 +51,6 @@ def _prepend(graph: onnx.GraphProto, name: str, i: Input) -> None:
     rest = list(graph.node)
     del graph.node[:]
     graph.node.extend([*nodes, *rest])
-
-
-def _rename(node: onnx.NodeProto, before: str, after: str) -> None:
-    """Let a node, and the graphs in it that see the name from outside, read another tensor."""
-    for place, name in enumerate(node.input):
-        if name == before:
-            node.input[place] = after
-    for graph in bodies(node):
-        if before in {value.name for value in graph.input}:
-            continue
-        for inner in graph.node:
-            _rename(inner, before, after)
-        for output in graph.output:
-            if output.name == before:
-                output.name = after
 
 
 def _nodes(graph: onnx.GraphProto, name: str, inside: str, i: Input) -> Iterator[onnx.NodeProto]:

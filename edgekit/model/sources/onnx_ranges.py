@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.model.onnx_bodies import bodies
+from edgekit.model.onnx_bodies import every_node
 
 if TYPE_CHECKING:
     import onnx
@@ -19,7 +17,7 @@ MOVES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze",
 
 def range_of_integers(graph: onnx.GraphProto, name: str) -> tuple[int, int] | None:
     """The least and the largest integer that all readers of an input take; None where none of them tells it."""
-    nodes = [*_nodes(graph)]
+    nodes = [*every_node(graph)]
     constants = {one.name: [*one.dims] for one in graph.initializer}
     values: dict[str, Any] = {one.name: one for one in graph.initializer if len(one.raw_data) <= 8}
     for node in nodes:
@@ -52,9 +50,3 @@ def _rows(node: onnx.NodeProto, value: str, shapes: dict[str, list[int]], values
     if node.op_type == "OneHot" and node.input[0] == value and node.input[1] in values:
         return int(np.ravel(numpy_helper.to_array(values[node.input[1]]))[0])
     return None
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        yield from chain.from_iterable(map(_nodes, bodies(node)))
