@@ -102,7 +102,7 @@ def measure(model: ArrCoc, threshold: float) -> Found:
         others = [f"{word} circle" for word in ATTRIBUTES[1] if word != one.word]
         others += [f"{one.word} {shape}" for shape in ATTRIBUTES[3] if shape != "circle"]
         texts = [right, *others]
-        queries = torch.from_numpy(np.stack([encoder.encode(text).vector for text in texts]))[None].to(device)
+        queries = torch.from_numpy(np.stack([encoder.encode(text) for text in texts]))[None].to(device)
         features, rows, columns = model.texture(torch.from_numpy(one.pixels)[None].to(device))
         relevance = model.weigh(features, rows, columns, queries)[0][0].cpu()
         highest = relevance.amax(1)

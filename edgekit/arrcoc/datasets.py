@@ -128,6 +128,6 @@ def _encoded(pictures: Array, texts: list[str], names: tuple[str, ...]) -> Evalu
     vocabulary = queries.vocabulary()
     inputs = {
         "images": pictures.astype(np.float32) / np.float32(255.0),
-        "queries": np.stack([vocabulary.encode(text).vector for text in texts]),
+        "queries": np.stack([vocabulary.encode(text) for text in texts]),
     }
     return Evaluation(inputs, names, tuple(texts))

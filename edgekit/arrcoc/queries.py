@@ -16,23 +16,17 @@ every platform computes the same mean. Synonyms share a row. A byte holds a valu
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 import zlib
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
 from edgekit.arrcoc.nouns import NAMES
-from edgekit.errors import UsageError
-from edgekit.storage.door import visible
+from edgekit.reference.vocabulary import Vocabulary
 
 ATTRIBUTES = (
     ("small", "medium", "large"),
@@ -88,56 +82,6 @@ SEED = 768
 
 SCALE, OFFSET = 2 / 256, 1 / 256
 """A value of a row is `SCALE` times its byte, from -128 to 127, and `OFFSET`."""
-
-
-@dataclass(frozen=True)
-class Query:
-    """An encoded query.
-
-    Attributes:
-        vector: [768] float32.
-        known: The words, in order.
-    """
-
-    vector: npt.NDArray[np.float32]
-    known: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Words and their rows.
-
-    Attributes:
-        words: Lower-case words.
-        table: [words, 768] float32.
-    """
-
-    words: tuple[str, ...]
-    table: npt.NDArray[np.float32]
-
-    @cached_property
-    def _row(self) -> dict[str, int]:
-        return {word: index for index, word in enumerate(self.words)}
-
-    def encode(self, text: str) -> Query:
-        """Encode a text.
-
-        Raises:
-            UsageError: It has no word, or one that the vocabulary lacks: "not red" must not be answered as "red".
-        """
-        words = tuple(re.findall(r"[^\W_]+", text.lower()))  # letters and digits
-        unknown = tuple(word for word in words if word not in self._row)
-        if unknown:
-            named = ", ".join(f"'{word}'" for word in dict.fromkeys(unknown))
-            raise UsageError(f"the model does not know {named} in the query '{visible(text)}': {self._hint(unknown)}")
-        if not words:
-            raise UsageError(f"the query '{visible(text)}' has no word: {self._hint(())}")
-        rows = self.table[[self._row[word] for word in words]]
-        return Query(rows.mean(0, dtype=np.float32), words)
-
-    def _hint(self, unknown: tuple[str, ...]) -> str:
-        near = [found for word in unknown for found in difflib.get_close_matches(word, self.words, 1)]
-        return f"did you mean '{' '.join(near)}'?" if near else f"known words are {', '.join(CONCEPTS)} and synonyms."
 
 
 def vocabulary() -> Vocabulary:

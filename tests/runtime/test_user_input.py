@@ -36,7 +36,7 @@ def asked(scale: float = 1.0) -> dict[str, Array]:
     """A picture of bytes and a query; of no bytes where scaled."""
     draw = np.random.Generator(np.random.PCG64(5))
     picture = draw.integers(0, 256, (1, 3, EDGE, EDGE)).astype(np.float32) * np.float32(scale / 255)
-    return {"images": picture, "queries": queries.vocabulary().encode("red circle").vector[None]}
+    return {"images": picture, "queries": queries.vocabulary().encode("red circle")[None]}
 
 
 def in_chromium(bundle: Path, inputs: dict[str, Array]) -> dict[str, Array]:

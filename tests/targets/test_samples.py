@@ -64,7 +64,7 @@ def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
         assert len(sample.queries) >= 2, "a visitor has something to choose"
         assert sample.absent or sample.queries[0] == sample.query
         for query in sample.queries:
-            inputs = {"queries": words.encode(query).vector[None]}
+            inputs = {"queries": words.encode(query)[None]}
             feed = golden.Case(sample.case.name, sample.case.image, inputs, {}).feed(spec)
             best = int(answer(feed)["relevance"][0].argmax())
             there = [own for own, seen in zip(names, scene.visible[0, :, best].tolist(), strict=True) if seen >= SEEN]

@@ -74,7 +74,7 @@ def test_what_nothing_answers_looks_like_no_answer_on_the_samples_of_the_page() 
             ]
             seen.append(float(scene.visible[0][torch.tensor(fits)].sum()) / CELL**2)
             images = scene.images.to(torch.float32).numpy() / np.float32(255)
-            found = known.run({"images": images, "queries": vocabulary.encode(query).vector[None]})
+            found = known.run({"images": images, "queries": vocabulary.encode(query)[None]})
             highest.append(float(found["relevance"].max()))
     nothing, there = np.array(seen) == 0, np.array(seen) > presence.SEEN
     reached = np.array(highest) >= presence.load(presets.HOME)

@@ -115,7 +115,7 @@ def _graph(rounding: type[np.floating] | None) -> onnx.ModelProto:
 
 def _case(folder: Path, number: int, query: str) -> golden.Case:
     image = _picture(number)
-    vector = queries.vocabulary().encode(query).vector
+    vector = queries.vocabulary().encode(query)
     runtime = OrtRuntime(folder / web.PATHS["fp32"])
     pixels = image.astype(np.float32).transpose(2, 0, 1)[None] / np.float32(255)
     answer = runtime.run({"images": pixels, "queries": vector[None]})
@@ -130,7 +130,7 @@ def _answered(folder: Path, case: golden.Case, query: str) -> dict[str, object]:
     pixels = np.asarray(case.image).astype(np.float32).transpose(2, 0, 1)[None] / np.float32(255)
 
     def present(text: str) -> bool:
-        vector = queries.vocabulary().encode(text).vector[None]
+        vector = queries.vocabulary().encode(text)[None]
         return bool(runtime.run({"images": pixels, "queries": vector})["relevance"].max() >= THRESHOLD)
 
     whole = present(query)

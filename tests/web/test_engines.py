@@ -136,7 +136,7 @@ def ask(bundle: Path, command: list[str], home: Path, path: str = "") -> dict[st
 def check_answer(bundle: Path, answer: dict[str, Any]) -> None:
     """Compare what `runner.run` gave with what ONNX Runtime gives for the same pixels."""
     pixels = np.asarray(Image.open(bundle / "samples" / "001.png").convert("RGB"), np.float32)
-    query = queries.vocabulary().encode("large blue star").vector
+    query = queries.vocabulary().encode("large blue star")
     with closing(OrtRuntime(bundle / PATHS["q8"])) as runtime:
         right = runtime.run({"images": pixels.transpose(2, 0, 1)[None] / np.float32(255), "queries": query[None]})
     assert (answer.get("device"), answer.get("dtype")) == ("wasm", "q8"), answer
