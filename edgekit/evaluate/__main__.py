@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from edgekit.evaluate.rows import Array
 from edgekit.runtime.iree_session import IreeSession
 from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort_session import OrtSession
+from edgekit.runtime.protocol import Runtime
 from edgekit.runtime.torch_cuda import TorchCudaRuntime
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
@@ -35,13 +36,13 @@ COMMAND_VARIABLE = "EDGEKIT_RUNNER_PYTHON"
 """What starts Python for one artifact, where that is not this Python: an emulator with its options."""
 TIMEOUT = 3 * 3600
 """Seconds for one artifact in one place."""
-RUNTIMES: dict[str, Any] = {
+OPENERS: Mapping[str, Callable[[Path, Mapping[str, str]], Runtime]] = {
     "iree": IreeSession,
     "onnxruntime": OrtSession,
     "openvino": OpenvinoRuntime,
     "torch": TorchCudaRuntime,
 }
-"""What opens an artifact, by the name that a pack gives it."""
+"""What opens an artifact in a further place, by the kind of its runtime."""
 
 
 def main() -> None:
@@ -90,7 +91,7 @@ def _run(pack: dict[str, Any], place: str, target: str, out: Path) -> dict[str, 
             raise SystemExit(f"'{target}/{name}' is damaged: copy the pack again")
 
     def load() -> Any:
-        return RUNTIMES[where["runtime"]](folder / artifact["entry"], where["settings"])
+        return OPENERS[where["runtime"]](folder / artifact["entry"], where["settings"])
 
     questions = [_questions(batch) for batch in pack["batches"]]
     started = start_up(load, next(questions[0].runs()))

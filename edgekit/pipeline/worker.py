@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from edgekit import registry
 from edgekit.artifact.store import read_artifact
 from edgekit.evaluate import timing
+from edgekit.evaluate.__main__ import OPENERS
 from edgekit.evaluate.engine import Questions, Timing, evaluate, start_up
 from edgekit.hosts import process
 from edgekit.hosts.catalogue import RUNTIMES
@@ -26,11 +27,8 @@ from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
-from edgekit.runtime.iree_session import IreeSession
-from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
-from edgekit.runtime.torch_cuda import TorchCudaRuntime
 from edgekit.storage import limits
 from edgekit.target import Job
 
@@ -48,13 +46,8 @@ EXPORT_MODULES = (
 """What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
-OPENERS: Mapping[str, Callable[[Path, Mapping[str, str]], Runtime]] = {
-    "iree": IreeSession,
-    "onnxruntime": OrtRuntime,
-    "openvino": OpenvinoRuntime,
-    "torch": TorchCudaRuntime,
-}
-"""What opens an artifact in a further place, by its kind."""
+CHECKED_OPENERS = {**OPENERS, "onnxruntime": OrtRuntime}
+"""As in a pack, but an ONNX file is checked before ONNX Runtime sees it."""
 Progress = Callable[[float, str], None]
 
 
@@ -180,8 +173,7 @@ def _opened(asked: RunRequest) -> Runtime:
         target = registry.find(asked.target)
         return target.load(asked.folder, target.place(asked.place))
     runtime, entry = RUNTIMES[asked.runtime], asked.folder / read_artifact(asked.folder).entry
-    opened: Runtime = OPENERS[runtime.kind](entry, runtime.settings)
-    return opened
+    return CHECKED_OPENERS[runtime.kind](entry, runtime.settings)
 
 
 def _baselines(asked: RunRequest) -> dict[str, Runtime]:
