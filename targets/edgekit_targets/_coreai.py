@@ -21,12 +21,14 @@ from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import fixed_sizes, size_text
 from edgekit.model.spec import ModelSpec
-from edgekit.runtime.coreai import FUNCTION, size_key
-from edgekit.target import Job, Option
+from edgekit.runtime.coreai import FUNCTION, CoreaiRuntime, size_key
+from edgekit.target import Job, Need, Option, Place, Runtime
 
 if TYPE_CHECKING:
     import torch
 
+ENTRY = "model.aimodel"
+NEEDS = (Need("coreai_torch", "coreai"), Need("coreai_opt", "coreai"), Need("psutil", "coreai"))
 METADATA = "metadata.json"
 DATE = "creationDate"
 VERSION_DIGITS = 12  # of the weights' sha256 that serve as the version
@@ -262,6 +264,11 @@ def _name_weights(program: Any) -> None:
             # no more than its elements need: a file read to the heap may be aligned to less, and is refused then
             aligned = max(1, kind.element_type.width // 8)
             operation.attributes["value"] = DenseResourceElementsAttr.get_from_buffer(data, name, kind, aligned)
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in Core AI's runtime for Linux, or in the system's own on macOS."""
+    return CoreaiRuntime(artifact, ENTRY, place.name)
 
 
 @contextlib.contextmanager

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgekit.errors import ExportError, UsageError
 from edgekit.model import capture_errors as causes
 from edgekit.model.shapes import BATCHES
 from edgekit.model.spec import Axis, Input, ModelSpec
+from edgekit.runtime.coreml import open_package
 from edgekit.runtime.logs import quiet
+from edgekit.target import Place, Runtime
 from edgekit_targets import _decompositions
 
 if TYPE_CHECKING:
@@ -184,6 +187,11 @@ def _takes(spec: ModelSpec, wishes: Wishes) -> list[Any]:
         kind = np.float32 if np.dtype(i.dtype).kind == "f" else np.int32
         made.append(_image(i, shape) if i.name in images else ct.TensorType(i.name, sizes, kind))
     return made
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in the interpreter, or in Core ML itself on macOS."""
+    return open_package(artifact, place.name)
 
 
 def _image(declared: Input, shape: tuple[int, ...]) -> Any:

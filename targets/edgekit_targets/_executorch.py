@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ExportError, reason
@@ -22,7 +23,8 @@ from edgekit.model.adapter import to_tensors
 from edgekit.model.graph import Program
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec, axes_in, size_of
-from edgekit.target import Option
+from edgekit.runtime.executorch import ExecutorchRuntime
+from edgekit.target import Option, Place, Runtime
 from edgekit_targets import _executorch_graph
 from edgekit_targets._xnnpack import passes, views
 
@@ -37,6 +39,7 @@ DYNAMIC = Option(
     choices=("batch", "all", "none"),
 )
 _KEPT = {"batch": ("batch",), "none": ()}
+ENTRY = "model.pte"
 NO_OPERATORS = {"getitem", "sym_size", "mul", "add", "sub", "floordiv", "mod"}  # bookkeeping of tuples and sizes
 
 PRODUCTS = ("linear", "convolution", "bmm", "mm", "addmm")
@@ -155,6 +158,11 @@ def lowered(
         left=tuple(sorted(_plain(name) for name, o in operators.items() if o.non_delegated)),
         delegate=delegate,
     )
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in ExecuTorch's own runtime."""
+    return ExecutorchRuntime(artifact, ENTRY)
 
 
 def _share(lowered: torch.fx.GraphModule) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgekit.errors import ExportError
 from edgekit.runtime import openvino as runtime
+from edgekit.target import Place, Runtime
 
 ENTRY = "model.xml"
 
@@ -33,3 +34,8 @@ def save_model(model: Any, path: Path, facts: Mapping[str, str], half: bool = Fa
     for key, value in facts.items():
         model.set_rt_info(value, ["edgekit", key])
     openvino.save_model(model, path, compress_to_fp16=half)
+
+
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in OpenVINO's CPU plugin."""
+    return runtime.OpenvinoRuntime(artifact / ENTRY)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.runtime.coreai import DEVICE, LINUX, SLOW, CoreaiRuntime
-from edgekit.target import FP16, FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.runtime.coreai import DEVICE, LINUX, SLOW
+from edgekit.target import FP16, FP32, About, Exported, Job, Option, Place, Target
 from edgekit_targets import _coreai
 
-ENTRY = "model.aimodel"
 PRECISION = Option(name="precision", default="fp32", help="of weights and arithmetic", choices=("fp32", "fp16"))
 HALF = "weights and arithmetic are fp16; inputs and outputs are fp32"
 
@@ -35,19 +34,14 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.5, "converting to Core AI")
     program = _coreai.converted(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
-    _coreai.write(program, out / ENTRY, spec, more)
+    _coreai.write(program, out / _coreai.ENTRY, spec, more)
     return Exported(
         precision="fp16" if half else "fp32",
-        entry=ENTRY,
+        entry=_coreai.ENTRY,
         dynamic=_coreai.open_axes(captured, sizes),
         sizes=sizes,
         notes=((HALF,) if half else ()) + _coreai.told(sizes),
     )
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in Core AI's runtime for Linux, or in the system's own on macOS."""
-    return CoreaiRuntime(artifact, ENTRY, place.name)
 
 
 TARGET = Target(
@@ -60,9 +54,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=load,
+    load=_coreai.load,
     places=tuple(Place(name=name, tolerance=FP32, limits={"fp16": FP16}, timed=False) for name in (LINUX, DEVICE)),
-    needs=(Need("coreai_torch", "coreai"), Need("coreai_opt", "coreai"), Need("psutil", "coreai")),
+    needs=_coreai.NEEDS,
     groups=("apple",),
     options=(PRECISION, _coreai.SHAPES),
 )

@@ -24,14 +24,13 @@ from edgekit.model.graph import Program
 from edgekit.model.shapes import example_sizes
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit.runtime.coreai import DEVICE, LINUX, CoreaiRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.runtime.coreai import DEVICE, LINUX
+from edgekit.target import INT8, About, Exported, Job, Option, Place, Target
 from edgekit_targets import _coreai, _decompositions
 
 if TYPE_CHECKING:
     import torch
 
-ENTRY = "model.aimodel"
 LAYERS = ("aten.linear.default", "aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
 """Operators whose second argument is a weight with output channels on its first axis."""
 SMALLEST = 2048  # elements: smaller weights stay as they are; they save nothing
@@ -62,22 +61,17 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.6, "converting to Core AI")
     program = _coreai.converted(spec, exported, sizes)
     job.progress(0.9, "writing the asset")
-    _coreai.write(program, out / ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
+    _coreai.write(program, out / _coreai.ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
     how = "INT8 weights" if bits is None else f"weights as indices of {bits} bits"
     scaled = "a scale a channel" if bits is None else f"a table of {2**bits} values for each {GROUP} channels"
     note = f"{how} in {layers} linear and convolution layers, {scaled}; the arithmetic is fp32"
     return Exported(
         precision="int8",
-        entry=ENTRY,
+        entry=_coreai.ENTRY,
         dynamic=_coreai.open_axes(captured, sizes),
         sizes=sizes,
         notes=(note, *_coreai.told(sizes)),
     )
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in Core AI's runtime for Linux, or in the system's own on macOS."""
-    return CoreaiRuntime(artifact, ENTRY, place.name)
 
 
 def _quantized(spec: ModelSpec, captured: Program, bits: int | None) -> tuple[torch.export.ExportedProgram, int]:
@@ -216,9 +210,9 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=load,
+    load=_coreai.load,
     places=tuple(Place(name=name, tolerance=INT8, timed=False) for name in (LINUX, DEVICE)),
-    needs=(Need("coreai_torch", "coreai"), Need("coreai_opt", "coreai"), Need("psutil", "coreai")),
+    needs=_coreai.NEEDS,
     groups=("apple",),
     options=(WEIGHTS, _coreai.SHAPES),
 )

@@ -22,9 +22,9 @@ from edgekit.model.graph import capture
 from edgekit.model.own_operators import decomposed
 from edgekit.model.sources.checkpoint import weights_digest
 from edgekit.model.spec import ModelSpec
-from edgekit.runtime.coreml import CORE_ML, INTERPRETER, Derived, entries, open_package
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Runtime, Target
-from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert
+from edgekit.runtime.coreml import CORE_ML, INTERPRETER, Derived, entries
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Target
+from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert, load
 from mil_interpreter import write_package
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
@@ -67,11 +67,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         dynamic=(BATCH,) if flexible else (),
         notes=tuple(_notes(spec, description, job)),
     )
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in the interpreter, or in Core ML itself on macOS."""
-    return open_package(artifact, place.name)
 
 
 def _wishes(job: Job) -> Wishes:

@@ -13,9 +13,10 @@ from typing import Any
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError, reason
-from edgekit.runtime.coreml import CORE_ML, INTERPRETER, find_package, open_package
+from edgekit.runtime.coreml import CORE_ML, INTERPRETER, find_package
 from edgekit.runtime.logs import quiet
-from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Need, Place, Target
+from edgekit_targets._coreml import load
 from mil_interpreter import write_package
 
 SMALLEST = 2048  # elements: smaller weights stay as they are, as coremltools advises; they save nothing
@@ -44,11 +45,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
             "the weights are INT8, a scale a channel; the arithmetic is that of the `coreml` package",
         ),
     )
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in the interpreter, or in Core ML itself on macOS."""
-    return open_package(artifact, place.name)
 
 
 def _quantized(path: Path) -> Any:

@@ -10,12 +10,9 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Place, Precision, Runtime, Target
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Place, Precision, Target
 from edgekit_targets import _executorch
 from edgekit_targets import _executorch_backends as backends
-
-ENTRY = "model.pte"
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:
@@ -33,14 +30,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     exported = _executorch.fixed(load_program(source), spec, axes, rewrite=backend == backends.XNNPACK)
     job.progress(0.3, f"lowering to ExecuTorch and {delegate.words}")
     lowered = _executorch.lowered(spec, exported, [delegate.partitioner], delegate.words)
-    (out / ENTRY).write_bytes(backends.identified(lowered.data))
+    (out / _executorch.ENTRY).write_bytes(backends.identified(lowered.data))
     precision: Precision = "fp16" if backend == backends.COREML else "fp32"
-    return Exported(precision=precision, entry=ENTRY, dynamic=axes, notes=lowered.notes())
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ExecuTorch's own runtime."""
-    return ExecutorchRuntime(artifact, ENTRY)
+    return Exported(precision=precision, entry=_executorch.ENTRY, dynamic=axes, notes=lowered.notes())
 
 
 TARGET = Target(
@@ -53,7 +45,7 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=load,
+    load=_executorch.load,
     places=(Place(name="cpu", tolerance=FP32_DELEGATED, limits={"fp16": FP16}),),
     needs=(Need("executorch", "executorch"),),
     groups=("mobile",),

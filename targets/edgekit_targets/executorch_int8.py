@@ -18,8 +18,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.model.spec import ModelSpec
 from edgekit.quantization import calibration
-from edgekit.runtime.executorch import ExecutorchRuntime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Target
 from edgekit_targets import _executorch
 from edgekit_targets._xnnpack import constants
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     import torch
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 
-ENTRY = "model.pte"
 FLOAT = Option[tuple[str, ...]](name="float", default=(), help="modules to keep in fp32, by name, separated by commas")
 DECIDING = ("scores", "counts", "ranking")  # outputs whose order matters
 CONVOLUTION = "aten.conv2d.default"
@@ -53,16 +51,11 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.5, "lowering to ExecuTorch and XNNPACK")
     partitioners = [partition.XnnpackPartitioner()]
     lowered = _executorch.lowered(spec, quantized, partitioners)
-    (out / ENTRY).write_bytes(lowered.data)
+    (out / _executorch.ENTRY).write_bytes(lowered.data)
     kept = f"; kept in fp32: {', '.join(dict.fromkeys((*float_parts, *ends)))}" if float_parts or ends else ""
     notes = (f"INT8 weights in {layers} linear and convolution layers, all else in fp32{kept}", *lowered.notes())
     notes = (*notes, calibration.OF_SHIPPED) if calibration.unknown(spec) else notes
-    return Exported(precision="int8", entry=ENTRY, dynamic=axes, notes=notes)
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in ExecuTorch's own runtime."""
-    return ExecutorchRuntime(artifact, ENTRY)
+    return Exported(precision="int8", entry=_executorch.ENTRY, dynamic=axes, notes=notes)
 
 
 def _end_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...]:
@@ -196,7 +189,7 @@ TARGET = Target(
     ),
     source="program",
     export=export,
-    load=load,
+    load=_executorch.load,
     places=(Place(name="cpu", tolerance=INT8),),
     needs=(Need("executorch", "executorch"), Need("torchao", "executorch")),
     groups=("mobile",),

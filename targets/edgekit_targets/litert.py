@@ -12,7 +12,7 @@ from pathlib import Path
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.runtime.litert.runtime import CPU, JS, parts
-from edgekit.target import FP32_DELEGATED, About, Exported, Job, Place, Reads, Runtime, Target
+from edgekit.target import FP32_DELEGATED, About, Exported, Job, Place, Reads, Target
 from edgekit_targets import _executorch
 from edgekit_targets._litert import called
 
@@ -40,11 +40,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="fp32", entry=called.ENTRY, notes=notes)
 
 
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
-    return called.opened(artifact, place)
-
-
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, fp32, fixed sizes",
     about=About(
@@ -56,7 +51,7 @@ TARGET = Target(
     reads=Reads(content=called.content),
     source="program",
     export=export,
-    load=load,
+    load=called.load,
     places=(Place(name=CPU, tolerance=FP32_DELEGATED), Place(name=JS, tolerance=FP32_DELEGATED, timed=False)),
     needs=called.NEEDS[:2],
     groups=("android",),

@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
 from edgekit.runtime.litert.runtime import CPU, JS
-from edgekit.target import INT8, About, Exported, Job, Option, Place, Reads, Runtime, Target
+from edgekit.target import INT8, About, Exported, Job, Option, Place, Reads, Target
 from edgekit_targets._litert import called
 
 RECIPE = Option(
@@ -43,11 +43,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     return Exported(precision="int8", entry=called.ENTRY, notes=(told, *called.fixed_at(spec)))
 
 
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
-    return called.opened(artifact, place)
-
-
 TARGET = Target(
     summary="LiteRT (.tflite) with XNNPACK, INT8, fixed sizes",
     about=About(
@@ -59,7 +54,7 @@ TARGET = Target(
     reads=Reads(content=called.content),
     source="litert",
     export=export,
-    load=load,
+    load=called.load,
     places=(Place(name=CPU, tolerance=INT8), Place(name=JS, tolerance=INT8, timed=False)),
     needs=called.NEEDS,
     groups=("android",),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from edgekit.model.folder import load_model
 from edgekit.runtime import openvino as runtime
-from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Runtime, Target
-from edgekit_targets._openvino import ENTRY, read_model, save_model
+from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Reads, Target
+from edgekit_targets._openvino import ENTRY, load, read_model, save_model
 
 WEIGHTS = Option(name="weights", default="fp32", choices=("fp32", "fp16"), help="precision in which weights are stored")
 
@@ -29,11 +29,6 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     job.progress(0.8, "writing the files")
     save_model(model, out / ENTRY, spec.facts, half)
     return Exported(precision="fp16" if half else "fp32", entry=ENTRY, dynamic=job.dynamic)
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in OpenVINO's CPU plugin."""
-    return runtime.OpenvinoRuntime(artifact / ENTRY)
 
 
 TARGET = Target(

@@ -28,7 +28,7 @@ from edgekit.quantization.evaluator import STRICTER, Evaluator, Quality, stricte
 from edgekit.quantization.search import NEEDED, float_fallback, split
 from edgekit.runtime import openvino as runtime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target, Tolerance
-from edgekit_targets._openvino import ENTRY, read_model, save_model
+from edgekit_targets._openvino import ENTRY, load, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
 UNPACKING = ("Convert", "Reshape", "Transpose", "Unsqueeze")  # what may stand between a constant and its layer
@@ -166,11 +166,6 @@ def _quiet() -> Iterator[None]:
     finally:
         log.disabled = disabled
         os.environ.pop(SILENT) if before is None else os.environ.update({SILENT: before})
-
-
-def load(artifact: Path, place: Place) -> Runtime:
-    """Run it in OpenVINO's CPU plugin."""
-    return runtime.OpenvinoRuntime(artifact / ENTRY)
 
 
 TARGET = Target(

@@ -24,7 +24,7 @@ from edgekit.target import Job
 from edgekit.testing import small_model
 from edgekit.testing.models import SMALL
 from edgekit_targets import _coreai
-from edgekit_targets.coreai import ENTRY, TARGET
+from edgekit_targets.coreai import TARGET
 from tests import modules
 from tests.targets import phone_models, tampering
 from tests.targets.damage_contract import CoreaiContract
@@ -38,7 +38,7 @@ class TestCoreai(CoreaiContract):
 def written(folder: Path, spec: ModelSpec, captured: Program, sizes: tuple[Mapping[str, int], ...]) -> None:
     """The asset of a program with a function for each of these sizes."""
     program = _coreai.converted(spec, _coreai.taken_apart(spec, captured.exported), sizes)
-    _coreai.write(program, folder / ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
+    _coreai.write(program, folder / _coreai.ENTRY, spec, _coreai.described(spec, weights_digest(spec)))
 
 
 def wrong_at(size: int) -> ModelSpec:
@@ -88,7 +88,7 @@ class TestEnumerated:
         assert [model.manifest.sizes for model in taken] == [made.sizes]
 
     def test_other_sizes_are_refused_with_the_list(self, build: Build) -> None:
-        runtime = CoreaiRuntime(build["coreai"].path, ENTRY, LINUX)
+        runtime = CoreaiRuntime(build["coreai"].path, _coreai.ENTRY, LINUX)
         try:
             answers = runtime.run(small_model().random(0, {"height": 96, "width": 160}))
             assert answers["relevance"].shape == (1, 60)
@@ -103,9 +103,11 @@ class TestEnumerated:
         made = read_artifact(build["coreai"].path)
         written(tmp_path, small_model(), load_program(build.path / PROGRAM), fixed_sizes(small_model().axes))
         files = {
-            path.relative_to(tmp_path).as_posix(): path for path in (tmp_path / ENTRY).rglob("*") if path.is_file()
+            path.relative_to(tmp_path).as_posix(): path
+            for path in (tmp_path / _coreai.ENTRY).rglob("*")
+            if path.is_file()
         }
-        assert files.keys() == {file.path for file in made.files if file.path.startswith(ENTRY)}
+        assert files.keys() == {file.path for file in made.files if file.path.startswith(_coreai.ENTRY)}
         assert all(path.read_bytes() == (build["coreai"].path / name).read_bytes() for name, path in files.items())
 
     def test_one_wrong_function_is_rejected(self, build: Build, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from edgekit.model.spec import Array, Axis, Evaluation, Input, ModelSpec, Output
 from edgekit.pipeline.worker import RUN_MODULES
 from edgekit.target import Target
 from edgekit.testing import TargetContract
-from edgekit_targets import _executorch_graph, executorch, executorch_int8
+from edgekit_targets import _executorch, _executorch_graph, executorch, executorch_int8
 from tests.targets import phone_models
 
 TARGETS = {"executorch": executorch.TARGET, "executorch-int8": executorch_int8.TARGET}
@@ -116,10 +116,10 @@ def test_an_answer_outlives_the_next_run(pooled: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "torn", "text", "empty"])
 def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, pooled: Path, tmp_path: Path) -> None:
-    whole = (pooled / "executorch" / executorch.ENTRY).read_bytes()
+    whole = (pooled / "executorch" / _executorch.ENTRY).read_bytes()
     torn = whole[:8] + bytes(byte ^ 0x5A for byte in whole[8:400]) + whole[400:]
     broken = {"cut": whole[: len(whole) // 2], "torn": torn, "text": b"no program at all", "empty": b""}
-    (tmp_path / executorch.ENTRY).write_bytes(broken[damage])
+    (tmp_path / _executorch.ENTRY).write_bytes(broken[damage])
     commit(tmp_path, read_artifact(pooled / "executorch"))
     with pytest.raises(EdgekitError, match=r"ExecuTorch|the worker process died"):
         process.call(phone_models.answer_of, {"folder": str(tmp_path)}, modules=RUN_MODULES)
@@ -210,13 +210,13 @@ def test_another_delegate_takes_its_part_and_is_not_verified_here(
         )
         for folder in ("first", "second")
     )
-    assert (made / executorch.ENTRY).read_bytes() == (again / executorch.ENTRY).read_bytes()
+    assert (made / _executorch.ENTRY).read_bytes() == (again / _executorch.ENTRY).read_bytes()
     manifest = read_artifact(made)
     assert manifest.precision == precision
     took, all_of = map(int, re.findall(r"took (\d+) of (\d+) operators", manifest.notes[0])[0])
     assert 0 < took <= all_of
     assert manifest.notes[0].startswith(("Vulkan took", "Core ML took"))
-    assert lacking.encode() in (made / executorch.ENTRY).read_bytes()
+    assert lacking.encode() in (made / _executorch.ENTRY).read_bytes()
     with pytest.raises(NotVerifiedHere, match=f"this build of ExecuTorch has no {lacking}, and has these: .*Xnnpack"):
         phone_models.opened(executorch.TARGET, made)
 

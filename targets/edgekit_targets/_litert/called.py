@@ -69,8 +69,8 @@ def describe(path: Path, spec: ModelSpec) -> None:
         behind.writestr(zipfile.ZipInfo(FACTS, FIRST_DAY), dump_json(facts))
 
 
-def opened(artifact: Path, place: Place) -> Runtime:
-    """An artifact in one of the two places."""
+def load(artifact: Path, place: Place) -> Runtime:
+    """Run it in LiteRT, in a process of its environment, or in LiteRT.js."""
     if place.name != JS:
         return LitertRuntime(artifact, ENTRY)
     from edgekit.runtime.litert.browser import LitertJsRuntime
