@@ -114,12 +114,6 @@ def _has_cuda() -> bool:
 
 def _missing() -> str:
     """What the browser tests lack, in a sentence; empty where nothing."""
-    from edgekit.errors import NotVerifiedHere
-    from edgekit.runtime import browser
     from edgekit_targets import _site
 
-    try:
-        browser.require_chromium()
-    except NotVerifiedHere as missing:
-        return str(missing)
-    return _site.unavailable_reason()
+    return skips.no_chromium() or _site.unavailable_reason()

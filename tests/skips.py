@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
+from importlib import util
 
 import pytest
 
@@ -32,3 +33,21 @@ def _refuse_silence(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not REMEDY.search(reason):
         report.outcome = "failed"
         report.longrepr = f"'{reason}' does not say what to install or to set, so that this test runs"
+
+
+def no_chromium() -> str:
+    """Why there is no browser to drive, in a sentence; empty where there is one."""
+    from edgekit.errors import NotVerifiedHere
+    from edgekit.runtime.browser import NO_PLAYWRIGHT, find_chromium, launch
+
+    if util.find_spec("playwright") is None:
+        return NO_PLAYWRIGHT
+    if find_chromium():
+        return ""
+    try:
+        driver, browser = launch()
+    except NotVerifiedHere as missing:
+        return str(missing)
+    browser.close()
+    driver.stop()
+    return ""

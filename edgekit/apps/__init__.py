@@ -83,7 +83,7 @@ def _planned(
 ) -> tuple[str, dict[str, Content], tuple[str, ...]]:
     kind.require_app(app)
     bundle = plan(build, kind, targets, trust_build, key)
-    return bundle.name, kind.files(bundle, app), bundle.notes
+    return bundle.name, kind.files(bundle), bundle.notes
 
 
 def _kind(platform: str, deployment_target: int | None) -> Platform:

@@ -46,7 +46,7 @@ def _require_app(app: Path) -> None:
         )
 
 
-def _files(bundle: Bundle, app: Path) -> dict[str, Content]:
+def _files(bundle: Bundle) -> dict[str, Content]:
     made: dict[str, Content] = {f"{ASSETS}/{bundle.name}/{path}": c for path, c in sorted(bundle.files.items())}
     made[f"{CODE}/{identifier(bundle.name)}.kt"] = kotlin(bundle).encode()
     made[f"{HOME}/edgekit.gradle"] = GRADLE.encode()

@@ -70,7 +70,7 @@ class Platform:
     chosen: tuple[str, ...]
     required: tuple[str, ...]
     require_app: Callable[[Path], None]
-    files: Callable[[Bundle, Path], dict[str, Content]]
+    files: Callable[[Bundle], dict[str, Content]]
 
 
 def content_digest(content: Content) -> str:

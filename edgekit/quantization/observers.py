@@ -73,7 +73,7 @@ def observe(
         _collect(histograms, {n: np.array([low[n].min(), high[n].max()], np.float32) for n in narrow})
         for batch in batches:
             _collect(histograms, _answers(session, batch, narrow))
-    ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(m, c) for m, c in histograms.items()}
+    ranges: dict[Method, dict[str, tuple[float, float]]] = {m: _ranges(c) for m, c in histograms.items()}
     ranges["minmax"] = {n: (float(low[n].min()), float(high[n].max())) for n in tensors}
     return {
         n: ObservedRange({m: _with_zero(arrays[n]) for m, arrays in ranges.items()}, low[n], high[n], rows[n])
@@ -126,7 +126,7 @@ def _collector(method: Method) -> Any:
     return HistogramCollector(method, False, bins, LEVELS, PERCENTILE, "same")
 
 
-def _ranges(method: Method, collector: Any) -> dict[str, tuple[float, float]]:
+def _ranges(collector: Any) -> dict[str, tuple[float, float]]:
     with contextlib.redirect_stdout(io.StringIO()):
         ranges = collector.compute_collection_result()
     return {name: (float(data[0]), float(data[1])) for name, data in ranges.items()}

@@ -11,7 +11,6 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,20 +162,6 @@ class BrowserRuntime:
                 raise NotVerifiedHere(f"this browser gives no WebGPU adapter, not even a software one ({reason})")
             raise ArtifactError(f"the browser does not run {dtype} on {device}: {reason}")
         return info
-
-
-def require_chromium() -> None:
-    """See that there is a browser to drive.
-
-    Raises:
-        RuntimeMissingError: There is no Playwright or no Chromium, with what to install.
-    """
-    if util.find_spec("playwright") is None:
-        raise RuntimeMissingError(NO_PLAYWRIGHT)
-    if not find_chromium():
-        driver, browser = launch()
-        browser.close()
-        driver.stop()
 
 
 @dataclass

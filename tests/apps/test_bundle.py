@@ -22,7 +22,7 @@ from tests.manifests import resealed, result
 
 
 def platform(*targets: str) -> Platform:
-    return Platform(targets, targets, (), require_app=lambda app: None, files=lambda made, app: {})
+    return Platform(targets, targets, (), require_app=lambda app: None, files=lambda made: {})
 
 
 ANY = platform("executorch-int8", "executorch", "coreml", "onnx", "torch-mobile")

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 import edgekit
-from edgekit.errors import NotVerifiedHere
 from edgekit.model.sources.decoder import TASK
-from edgekit.runtime import browser
+from tests.skips import no_chromium
 
 SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes a minute: set EDGEKIT_SLOW=1")
 WORDS, SMALLEST = 48, 3
@@ -43,11 +42,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ["onnx-int8-dynamic", *(pytest.param(name, marks=SLOW) for name in ("openvino", "executorch", "web"))],
 )
 def test_it_generates_the_same_64_tokens(trained: Path, tmp_path: Path, target: str) -> None:
-    if target == "web":
-        try:
-            browser.require_chromium()
-        except NotVerifiedHere as missing:
-            pytest.skip(str(missing))
+    if target == "web" and (missing := no_chromium()):
+        pytest.skip(missing)
     build = edgekit.export(f"transformers:{trained}", task=TASK, targets=[target], output=tmp_path, progress="none")
     assert build.ok, build[target].sentences
     assert build[target].status == "verified"

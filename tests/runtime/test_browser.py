@@ -8,6 +8,7 @@ from edgekit.errors import NotVerifiedHere
 from edgekit.runtime import browser
 from edgekit.runtime.litert import browser as litert
 from edgekit.storage.packages import SUFFIXES
+from tests.skips import no_chromium
 
 
 def launch() -> None:
@@ -52,11 +53,8 @@ def test_a_change_of_what_runs_in_the_page_is_a_change_of_the_code_that_judges()
 
 
 def test_two_artifacts_are_open_in_browsers_at_once() -> None:
-    pytest.importorskip("playwright", reason=browser.NO_PLAYWRIGHT)
-    try:
-        browser.require_chromium()
-    except NotVerifiedHere as missing:
-        pytest.skip(str(missing))
+    if missing := no_chromium():
+        pytest.skip(missing)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(two_browsers).result()
 

@@ -13,11 +13,11 @@ import pytest
 import edgekit
 from edgekit import registry
 from edgekit.errors import NotVerifiedHere
-from edgekit.runtime.browser import require_chromium
 from edgekit.runtime.litert.browser import modules
 from edgekit.runtime.litert.runtime import JS
 from edgekit.storage import environment
 from edgekit.testing import TargetContract, small_model
+from tests.skips import no_chromium
 from tests.targets import tampering
 
 
@@ -63,10 +63,9 @@ def has_litert_js() -> bool:
     """Whether the place `litert-js` is one of this host's."""
     try:
         modules()
-        require_chromium()
     except NotVerifiedHere:
         return False
-    return True
+    return not no_chromium()
 
 
 class LitertContract(TargetContract):

@@ -163,7 +163,7 @@ def _refuse_own_operators(spec: ModelSpec, module: torch.jit.ScriptModule) -> No
 def _undecided(spec: ModelSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The axes on whose sizes no decision of the module hangs, and a note on the others."""
     reason = ""
-    for axes in _choices(spec, tuple(spec.axes)):
+    for axes in _choices(tuple(spec.axes)):
         decided = control_flow.sizes_decided(spec, axes) if axes else ""
         if not decided:
             return axes, ((_fixed(spec, axes, reason),) if reason else ())
@@ -176,7 +176,7 @@ def _proved(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The most axes for which the program holds, and a note where those are fewer."""
     reason: CaptureError | None = None
-    for some in _choices(spec, axes):
+    for some in _choices(axes):
         try:
             with quiet():
                 proof.check(make(some), some)
@@ -186,7 +186,7 @@ def _proved(
     raise reason or CaptureError(f"'{spec.name}' has no shape at which it can be proved")
 
 
-def _choices(spec: ModelSpec, axes: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _choices(axes: tuple[str, ...]) -> list[tuple[str, ...]]:
     """All axes, then the batch alone, then none."""
     return list(dict.fromkeys([axes, tuple(a for a in axes if a == "batch"), ()]))
 
