@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +19,7 @@ from edgekit.evaluate.__main__ import PACK
 from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace
 from edgekit.reference.batches import Batch, applicable_batches, repeats
 from edgekit.reference.store import Reference
+from edgekit.storage.door import seal_of
 from edgekit.storage.files import digest_file, dump_json
 
 CARRIED = (
@@ -98,7 +97,7 @@ def write_pack(
         },
         "batches": [_batch(folder, batch, repeats(batch, timed, images)) for batch in batches],
     }
-    identity = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    identity = seal_of(whole, "id")
     (folder / PACK).write_text(dump_json({**whole, "id": identity}))
     return identity
 

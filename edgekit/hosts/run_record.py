@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -17,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from edgekit.artifact.result import StartUp
 from edgekit.errors import ArtifactError, reason
 from edgekit.model.spec import Array
+from edgekit.storage.door import seal_of
 from edgekit.storage.files import load_json
 
 RESULT = "result.json"
@@ -159,17 +159,11 @@ def _record(data: bytes) -> _Result:
     if not isinstance(raw, dict):
         raise ValueError("it is not a result")
     record = _Result.model_validate_json(data)
-    if _seal(raw, "sha256") != record.sha256:
+    if seal_of(raw, "sha256") != record.sha256:
         raise ValueError("it was changed after it was made")
-    if _seal(raw["pack"], "id") != record.pack.id:
+    if seal_of(raw["pack"], "id") != record.pack.id:
         raise ValueError("its pack was changed after it was made")
     return record
-
-
-def _seal(record: Mapping[str, Any], name: str) -> str:
-    """sha256 over all of a record but the field that holds it."""
-    rest = {key: value for key, value in record.items() if key != name}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _answers(archive: zipfile.ZipFile, run: Run) -> dict[str, Array]:

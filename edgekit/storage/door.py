@@ -163,9 +163,9 @@ def sealed(record: Mapping[str, Any]) -> str:
     return _canonical({**record, SEAL: seal_of(record)})
 
 
-def seal_of(record: Mapping[str, Any]) -> str:
-    """sha256 over all of a record but the seal itself."""
-    rest = {name: value for name, value in record.items() if name != SEAL}
+def seal_of(record: Mapping[str, Any], seal: str = SEAL) -> str:
+    """sha256 over all of a record but the field that holds it."""
+    rest = {name: value for name, value in record.items() if name != seal}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
