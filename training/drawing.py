@@ -192,7 +192,7 @@ def stamp(strokes: Strokes, window: int) -> Stamps:
         rows = torch.nonzero(strokes.shape == number)[:, 0]
         u, v = rotate(x, y, strokes.angle[rows].view(-1, 1, 1))
         inside[rows] = shape(u // scale[rows], v // scale[rows])
-    return Stamps(_quarters(inside), _quarters(weave(strokes, x, y)))
+    return Stamps(quarters(inside), quarters(weave(strokes, x, y)))
 
 
 def weave(strokes: Strokes, x: Tensor, y: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ def weave(strokes: Strokes, x: Tensor, y: Tensor) -> Tensor:
     return second
 
 
-def _quarters(samples: Tensor) -> Tensor:
-    """[n, 2w, 2w] bool -> [n, w, w] int32 in [0, 4]."""
+def quarters(samples: Tensor) -> Tensor:
+    """[n, 2h, 2w] bool -> [n, h, w] int32 in [0, 4]."""
     rows = samples[:, 0::2].to(torch.int32) + samples[:, 1::2]
     return rows[:, :, 0::2] + rows[:, :, 1::2]

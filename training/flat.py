@@ -16,7 +16,7 @@ from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.queries import ATTRIBUTES
 from training import exposure
 from training.background import gradient
-from training.drawing import SHAPES, TURN, Strokes, rotate, weave
+from training.drawing import SHAPES, TURN, Strokes, quarters, rotate, weave
 from training.objects import SIZES, Frame, draw_attributes, tones
 from training.scenes import CELL, Scenes, count_pixels, find_outline
 from training.sprites import EDGES, Sprites, Turned, choose, facts, lay, turn
@@ -300,7 +300,7 @@ def _draw(strokes: Strokes, stroke: Tensor, x: Tensor, y: Tensor, frame: Frame) 
                 *(part.div(unit[rows], rounding_mode="floor").clamp(-LONGEST, LONGEST) for part in (u, v))
             )
     stroked = inside & ~within & (stroke > 0).view(-1, 1, 1)
-    return _Drawn(*(_quarters(samples) for samples in (inside, stroked, weave(strokes, across, down))))
+    return _Drawn(*(quarters(samples) for samples in (inside, stroked, weave(strokes, across, down))))
 
 
 def _fill(name: Tensor, main: Tensor, second: Tensor, tone: Tensor) -> Tensor:
@@ -321,9 +321,3 @@ def _shade(slope: Tensor, frame: Frame) -> Tensor:
 def _flat(colour: Tensor) -> Tensor:
     """[n, 3] -> [n, 3, 1, 1]."""
     return colour.unsqueeze(-1).unsqueeze(-1)
-
-
-def _quarters(samples: Tensor) -> Tensor:
-    """[n, 2h, 2w] bool -> [n, h, w] int32 in [0, 4]."""
-    rows = samples[:, 0::2].to(torch.int32) + samples[:, 1::2]
-    return rows[:, :, 0::2] + rows[:, :, 1::2]

@@ -9,29 +9,19 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from edgekit.model.folder import save_model
-from edgekit.model.graph import capture
-from edgekit.model.program import save_program
-from edgekit.model.records import model_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import conditioning, observers
 from edgekit.quantization.calibration import Samples
-from edgekit.target import Job
-from edgekit_targets import onnx as onnx_target
+from tools.bench.plain import export_own
 
 WIDTH, LENGTH, WORDS = 32, 12, 50
 
 
 def exported(spec: ModelSpec, place: Path) -> onnx.ModelProto:
     """The fp32 graph, by the exporter that makes artifacts."""
-    save_model(spec, place / "model")
-    save_program(capture(spec), place / "program", model_digest(place / "model"))
-    (place / "onnx").mkdir(parents=True, exist_ok=True)
-    job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET.default})
-    onnx_target.export(place / "program", place / "onnx", job)
-    return onnx.load(place / "onnx" / onnx_target.ENTRY)
+    return onnx.load(export_own(spec, place))
 
 
 def quantized(spec: ModelSpec, graph: onnx.ModelProto, static: bool) -> onnx.ModelProto:

@@ -22,14 +22,9 @@ from torch import nn
 
 from edgekit.arrcoc import presets
 from edgekit.cli.console import print_table
-from edgekit.model.folder import save_model
-from edgekit.model.graph import capture
-from edgekit.model.program import save_program
-from edgekit.model.records import model_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph.optimizer import fixed
-from edgekit.target import Job
-from edgekit_targets import onnx as onnx_target
+from tools.bench.plain import export_own
 from tools.bench.turns import in_turn, ratio
 
 SIZES: Mapping[str, tuple[Mapping[str, int], ...]] = {
@@ -55,7 +50,7 @@ def main() -> None:
 
 
 def _rows(spec: ModelSpec, place: Path, rounds: int, seconds: float) -> list[tuple[str, ...]]:
-    dynamic = _exported(spec, place)
+    dynamic = export_own(spec, place)
     graph = onnx.load(dynamic)
     found = []
     for sizes in SIZES[spec.name]:
@@ -70,16 +65,6 @@ def _rows(spec: ModelSpec, place: Path, rounds: int, seconds: float) -> list[tup
         shares = (f"{value:.3f}" for value in ratio(timed["dynamic"], timed["fixed"]))
         found.append((spec.name, size, *counts, *medians, *shares))
     return found
-
-
-def _exported(spec: ModelSpec, place: Path) -> Path:
-    """The dynamic ONNX file, as `-t onnx` makes it."""
-    save_model(spec, place / "model")
-    save_program(capture(spec), place / "program", model_digest(place / "model"))
-    (place / "onnx").mkdir()
-    options = {option.name: option.default for option in onnx_target.TARGET.options}
-    onnx_target.export(place / "program", place / "onnx", Job(model=place / "model", reference=place, options=options))
-    return place / "onnx" / onnx_target.ENTRY
 
 
 def resnet() -> ModelSpec:

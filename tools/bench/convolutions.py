@@ -23,18 +23,14 @@ from torch.nn import functional
 from edgekit.cli.console import print_table
 from edgekit.evaluate import timing
 from edgekit.judge import latency
-from edgekit.model.folder import save_model
-from edgekit.model.graph import capture
-from edgekit.model.program import save_program
-from edgekit.model.records import model_digest
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.onnxgraph import qdq
 from edgekit.onnxgraph.groups import groups_after_extremes
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization import calibration, conditioning, observers
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import Job
-from edgekit_targets import onnx as onnx_target
+from tools.bench.plain import export_own
+from tools.zoo.plain import pair
 from tools.zoo.samples import of, pictures, seeded
 
 SECONDS = 8.0
@@ -47,10 +43,10 @@ class UNet(nn.Module):
     def __init__(self, width: int = 32) -> None:
         super().__init__()
         self.pool = nn.MaxPool2d(2)
-        self.down1, self.down2, self.down3 = _pair(3, width), _pair(width, 2 * width), _pair(2 * width, 4 * width)
+        self.down1, self.down2, self.down3 = pair(3, width), pair(width, 2 * width), pair(2 * width, 4 * width)
         self.up2 = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
         self.up1 = nn.ConvTranspose2d(2 * width, width, 2, 2)
-        self.back2, self.back1 = _pair(4 * width, 2 * width), _pair(2 * width, width)
+        self.back2, self.back1 = pair(4 * width, 2 * width), pair(2 * width, width)
         self.leave = nn.Conv2d(width, 1, 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -153,12 +149,7 @@ def _row(name: str) -> tuple[str, ...]:
 
 
 def _made(spec: ModelSpec, place: Path) -> tuple[Path, Path]:
-    save_model(spec, place / "model")
-    save_program(capture(spec), place / "program", model_digest(place / "model"))
-    (place / "onnx").mkdir()
-    job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET.default})
-    onnx_target.export(place / "program", place / "onnx", job)
-    fp32 = place / "onnx" / onnx_target.ENTRY
+    fp32 = export_own(spec, place)
     graph = onnx.load(fp32)
     shown = calibration.samples(spec, count=SAMPLES)
     ready = conditioning.condition(graph, shown, groups_after_extremes(graph), False)
@@ -166,13 +157,6 @@ def _made(spec: ModelSpec, place: Path) -> tuple[Path, Path]:
     made = qdq.quantize_static(ready.graph, QuantConfig(floats=ready.floats), observed)
     onnx.save(made, place / "static.onnx")
     return fp32, place / "static.onnx"
-
-
-def _pair(before: int, after: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for width in (before, after):
-        layers += [nn.Conv2d(width, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
-    return nn.Sequential(*layers)
 
 
 if __name__ == "__main__":

@@ -28,10 +28,6 @@ from edgekit.evaluate import timing
 from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.limits import INT8
 from edgekit.judge.verdict import score_tolerance
-from edgekit.model.folder import save_model
-from edgekit.model.graph import capture
-from edgekit.model.program import save_program
-from edgekit.model.records import model_digest
 from edgekit.model.sources import resolve_model
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
@@ -42,9 +38,7 @@ from edgekit.quantization import calibration, observers
 from edgekit.reference.batches import EVALUATION
 from edgekit.reference.store import read_reference
 from edgekit.runtime.ort import OrtRuntime
-from edgekit.target import Job
-from edgekit_targets import onnx as onnx_target
-from tools.bench.plain import export_plain
+from tools.bench.plain import export_own, export_plain
 
 OURS = ("onnx", "onnx-int8-static", "onnx-int8-dynamic")
 SECONDS = 6.0
@@ -97,18 +91,12 @@ def _exported(builds: Path) -> dict[str, Path]:
 
 def _seeded(spec: ModelSpec, shown: calibration.Samples, place: Path) -> dict[str, Path]:
     """The same graphs without a verdict: seeded weights have nothing to judge, and are too many to record."""
-    save_model(spec, place / "model")
-    save_program(capture(spec), place / "program", model_digest(place / "model"))
-    (place / "onnx").mkdir()
-    job = Job(model=place / "model", reference=place, options={"opset": onnx_target.OPSET.default})
-    onnx_target.export(place / "program", place / "onnx", job)
-    graph = onnx.load(place / "onnx" / onnx_target.ENTRY)
+    fp32 = export_own(spec, place)
+    graph = onnx.load(fp32)
     observed = observers.observe(graph, qdq.activations(graph), shown, ("minmax",), lambda done: None)
     onnx.save(qdq.quantize_static(graph, QuantConfig(), observed), place / "static.onnx")
     onnx.save(dynamic.quantize_dynamic(graph), place / "dynamic.onnx")
-    return dict(
-        zip(OURS, (place / "onnx" / onnx_target.ENTRY, place / "static.onnx", place / "dynamic.onnx"), strict=True)
-    )
+    return dict(zip(OURS, (fp32, place / "static.onnx", place / "dynamic.onnx"), strict=True))
 
 
 def _print(spec: ModelSpec, models: Mapping[str, Path], recorded: Path | None) -> None:

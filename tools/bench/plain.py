@@ -1,4 +1,4 @@
-"""The fp32 graph that a user gets without edgekit: PyTorch's own exporter with its defaults."""
+"""The fp32 graph of a model without a verdict: by PyTorch's own exporter with its defaults, and as edgekit makes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from pathlib import Path
 
 import torch
 
+from edgekit.model.folder import save_model
+from edgekit.model.graph import capture
+from edgekit.model.program import save_program
+from edgekit.model.records import model_digest
 from edgekit.model.spec import ModelSpec
+from edgekit.target import Job
+from edgekit_targets import onnx as onnx_target
 
 
 def export_plain(spec: ModelSpec, path: Path) -> None:
@@ -27,3 +33,13 @@ def export_plain(spec: ModelSpec, path: Path) -> None:
         output_names=[o.name for o in spec.outputs],
         dynamic_shapes=sizes,
     )
+
+
+def export_own(spec: ModelSpec, place: Path) -> Path:
+    """Write a model, its program and `onnx/model.onnx` into a folder, as `-t onnx` does; returns the last."""
+    save_model(spec, place / "model")
+    save_program(capture(spec), place / "program", model_digest(place / "model"))
+    (place / "onnx").mkdir(parents=True, exist_ok=True)
+    options = {option.name: option.default for option in onnx_target.TARGET.options}
+    onnx_target.export(place / "program", place / "onnx", Job(model=place / "model", reference=place, options=options))
+    return place / "onnx" / onnx_target.ENTRY

@@ -42,9 +42,9 @@ class UNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down1, self.down2, self.middle = _pair(3, 8), _pair(8, 16), _pair(16, 32)
+        self.down1, self.down2, self.middle = pair(3, 8), pair(8, 16), pair(16, 32)
         self.up2, self.up1 = nn.ConvTranspose2d(32, 16, 2, 2), nn.ConvTranspose2d(16, 8, 2, 2)
-        self.join2, self.join1 = _pair(32, 16), _pair(16, 8)
+        self.join2, self.join1 = pair(32, 16), pair(16, 8)
         self.head = nn.Conv2d(8, 1, 1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class _Residual(nn.Module):
         return x + self.conv2(functional.silu(self.norm2(y)))  # type: ignore[no-any-return]
 
 
-def _pair(before: int, after: int) -> nn.Sequential:
+def pair(before: int, after: int) -> nn.Sequential:
     """Two convolutions with batch norms."""
     layers: list[nn.Module] = []
     for width in (before, after):
