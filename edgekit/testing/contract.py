@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgekit import registry
@@ -35,6 +36,7 @@ from edgekit.model.spec import ModelSpec
 from edgekit.pipeline import plan, run
 from edgekit.pipeline.context import RunContext
 from edgekit.pipeline.export_step import make
+from edgekit.pipeline.loaded import load
 from edgekit.pipeline.outcome import Build
 from edgekit.reference.adopt import obtain
 from edgekit.reference.store import reference_of
@@ -133,6 +135,16 @@ class TargetContract:
             return
         for name, axis in found.axes.items():
             assert not axis.dynamic or len({sizes[name] for sizes in asked[0].proof}) > 1
+
+    def test_an_answer_outlives_the_next_run(self, builds: Path) -> None:
+        """Who keeps an answer keeps what it was: no buffer of the runtime's that the next run overwrites."""
+        folder, spec = builds / "small" / self.name, resolve_model(SMALL)
+        for place in [v.place for v in read_artifact(folder).verdicts if v.status != "not verified here"][:1]:
+            with load(folder, place=place, trust_build=True) as loaded:
+                first = loaded.run(spec.random(1))
+                kept = {name: array.copy() for name, array in first.items()}
+                loaded.run(spec.random(2))
+                assert all(np.array_equal(first[name], kept[name]) for name in kept)
 
     def test_unchanged_does_no_work(self, builds: Path) -> None:
         """The second export finds the first."""

@@ -105,15 +105,6 @@ def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
     assert executorch_int8._last_layers(plain, graph) == ()
 
 
-def test_an_answer_outlives_the_next_run(pooled: Path) -> None:
-    runtime = phone_models.opened(executorch.TARGET, pooled / "executorch")
-    first = runtime.run(phone_models.pooled().random(1))["logits"]
-    kept = first.copy()
-    runtime.run(phone_models.pooled().random(2))
-    assert np.array_equal(first, kept)
-    runtime.close()
-
-
 @pytest.mark.parametrize("damage", ["cut", "torn", "text", "empty"])
 def test_a_damaged_file_is_a_sentence_and_no_crash_of_the_parent(damage: str, pooled: Path, tmp_path: Path) -> None:
     whole = (pooled / "executorch" / _executorch.ENTRY).read_bytes()
