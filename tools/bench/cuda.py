@@ -21,7 +21,7 @@ import torch
 from edgekit.cli.console import print_table
 from edgekit.model.graph import capture
 from edgekit.model.sources import resolve_model
-from edgekit.model.spec import Array, ModelSpec
+from edgekit.model.spec import ModelSpec
 from edgekit.runtime.torch_cuda import DECLARED, TorchCudaRuntime
 from edgekit_targets import torch_cuda
 from edgekit_targets._half import to_half
@@ -53,7 +53,7 @@ def _opened(spec: ModelSpec) -> TorchCudaRuntime:
 
 
 def _row(spec: ModelSpec, module: torch.nn.Module, runtime: TorchCudaRuntime, batch: int) -> tuple[str, ...]:
-    feed = _inputs(spec, batch)
+    feed = spec.random(0, {"batch": batch})
     tensors = [torch.from_numpy(feed[one.name]).cuda() for one in spec.inputs]
 
     def eager() -> torch.Tensor:
@@ -73,13 +73,6 @@ def _row(spec: ModelSpec, module: torch.nn.Module, runtime: TorchCudaRuntime, ba
         f"{times[0] / times[1]:.1f}",
         f"{np.abs(answer - first).max():.2g}",
     )
-
-
-def _inputs(spec: ModelSpec, batch: int) -> dict[str, Array]:
-    draw = np.random.default_rng(0)
-    sizes = {name: axis.default for name, axis in spec.axes.items()} | {"batch": batch}
-    shapes = {one.name: [sizes[n] if isinstance(n, str) else n for n in one.shape] for one in spec.inputs}
-    return {one.name: draw.random(shapes[one.name]).astype(one.dtype) for one in spec.inputs}
 
 
 def _median(run: Callable[[], object]) -> float:
