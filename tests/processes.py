@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,3 +31,10 @@ def heeding(*words: object) -> list[str]:
         "from edgekit.cli.main import main; main()"
     )
     return [sys.executable, "-c", script, *map(str, words)]
+
+
+def printed(folder: Path, *command: str) -> str:
+    """What a program prints in a folder; it must succeed."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

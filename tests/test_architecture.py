@@ -1,32 +1,27 @@
 import ast
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from edgekit.artifact.manifest import Manifest
 from edgekit.pipeline.outcome import BuildRecord
 from edgekit.report.matrix import Matrix
 from edgekit.storage.files import dump_json
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = ROOT / "edgekit" / "artifact" / "manifest.schema.json"
-BUILD_SCHEMA = ROOT / "edgekit" / "pipeline" / "build.schema.json"
-MATRIX_SCHEMA = ROOT / "edgekit" / "report" / "matrix.schema.json"
+SCHEMAS: dict[type[BaseModel], Path] = {
+    Manifest: ROOT / "edgekit" / "artifact" / "manifest.schema.json",
+    BuildRecord: ROOT / "edgekit" / "pipeline" / "build.schema.json",
+    Matrix: ROOT / "edgekit" / "report" / "matrix.schema.json",
+}
 SOURCES = ("edgekit", "targets", "mil_interpreter")
 LONGEST = 500  # lines; one subject a file
 
 
-def test_the_schema_is_the_manifests() -> None:
-    made = dump_json(Manifest.model_json_schema())
-    assert SCHEMA.read_text() == made, f"write this to {SCHEMA}:\n{made}"
-
-
-def test_the_schema_of_what_json_prints_is_the_builds() -> None:
-    made = dump_json(BuildRecord.model_json_schema())
-    assert BUILD_SCHEMA.read_text() == made, f"write this to {BUILD_SCHEMA}:\n{made}"
-
-
-def test_the_schema_of_a_matrix_is_its_records() -> None:
-    made = dump_json(Matrix.model_json_schema())
-    assert MATRIX_SCHEMA.read_text() == made, f"write this to {MATRIX_SCHEMA}:\n{made}"
+def test_each_schema_is_its_records() -> None:
+    for record, path in SCHEMAS.items():
+        made = dump_json(record.model_json_schema())
+        assert path.read_text() == made, f"write this to {path}:\n{made}"
 
 
 def test_the_readme_maps_every_room() -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from edgekit.runtime.ort import OrtRuntime
 from edgekit_targets import web
+from tests.processes import printed
 from tests.web.conftest import PATIENCE
 from tests.web.host import Host
 
@@ -83,8 +84,8 @@ def app(tmp_path_factory: pytest.TempPathFactory, bundle: Path) -> Path:
     if not (TOOLS / "attw").is_file():
         pytest.skip("the npm packages are not installed: npm ci --ignore-scripts in web/")
     folder = tmp_path_factory.mktemp("app")
-    _run(WEB, "node", "build_package.mjs")
-    _run(WEB, "npm", "pack", "--silent", "--pack-destination", str(folder))
+    printed(WEB, "node", "build_package.mjs")
+    printed(WEB, "npm", "pack", "--silent", "--pack-destination", str(folder))
     scope = folder / "node_modules" / "@edgekit"
     with tarfile.open(next(folder.glob("*.tgz"))) as packed:
         packed.extractall(scope, filter="data")
@@ -100,8 +101,8 @@ def test_it_is_small_and_its_types_and_exports_are_clean(app: Path) -> None:
     assert sum(f.stat().st_size for f in package.rglob("*") if f.is_file()) < LARGEST
     archive = str(next(app.glob("*.tgz")))
     # Packages of ES modules alone cannot be required; every other finding of attw fails.
-    _run(app, str(TOOLS / "attw"), "--profile", "esm-only", archive)
-    _run(app, str(TOOLS / "publint"), "--strict", archive)
+    printed(app, str(TOOLS / "attw"), "--profile", "esm-only", archive)
+    printed(app, str(TOOLS / "publint"), "--strict", archive)
 
 
 @pytest.mark.parametrize(
@@ -112,24 +113,23 @@ def test_it_compiles_strictly_however_modules_are_resolved(app: Path, resolution
     options = {**STRICT, "module": RESOLUTIONS[resolution], "moduleResolution": resolution}
     project = app / "tsconfig.json"
     project.write_text(json.dumps({"compilerOptions": options, "files": ["use.ts"]}))
-    _run(app, str(TOOLS / "tsc"), "-p", str(project))
+    printed(app, str(TOOLS / "tsc"), "-p", str(project))
 
 
 def test_node_runs_a_bundle_and_a_server_may_import_both_entries(app: Path, bundle: Path) -> None:
     (app / "run.mjs").write_text(IN_NODE)
-    found = json.loads(_run(app, "node", "run.mjs", str(bundle)).splitlines()[-1])
+    found = json.loads(printed(app, "node", "run.mjs", str(bundle)).splitlines()[-1])
     assert found == ["wasm", True, 6, 7, 42, "IMAGE", True]
     browsers = (app / "node_modules" / "@edgekit" / "web" / "lib" / "index.js").as_uri()
-    assert (
-        _run(app, "node", "-e", f"import('{browsers}').then((m) => console.log(typeof m.load))").strip() == "function"
-    )
+    kind = printed(app, "node", "-e", f"import('{browsers}').then((m) => console.log(typeof m.load))")
+    assert kind.strip() == "function"
 
 
 def test_node_without_a_runtime_says_what_to_install(app: Path, bundle: Path, tmp_path: Path) -> None:
     scope = tmp_path / "node_modules" / "@edgekit"
     shutil.copytree(app / "node_modules" / "@edgekit", scope)
     (tmp_path / "run.mjs").write_text(WITHOUT)
-    told = _run(tmp_path, "node", "run.mjs", str(bundle))
+    told = printed(tmp_path, "node", "run.mjs", str(bundle))
     assert told.strip() == "BACKEND: no runtime is installed: npm install onnxruntime-node, or onnxruntime-web"
 
 
@@ -161,7 +161,7 @@ def test_node_and_deno_run_a_bundle_on_either_runtime(
     (tmp_path / "run.mjs").write_text(f'import process from "node:process";\n{IN_NODE}')
     deno = next((installed / "node_modules" / "@deno").glob("*/deno"))
     command = ("node",) if program == "node" else (str(deno), "run", "-A", "--no-remote")
-    found = json.loads(_run(tmp_path, *command, "run.mjs", str(bundle)).splitlines()[-1])
+    found = json.loads(printed(tmp_path, *command, "run.mjs", str(bundle)).splitlines()[-1])
     device = "cpu" if runtime == "onnxruntime-node" else "wasm"
     assert found == [device, True, 6, 7, 42, "IMAGE", True]
 
@@ -171,7 +171,7 @@ def test_node_and_deno_run_a_bundle_on_either_runtime(
 def test_transformers_js_opens_a_bundles_folder(installed: Path, bundle: Path, dtype: str) -> None:
     assert bundle.name == "web"
     (installed / "open.mjs").write_text(IN_TRANSFORMERS)
-    said = _run(installed, "node", "open.mjs", f"{bundle.parent}/", dtype).splitlines()[-1]
+    said = printed(installed, "node", "open.mjs", f"{bundle.parent}/", dtype).splitlines()[-1]
     with closing(OrtRuntime(bundle / web.PATHS[dtype])) as model:
         images, queries = np.full((1, 3, 96, 112), 0.25, np.float32), np.full((1, 768), 0.125, np.float32)
         expected = model.run({"images": images, "queries": queries})["relevance"]
@@ -213,7 +213,7 @@ def test_in_a_vite_app_and_in_a_nested_worker(app: Path, bundle: Path, page: Pag
     (app / "nested.js").write_text(NESTED)
     config = "export default { worker: { format: 'es' }, build: { target: 'es2022' } }"
     (app / "vite.config.mjs").write_text(config)
-    _run(app, "node", str(WEB / "node_modules" / "vite" / "bin" / "vite.js"), "build")
+    printed(app, "node", str(WEB / "node_modules" / "vite" / "bin" / "vite.js"), "build")
     with Host({"/": app / "dist", "/bundle/": bundle}) as host:
         page.goto(host.url)
         page.wait_for_function("() => document.title === '[196,196]'", timeout=PATIENCE)
@@ -225,9 +225,3 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context()
     yield context.new_page()
     context.close()
-
-
-def _run(folder: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

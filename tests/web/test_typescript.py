@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from edgekit_targets import _site
+from tests.processes import printed
 
 WEB = Path(__file__).parents[2] / "web"
 MESSAGES = Path(__file__).parent / "messages.txt"
@@ -28,17 +28,11 @@ def web() -> Path:
 
 @pytest.mark.parametrize("script", ["check", "test"])
 def test_types_lint_and_unit_tests_pass(web: Path, script: str) -> None:
-    _run(web, "npm", "run", script)
+    printed(web, "npm", "run", script)
 
 
 def test_every_text_is_a_reviewed_text(web: Path) -> None:
-    texts = _run(web, "node", "messages.mjs").splitlines()
+    texts = printed(web, "node", "messages.mjs").splitlines()
     reviewed = MESSAGES.read_text(encoding="utf-8").splitlines()
     changes = list(difflib.unified_diff(reviewed, texts, "reviewed", "now", n=0, lineterm=""))
     assert changes == [], "review the texts, then run in web/: node messages.mjs > ../tests/web/messages.txt"
-
-
-def _run(folder: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
