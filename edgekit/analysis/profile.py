@@ -24,6 +24,7 @@ from edgekit.analysis.compilation import GraphBreak, Recompilation, Share
 from edgekit.analysis.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, placed, torch_modes
 from edgekit.artifact.store import contents
 from edgekit.errors import UsageError, reason
+from edgekit.hosts.process import Progress
 from edgekit.model.adapter import to_tensors
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Input, ModelSpec, Output
@@ -41,7 +42,6 @@ SECONDS = 2.0
 """Timed seconds of each mode, at least."""
 CLEAR_PEAK = "5"
 """What makes Linux forget a process's peak memory (proc(5), clear_refs)."""
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)

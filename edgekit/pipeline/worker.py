@@ -6,7 +6,7 @@ refuse. Files and answers come back as paths; committing and judging is done by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -48,7 +48,6 @@ PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges not
 SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
 CHECKED_OPENERS = {**OPENERS, "onnxruntime": OrtRuntime}
 """As in a pack, but an ONNX file is checked before ONNX Runtime sees it."""
-Progress = Callable[[float, str], None]
 
 
 class _Request(BaseModel):
@@ -109,7 +108,7 @@ class RunRequest(_Request):
     images: int | None = None
 
 
-def export_target(request: Mapping[str, Any], progress: Progress) -> dict[str, object]:
+def export_target(request: Mapping[str, Any], progress: process.Progress) -> dict[str, object]:
     """Export one target, as `ExportRequest` says; returns its `Exported` as a dictionary."""
     asked = ExportRequest.model_validate(request)
     target = registry.find(asked.target)
@@ -127,7 +126,7 @@ def export_target(request: Mapping[str, Any], progress: Progress) -> dict[str, o
     return {**asdict(replace(exported, variants=())), "variants": [v.model_dump() for v in exported.variants]}
 
 
-def run_artifact(request: Mapping[str, Any], progress: Progress) -> dict[str, object]:
+def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict[str, object]:
     """Answer every batch that an artifact can take, and time it against its baselines, as `RunRequest` says.
 
     Returns:
@@ -151,7 +150,7 @@ def run_artifact(request: Mapping[str, Any], progress: Progress) -> dict[str, ob
     return record
 
 
-def start_artifact(request: Mapping[str, Any], progress: Progress) -> dict[str, float | int | None]:
+def start_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict[str, float | int | None]:
     """Open an artifact in this process, which has done nothing else, and answer the row that lies in `out`.
 
     Returns:

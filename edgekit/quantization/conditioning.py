@@ -24,10 +24,13 @@ from edgekit.onnxgraph.smoothquant import scale_channels, smooth
 from edgekit.quantization import observers
 from edgekit.quantization.calibration import Samples
 from edgekit.runtime import ort
+from edgekit.target import Option
 
 if TYPE_CHECKING:
     import onnx
 
+REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
+"""Of every target that conditions its graph."""
 ALPHA = 0.8
 """SmoothQuant's alpha. Its authors use 0.5 where weights are rounded to the nearest; with GPTQ the weights take more:
 static INT8 of arr-coc-tiny had 36.7 dB at 0.5 and 38.4 dB at 0.8."""

@@ -23,6 +23,7 @@ from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples, at_shapes, extra_inputs
+from edgekit.quantization.conditioning import REDUCE_RANGE
 from edgekit.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
@@ -40,7 +41,6 @@ BETWEEN_ROWS = 2
 FLOAT = Option[tuple[str, ...]](
     name="float", default=(), help="groups of layers that stay in float, separated by commas"
 )
-REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:

@@ -17,7 +17,7 @@ from edgekit.onnxgraph.groups import groups_after_extremes
 from edgekit.onnxgraph.quant_config import METHODS, Method, QuantConfig
 from edgekit.quantization import calibration, conditioning, observers
 from edgekit.quantization.calibration import Samples
-from edgekit.quantization.conditioning import Conditioned
+from edgekit.quantization.conditioning import REDUCE_RANGE, Conditioned
 from edgekit.quantization.evaluator import STRICTER, compare_processors
 from edgekit.quantization.search import NEEDED, Depth, SearchOptions, search
 from edgekit.quantization.trials import TABLE
@@ -34,7 +34,6 @@ SEARCH = Option(
     name="search", default="quick", help="how many configurations are tried", choices=("quick", "full", "none")
 )
 METHOD = Option(name="method", default="auto", help="how activation ranges are made", choices=("auto", *METHODS))
-REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
 RANK = Option(
     name="rank",
     default=0,

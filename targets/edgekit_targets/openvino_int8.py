@@ -24,10 +24,11 @@ from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.groups import group_of
 from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples, extra_inputs
+from edgekit.quantization.conditioning import REDUCE_RANGE
 from edgekit.quantization.evaluator import STRICTER, Evaluator, Quality, stricter
 from edgekit.quantization.search import NEEDED, float_fallback, split
 from edgekit.runtime import openvino as runtime
-from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target, Tolerance
+from edgekit.target import INT8, About, Exported, Job, Need, Place, Runtime, Target, Tolerance
 from edgekit_targets._openvino import ENTRY, load, read_model, save_model
 
 LAYERS = ("MatMul", "Convolution", "GroupConvolution")
@@ -45,7 +46,6 @@ def _room(tolerance: Tolerance) -> Tolerance:
 
 ROOM = _room(stricter(INT8))
 """What candidates are chosen by: an artifact whose error was a fifth below the gate's limit here broke it elsewhere."""
-REDUCE_RANGE = Option(name="reduce_range", default=False, help="7-bit weights, for x86 processors without VNNI")
 
 
 def export(source: Path, out: Path, job: Job) -> Exported:

@@ -53,7 +53,6 @@ TASKS = {
 }
 """What calls a model more than once, by optimum's names: the architectures, and what makes the parts."""
 PIXELS, COLOURS = 224, 3
-BATCHES = Axis(1, 1, 4)
 TOKENS = 16, 2, 64
 """Default, smallest and largest number of tokens, where the model takes as many."""
 
@@ -132,7 +131,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
         else next(made for end, made in OUTPUTS.items() if architecture.endswith(end))
     )
     outputs = tuple(replace(o, classes=_classes(config)) if o.role == "logits" else o for o in outputs)
-    axes = {"batch": BATCHES}
+    axes = {"batch": decoder.BATCHES}
     inputs: tuple[Input, ...] = ()
     seeing = paired or module.main_input_name == "pixel_values"
     if not seeing:
@@ -153,7 +152,7 @@ def _spec(name: str, architecture: str, module: Any, files: Mapping[str, Path], 
         )
     if paired or not seeing:
         rows = "texts" if paired else "batch"
-        axes |= {rows: BATCHES} | _tokens(config.text_config if paired else config)
+        axes |= {rows: decoder.BATCHES} | _tokens(config.text_config if paired else config)
         most = (config.text_config if paired else config).vocab_size - 1
         inputs += (
             Input("input_ids", (rows, "tokens"), dtype="int64", low=0, high=most),
