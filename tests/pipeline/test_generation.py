@@ -37,10 +37,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["onnx-int8-dynamic", *(pytest.param(name, marks=SLOW) for name in ("openvino", "executorch", "web"))],
-)
+@SLOW
+@pytest.mark.parametrize("target", ["onnx-int8-dynamic", "openvino", "executorch", "web"])
 def test_it_generates_the_same_64_tokens(trained: Path, tmp_path: Path, target: str) -> None:
     if target == "web" and (missing := no_chromium()):
         pytest.skip(missing)

@@ -107,8 +107,14 @@ def test_each_part_is_asked_what_the_driver_gives_it() -> None:
     assert roles == {"tokens": ("labels", "int64"), "cache": ("tensor", "float32")}
 
 
-def test_the_whole_is_driven_with_the_artifacts(tmp_path: Path) -> None:
-    build = edgekit.export(model(), targets=["onnx"], output=tmp_path, progress="none")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return edgekit.export(model(), targets=["onnx"], output=tmp_path_factory.mktemp("builds"), progress="none")
+
+
+def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> None:
+    build = made
+    shutil.copytree(made.path, tmp_path / "tiny")
     assert build["onnx"].verdict == "verified"
     assert build.ok
     assert [build.parts[part]["onnx"].verdict for part in ("prefill", "step")] == ["verified", "verified"]
@@ -148,11 +154,6 @@ def test_the_whole_is_driven_with_the_artifacts(tmp_path: Path) -> None:
 
     with pytest.raises(EdgekitError, match="holds a model of parts, each a build of its own: name one"):
         edgekit.api.soak(tmp_path / "tiny")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    return edgekit.export(model(), targets=["onnx"], output=tmp_path_factory.mktemp("builds"), progress="none")
 
 
 def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: Path) -> None:

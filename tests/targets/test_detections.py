@@ -1,6 +1,8 @@
-"""A detector with its non-maximum suppression is exported and verified in runtimes of every kind."""
+"""A detector with its non-maximum suppression is exported and verified; with EDGEKIT_SLOW=1 for three more targets."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -8,7 +10,8 @@ import edgekit
 from tests.builds import without_report
 from tests.detectors import detections
 
-TARGETS = ("onnx", "onnx-fp16", "onnx-int8-dynamic", "openvino", "executorch")
+NIGHTLY = ("onnx-fp16", "onnx-int8-dynamic", "openvino") if os.environ.get("EDGEKIT_SLOW") else ()
+TARGETS = ("onnx", "executorch", *NIGHTLY)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from edgekit.model.parts import Parts
 from edgekit.model.sources import resolve
 from edgekit.model.sources.seq2seq import ENCODER, FIRST, FURTHER, NEW, SPEECH, TEXT, Greedy, Source
 
-SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes 20 seconds: set EDGEKIT_SLOW=1")
+SLOW = pytest.mark.skipif(not os.environ.get("EDGEKIT_SLOW"), reason="takes half a minute: set EDGEKIT_SLOW=1")
 SMALL = {"d_model": 16, "vocab_size": 40, "decoder_start_token_id": 0, "pad_token_id": 0}
 IDS = np.array([[5, 9, 11, 30], [7, 8, 9, 3]])
 
@@ -45,7 +45,8 @@ def generated(model: Any, **inputs: torch.Tensor) -> list[list[int]]:
     return [[int(token) for token in row[-NEW:]] for row in found]
 
 
-@pytest.mark.parametrize(("make", "task"), [pytest.param(t5, TEXT, marks=SLOW), (whisper, SPEECH)])
+@SLOW
+@pytest.mark.parametrize(("make", "task"), [(t5, TEXT), (whisper, SPEECH)])
 def test_the_files_in_the_hub_folder_generate_the_models_own_tokens(make: Any, task: str, tmp_path: Path) -> None:
     import onnxruntime
 
