@@ -1,9 +1,9 @@
 """The timing protocol: warm up, then let the runtimes take turns: a slow spell of the host meets them all.
 
-Each runtime is timed at least RUNS times and SECONDS long, in turns of a few runs. Who starts a round changes from
-round to round. A turn starts with a run that is not timed: threads of the runtime before spin for a while after their
-work (OpenMP's do), and take a core from it. On 2 cores, beside eager PyTorch, that had made an ONNX model of 8.4 ms
-take 11 to 16.
+Each runtime is timed at least RUNS times and SECONDS long, or FEWEST times and LONG seconds, in turns of a few runs. Who
+starts a round changes from round to round. A turn starts with a run that is not timed: threads of the runtime before
+spin for a while after their work (OpenMP's do), and take a core from it. On 2 cores, beside eager PyTorch, that had
+made an ONNX model of 8.4 ms take 11 to 16.
 
 Warm-ups and runs are those of winml-cli's and Olive's benchmarks; the turns are ours.
 """
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 WARM_UP = 10
 """Runs of each runtime before the first timed one."""
 RUNS = 100
-"""Timed runs of each runtime, at least."""
+"""Timed runs of each runtime, at least, where they take less than LONG seconds."""
+LONG = 10.0
+"""Timed seconds after which fewer runs do: RUNS of a large model would take minutes."""
+FEWEST = 30
+"""Timed runs of each runtime where they take LONG seconds."""
 SECONDS = 1.0
 """Timed seconds of each runtime, at least: shorter runs see one mood of the host."""
 TURN = 10
@@ -74,7 +78,7 @@ def measure(
         runtimes: By name.
         inputs: One batch.
         warm_up: Runs before the first timed one.
-        runs: Timed runs of each, at least (1 to MOST_RUNS).
+        runs: Timed runs of each, at least (1 to MOST_RUNS); FEWEST where these take LONG seconds.
         seconds: Timed seconds of each, at least.
         clock: Gives seconds.
         answered: Called with every runtime's every answer, also where it is not timed, while the clock stands.
@@ -110,4 +114,5 @@ def measure(
 
 
 def _short(times: list[float], total: float, runs: int, seconds: float) -> bool:
-    return len(times) < runs or (total < seconds and len(times) < MOST_RUNS)
+    fewest = min(runs, FEWEST) if total >= LONG else runs
+    return len(times) < fewest or (total < seconds and len(times) < MOST_RUNS)
