@@ -1,9 +1,9 @@
 """The timing protocol: warm up, then let the runtimes take turns: a slow spell of the host meets them all.
 
-Each runtime is timed at least RUNS times and SECONDS long, or FEWEST times and LONG seconds, in turns of a few runs. Who
-starts a round changes from round to round. A turn starts with a run that is not timed: threads of the runtime before
-spin for a while after their work (OpenMP's do), and take a core from it. On 2 cores, beside eager PyTorch, that had
-made an ONNX model of 8.4 ms take 11 to 16.
+Each runtime is timed at least RUNS times and SECONDS long, or FEWEST times and LONG seconds, in turns of a few runs.
+Who starts a round changes from round to round. A turn starts with a run that is not timed: threads of the runtime
+before spin for a while after their work (OpenMP's do), and take a core from it. On 2 cores, beside eager PyTorch, that
+had made an ONNX model of 8.4 ms take 11 to 16.
 
 Warm-ups and runs are those of winml-cli's and Olive's benchmarks; the turns are ours.
 """
