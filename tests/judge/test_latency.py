@@ -61,10 +61,9 @@ def test_ten_warm_ups_then_at_least_a_hundred_runs() -> None:
 
 
 def test_thirty_runs_of_ten_seconds_are_enough_of_slow_runtimes() -> None:
-    timed = times(Host(), {"candidate": 0.4, "pytorch": 0.2, "quick": 0.01}, least=1.0)
+    timed = times(Host(), {"candidate": 0.4, "pytorch": 0.2}, least=1.0)
     assert len(timed["candidate"].milliseconds) == 30
     assert 50 <= len(timed["pytorch"].milliseconds) <= 51
-    assert len(timed["quick"].milliseconds) >= 200
 
 
 def test_a_fast_runtime_runs_for_two_seconds() -> None:
