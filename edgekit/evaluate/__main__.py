@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import HostError, NotVerifiedHere, out_of_memory
+from edgekit.errors import HostError, NotVerifiedHere, RuntimeMissingError, out_of_memory
 from edgekit.evaluate.engine import Questions, Timing, evaluate, first_line, start_up
 from edgekit.evaluate.rows import Array
 from edgekit.runtime.iree_session import IreeSession
 from edgekit.runtime.openvino import OpenvinoRuntime
 from edgekit.runtime.ort_session import OrtSession
 from edgekit.runtime.protocol import Runtime
+from edgekit.runtime.qnn import QnnRuntime
 from edgekit.runtime.torch_cuda import TorchCudaRuntime
 
 PACK, RESULT, ARCHIVE = "pack.json", "result.json", "result.zip"
@@ -39,6 +40,7 @@ TIMEOUT = 3 * 3600
 OPENERS: Mapping[str, Callable[[Path, Mapping[str, str]], Runtime]] = {
     "iree": IreeSession,
     "onnxruntime": OrtSession,
+    "onnxruntime_qnn": QnnRuntime,
     "openvino": OpenvinoRuntime,
     "torch": TorchCudaRuntime,
 }
@@ -72,8 +74,10 @@ def _write_run(pack: dict[str, Any], place: str, target: str, out: Path) -> None
     out.mkdir(parents=True, exist_ok=True)
     try:
         record = _run(pack, place, target, out)
-    except NotVerifiedHere as missing:
+    except RuntimeMissingError as missing:
         record = {"missing": f"{missing}: install it there with {pack['places'][place]['install']}"}
+    except NotVerifiedHere as missing:
+        record = {"missing": str(missing)}
     except (HostError, OSError, MemoryError) as missing:
         record = {"missing": first_line(missing)}
     except Exception as error:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import HostError, out_of_memory
+from edgekit.errors import HostError, NotVerifiedHere, out_of_memory
 from edgekit.evaluate.rows import Array, Axes, rows_of
 from edgekit.evaluate.timing import RUNS, Latency, measure
-from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SeveralWays, SideBySide
+from edgekit.runtime.protocol import Answers, Runtime, SelfTimed, SeveralWays, SideBySide, WithFacts
 
 AGAIN = "again"
 """Behind a batch's name: its rows whose second answer was another one."""
@@ -110,6 +110,7 @@ def evaluate(
 
     Raises:
         HostError: If this host has too little memory.
+        NotVerifiedHere: If the runtime finds, when it is asked, that this host cannot run the artifact.
 
     Returns:
         Arrays by `<batch>/<output>`, those of differing second answers by `<batch> again/<output>`; and the fields of
@@ -128,13 +129,14 @@ def evaluate(
         progress(0.75, "asking again, in another order")
         _ask_again(runtime, questions, recorded)
     times: dict[str, Latency] = {}
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = {"facts": runtime.facts() if isinstance(runtime, WithFacts) else {}}
     if timing is not None and not recorded.failures:
         why = f"measuring latency: at least {RUNS} runs and {timing.seconds:g} s of it and of each baseline, in turn"
         progress(0.8, why)
         said["load"] = _load()
         tell = _every(TELL_SECONDS, lambda count: progress(0.8, f"{why}; {count} runs so far"))
         times, more = _timed(runtime, _one_row(questions), timing, recorded, _first_row(questions), tell)
+        said["facts"] |= more.pop("facts", {})
         said |= more
     return recorded.arrays, {
         "device": runtime.device,
@@ -178,7 +180,10 @@ def _failure(error: Exception) -> str:
 
     Raises:
         HostError: If this host has no memory for it, which is no fault of the artifact.
+        NotVerifiedHere: As it was, for the same reason.
     """
+    if isinstance(error, NotVerifiedHere):
+        raise error
     line = first_line(error)
     if out_of_memory(line):
         raise HostError(f"this host has too little memory for it ({line})") from error
@@ -278,7 +283,7 @@ def _timed(
         other.close()
     if not isinstance(runtime, SeveralWays):
         return times, {}
-    facts = dict(runtime.facts())
+    facts: dict[str, str] = {}
     for name, way in runtime.ways(inputs):
         try:
             times |= measure({name: way()}, inputs, seconds=timing.seconds)

@@ -16,21 +16,25 @@ from pathlib import Path
 from edgekit import registry
 from edgekit.artifact.manifest import Manifest
 from edgekit.errors import UsageError, suggestion
-from edgekit.target import Target
+from edgekit.runtime import qnn
+from edgekit.target import FP16, Target, Tolerance
 
 CUDA = "CUDAExecutionProvider"
 DEFAULT_RUNTIME = "ort"
 SSH, PYTHON = "ssh:", "python:"
 ADB = "adb"
+SLOW_IMAGES = 8
+"""Evaluation inputs that are asked where an answer takes seconds, unless the user says how many."""
 
 
 @dataclass(frozen=True)
 class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
-    `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch" or "android". Names of settings with
-    a prefix go to the provider as they are. `opens` are the ends of files' names, `install` is the command that
-    installs it.
+    `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch", "android" or "onnxruntime_qnn". Names
+    of settings with a prefix go to the provider as they are. `opens` are the ends of files' names, `install` is the
+    command that installs it. `emulated`: the processor is not the host's; it is asked at the default sizes, for each of
+    which it compiles, and is not timed. `half`: it computes fp32 in fp16.
     """
 
     summary: str
@@ -38,6 +42,8 @@ class RuntimeSettings:
     settings: Mapping[str, str] = field(default_factory=dict)
     install: str = "pip install 'edgekit[cpu]'"
     opens: tuple[str, ...] = (".onnx",)
+    emulated: bool = False
+    half: bool = False
 
 
 def _ort(summary: str, **settings: str) -> RuntimeSettings:
@@ -81,6 +87,13 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
         install="pip install torch",
         opens=("program.pt2",),
     ),
+    "qnn": RuntimeSettings(
+        "the emulator of Qualcomm's NPU, in fp16, at the default sizes; it is no phone",
+        kind=qnn.PACKAGE,
+        install=qnn.INSTALL,
+        emulated=True,
+        half=True,
+    ),
     ADB: RuntimeSettings(
         "an Android phone that adb reaches, in edgekit's bench app, which no phone has run yet",
         kind="android",
@@ -116,21 +129,47 @@ class FurtherPlace:
         return self.runtime == ADB
 
     @property
+    def beside(self) -> bool:
+        """Whether it is another Python on this host, which may be an emulated processor's."""
+        return bool(self.python) and not self.host
+
+    @property
     def timed(self) -> bool:
-        """Whether its times mean something: another Python on this host may be an emulated processor's."""
-        return not self.python or bool(self.host)
+        """Whether its times mean something: an emulator's do not."""
+        return not self.beside and not self._emulated
+
+    @property
+    def images(self) -> int | None:
+        """How many evaluation inputs are asked unless the user says so; None for all."""
+        return None if self.timed else SLOW_IMAGES
 
     @property
     def settings(self) -> Mapping[str, str]:
         """Of the runtime. An emulator runs one thread: threads that wait for each other take all of its time."""
         own = RUNTIMES[self.runtime].settings if self.runtime else {}
-        return own if self.timed else {**own, "threads": "1"}
+        return {**own, "threads": "1"} if self.beside else own
+
+    def tolerance(self, manifest: Manifest, target: Target) -> Tolerance:
+        """What an artifact may differ from the reference by: as in its target's first place, or as fp16 may."""
+        half = bool(self.runtime) and RUNTIMES[self.runtime].half and manifest.precision == "fp32"
+        return FP16 if half else target.places[0].tolerance_of(manifest.precision)
+
+    def taken(self, manifest: Manifest) -> Manifest:
+        """An artifact as it is asked there: an emulator compiles for its default sizes."""
+        if not self._emulated:
+            return manifest
+        fixed = {name: axis.model_copy(update={"dynamic": False}) for name, axis in manifest.axes.items()}
+        return manifest.model_copy(update={"axes": fixed})
 
     def opens(self, manifest: Manifest, target: Target) -> bool:
         """Whether an artifact can be asked there: the place is its target's own, or the runtime opens its format."""
         if not self.runtime:
             return any(place.name == self.name for place in target.places_of(manifest))
         return manifest.entry.endswith(RUNTIMES[self.runtime].opens) and not manifest.bundle.variants
+
+    @property
+    def _emulated(self) -> bool:
+        return bool(self.runtime) and RUNTIMES[self.runtime].emulated
 
 
 def further_place(name: str) -> FurtherPlace:

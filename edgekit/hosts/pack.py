@@ -26,7 +26,7 @@ CARRIED = (
     "__init__.py", "errors.py", "evaluate/__init__.py", "evaluate/__main__.py", "evaluate/engine.py",
     "evaluate/rows.py", "evaluate/timing.py", "runtime/__init__.py", "runtime/iree_session.py",
     "runtime/linear_gelu.py", "runtime/openvino.py", "runtime/ort_session.py", "runtime/patches.py",
-    "runtime/processor.py", "runtime/protocol.py", "runtime/torch_cuda.py",
+    "runtime/processor.py", "runtime/protocol.py", "runtime/qnn.py", "runtime/torch_cuda.py",
 )  # fmt: skip
 """What of edgekit travels: it needs Python 3.10, numpy and a runtime."""
 
@@ -54,10 +54,10 @@ def write_pack(
         UsageError: If the artifacts take inputs of different sizes.
     """
     manifests = {target: read_artifact(path) for target, path in artifacts.items()}
-    axes = {repr((made.axes, made.sizes)) for made in manifests.values()}
-    if len(axes) > 1:
-        raise UsageError("the artifacts take inputs of different sizes: pack them one by one with -t")
-    batches = applicable_batches(recorded.batches, next(iter(manifests.values())), images)
+    taken = [place.taken(made) for place in places for made in manifests.values()]
+    if len({repr((made.axes, made.sizes)) for made in taken}) > 1:
+        raise UsageError("the artifacts, or the places, take inputs of different sizes: pack them one by one")
+    batches = applicable_batches(recorded.batches, taken[0], images)
     (folder / "questions").mkdir(parents=True)
     for target, path in artifacts.items():
         copies = folder / "artifacts" / target

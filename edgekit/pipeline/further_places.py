@@ -16,7 +16,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import REFERENCE
 from edgekit.artifact.store import read_artifact
-from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, UsageError
+from edgekit.errors import ArtifactError, EdgekitError, NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.evaluate.engine import AGAIN
 from edgekit.hosts import adb, ssh
 from edgekit.hosts.catalogue import RUNTIMES, FurtherPlace, further_place
@@ -45,8 +45,6 @@ from edgekit.storage.files import scratch
 from edgekit.target import Place
 
 PACK = "pack"
-SLOW_IMAGES = 8
-"""Evaluation inputs that another Python on this host is asked, which may be emulated, unless the user says how many."""
 
 
 def places_of(names: Sequence[str]) -> tuple[FurtherPlace, ...]:
@@ -102,6 +100,7 @@ def pack(
         )
     with scratch() as folder:
         context.listener.progress(PACK, 0.3, "collecting questions and artifacts")
+        images = images or next((place.images for place in places if place.images), None)
         write_pack(folder, context.recorded, chosen, places, images, timed_seconds())
         context.listener.progress(PACK, 0.6, f"writing '{path}'")
         archive(folder, path)
@@ -173,6 +172,7 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
     if not place.runtime:
         own = context.targets[made.target].place(place.name)
         return evaluate_in_place(context, made.target, made, own if images is None else replace(own, sample=images))
+    images = images or place.images
     where = _place(context, made, place, images)
 
     def progress(done: float, text: str) -> None:
@@ -190,13 +190,13 @@ def _found_here(context: RunContext, made: Manifest, place: FurtherPlace, images
         )
         try:
             measured = run_in_worker(context, request, progress)
-        except NotVerifiedHere as missing:
+        except RuntimeMissingError as missing:
             return missing_runtime(where, f"{missing}: install it with {RUNTIMES[place.runtime].install}")
         except NOT_HERE as missing:
             return missing_runtime(where, missing)
         except EdgekitError as error:
             return failed_runtime(where, str(error))
-        return _judged(context, made, where, answers_in(out), measured)
+        return _judged(context, place.taken(made), where, answers_in(out), measured)
 
 
 def _by_packs(
@@ -213,7 +213,7 @@ def _by_pack(
     """One result a target; where nothing came back, one that is not written down."""
     if not manifests:
         return {}
-    images = images or (None if place.timed else SLOW_IMAGES)
+    images = images or place.images
 
     def progress(text: str) -> None:
         context.listener.progress(place.name, 0.5, text)
@@ -265,8 +265,10 @@ def _finding(context: RunContext, made: Manifest, place: FurtherPlace, run: Answ
     if run.run.error:
         return failed_runtime(where, run.run.error)
     _check_again(context, run)
-    unlike = {} if place.timed else {"device": f"{run.run.device}, started by {place.python[0]}", "start_up": None}
-    return _judged(context, made, where, run.answers, run.run.model_copy(update=unlike))
+    unlike: dict[str, object] = {} if place.timed else {"start_up": None}
+    if place.beside:
+        unlike["device"] = f"{run.run.device}, started by {place.python[0]}"
+    return _judged(context, place.taken(made), where, run.answers, run.run.model_copy(update=unlike))
 
 
 def _judged(
@@ -283,9 +285,9 @@ def _missing(context: RunContext, made: Manifest, place: FurtherPlace, why: str)
 
 
 def _place(context: RunContext, made: Manifest, place: FurtherPlace, images: int | None) -> Place:
-    """The place as the judge knows places, with the tolerance of the target's first one."""
-    first = context.targets[made.target].places[0]
-    return Place(name=place.name, tolerance=first.tolerance, settings=place.settings, sample=images or 0)
+    """The place as the judge knows places."""
+    tolerance = place.tolerance(made, context.targets[made.target])
+    return Place(name=place.name, tolerance=tolerance, settings=place.settings, sample=images or 0)
 
 
 def _check_again(context: RunContext, run: Answered) -> None:

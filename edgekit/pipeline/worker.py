@@ -21,13 +21,13 @@ from edgekit.evaluate import timing
 from edgekit.evaluate.__main__ import OPENERS
 from edgekit.evaluate.engine import Questions, Timing, evaluate, start_up
 from edgekit.hosts import process
-from edgekit.hosts.catalogue import RUNTIMES
+from edgekit.hosts.catalogue import RUNTIMES, further_place
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
 from edgekit.runtime.eager import EagerRuntime
-from edgekit.runtime.ort import OrtRuntime
+from edgekit.runtime.ort import checked, require_onnxruntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
 from edgekit.storage import limits
 from edgekit.target import Job
@@ -46,8 +46,6 @@ EXPORT_MODULES = (
 """What most runs and most exports import, takes seconds, and starts no thread (ONNX Runtime starts one)."""
 PYTORCH = "pytorch"  # name of the eager baseline, which is shown and judges nothing
 SHORT = 0.5  # seconds: where less is timed, the start in a target's own place is not measured either
-CHECKED_OPENERS = {**OPENERS, "onnxruntime": OrtRuntime}
-"""As in a pack, but an ONNX file is checked before ONNX Runtime sees it."""
 
 
 class _Request(BaseModel):
@@ -134,16 +132,17 @@ def run_artifact(request: Mapping[str, Any], progress: process.Progress) -> dict
     """
     asked = RunRequest.model_validate(request)
     recorded = read_reference(asked.reference)
-    manifest = read_artifact(asked.folder)
-    timed = bool(asked.runtime) or registry.find(asked.target).place(asked.place).timed
-    batches = applicable_batches(recorded.batches, manifest, asked.images)
+    manifest, further = read_artifact(asked.folder), further_place(asked.place) if asked.runtime else None
+    timed = further.timed if further is not None else registry.find(asked.target).place(asked.place).timed
+    taken = further.taken(manifest) if further is not None else manifest
+    batches = applicable_batches(recorded.batches, taken, asked.images)
     questions = [Questions(b.name, b.rows, b.rows_a_run, repeats(b, timed, asked.images)) for b in batches]
     how = Timing(timed_seconds(), lambda: _baselines(asked)) if timed and timed_seconds() > 0 else None
     with closing(_opened(asked)) as runtime:
         answers, record = evaluate(runtime, questions, recorded.info.row_axes, how, progress)
         own_clock = isinstance(runtime, SelfTimed)
     np.savez(asked.out / ANSWERS, **answers)  # type: ignore[arg-type]  # numpy's stubs take no names from a dictionary
-    fresh = bool(asked.runtime) or (timed and not own_clock and timed_seconds() >= SHORT)
+    fresh = timed and (further is not None or (not own_clock and timed_seconds() >= SHORT))
     if fresh and not record["failures"]:
         progress(0.95, "starting it in a fresh process")
         record["start_up"] = _start_up(asked, next(batches[0].rows()))
@@ -172,7 +171,11 @@ def _opened(asked: RunRequest) -> Runtime:
         target = registry.find(asked.target)
         return target.load(asked.folder, target.place(asked.place))
     runtime, entry = RUNTIMES[asked.runtime], asked.folder / read_artifact(asked.folder).entry
-    return CHECKED_OPENERS[runtime.kind](entry, runtime.settings)
+    if runtime.kind == "onnxruntime":
+        require_onnxruntime()
+    if entry.suffix == ".onnx":
+        checked(entry)  # before a runtime sees it
+    return OPENERS[runtime.kind](entry, runtime.settings)
 
 
 def _baselines(asked: RunRequest) -> dict[str, Runtime]:

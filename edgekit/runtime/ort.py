@@ -32,11 +32,20 @@ class OrtRuntime(OrtSession):
 
     def __init__(self, model: Path, settings: Mapping[str, str] | None = None, beside: str = "") -> None:
         require_onnxruntime()
-        try:
-            check_onnx(model, beside)
-        except ModelError as error:
-            raise ArtifactError(str(error)) from error
+        checked(model, beside)
         super().__init__(model, settings)
+
+
+def checked(model: Path, beside: str = "") -> None:
+    """See that a file may be given to a runtime.
+
+    Raises:
+        ArtifactError: If the check refuses it.
+    """
+    try:
+        check_onnx(model, beside)
+    except ModelError as error:
+        raise ArtifactError(str(error)) from error
 
 
 def tapped(graph: onnx.ModelProto, tensors: Sequence[str]) -> OrtRuntime:

@@ -51,7 +51,7 @@ class OrtSession:
         self._model, self._settings = model, dict(settings or {})
         self._provider = self._settings.get("provider", CPU)
         if self._provider not in onnxruntime.get_available_providers():
-            raise NotVerifiedHere(f"its ONNX Runtime {onnxruntime.__version__} has no {self._provider}")
+            raise RuntimeMissingError(f"its ONNX Runtime {onnxruntime.__version__} has no {self._provider}")
         if self._on_gpu and hasattr(onnxruntime, "preload_dlls"):
             onnxruntime.preload_dlls()
         own = [(self._provider, self._provider_options), *([(CUDA, {})] if self._provider == TENSORRT else [])]
@@ -61,7 +61,7 @@ class OrtSession:
         except Exception as error:
             raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
         if self._session.get_providers()[0] != self._provider:
-            raise NotVerifiedHere(f"{self._provider} could not start: its libraries are missing or too old")
+            raise RuntimeMissingError(f"{self._provider} could not start: its libraries are missing or too old")
         if self._provider == TENSORRT and (nodes := self.facts()) and f"nodes in {TENSORRT}" not in nodes:
             raise NotVerifiedHere(f"{TENSORRT} takes no node of '{model.name}'")
         self._names = [output.name for output in self._session.get_outputs()]

@@ -58,11 +58,16 @@ class SelfTimed(Protocol):
 
 
 @runtime_checkable
-class SeveralWays(Protocol):
-    """A runtime that can run the same artifact in further ways, such as with its buffers bound on a GPU."""
+class WithFacts(Protocol):
+    """A runtime that knows more of itself than its device, such as which nodes run where."""
 
     def facts(self) -> dict[str, str]:
-        """What it says of itself, by name."""
+        """What it says of itself once it has answered, by name."""
+
+
+@runtime_checkable
+class SeveralWays(Protocol):
+    """A runtime that can run the same artifact in further ways, such as with its buffers bound on a GPU."""
 
     def ways(self, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Callable[[], Runtime]]]:
         """Each further way by name, and what opens it for one batch."""

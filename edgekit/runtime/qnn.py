@@ -1,25 +1,119 @@
-"""Qualcomm's QNN provider, where `onnxruntime-qnn` is installed: what its compiler for the NPU (HTP) takes of a graph.
+"""Qualcomm's QNN provider, where `onnxruntime-qnn` is installed: its compiler for the NPU (HTP), and the emulator.
 
-On x86-64 the package holds that compiler and an emulator of the NPU. It checks each node by the real rules of a chip.
+On x86-64 the package holds both. The compiler checks each node by the real rules of a chip, and the emulator computes
+what it took, in fp16. This needs numpy and ONNX Runtime, and travels in packs. It trusts the file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import platform
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import ArtifactError, NotVerifiedHere, reason
+import numpy as np
+
+from edgekit.errors import ArtifactError, NotVerifiedHere, RuntimeMissingError, reason
+from edgekit.runtime.processor import processor
 
 if TYPE_CHECKING:
     import onnx
+
+    from edgekit.model.spec import Array
 
 PACKAGE, PROVIDER = "onnxruntime_qnn", "QNNExecutionProvider"
 INSTALL = "pip install onnxruntime-qnn (Qualcomm's licence, 90 MB)"
 CHIP, NAME = "57", "Snapdragon 8 Gen 3"
 """The chip that is compiled for, by its number in Qualcomm's list of SoC models (SM8650)."""
+EMULATED = ("x86_64", "AMD64")
+"""Processors whose package has the emulator; that of others has the NPU's own driver in its place."""
+
+
+class QnnRuntime:
+    """An ONNX model in the emulator of the NPU; it is compiled for a shape when that is first asked.
+
+    Args:
+        model: Path of the `.onnx` file.
+        settings: None are known.
+
+    Raises:
+        NotVerifiedHere: If the package is not installed, or has no emulator for this processor.
+        ArtifactError: If ONNX Runtime refuses the model.
+    """
+
+    def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
+        if not installed():
+            raise RuntimeMissingError("QNN is not installed")
+        if platform.machine() not in EMULATED:
+            raise NotVerifiedHere(f"QNN's emulator is for x86-64, and this host has {platform.machine()}")
+        import onnxruntime
+
+        self._model = model
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            plain = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
+        self._inputs: dict[str, list[int | str]] = {one.name: one.shape for one in plain.get_inputs()}
+        self._names: list[str] = [one.name for one in plain.get_outputs()]
+        self._compiled: tuple[dict[str, tuple[int, ...]], Any] | None = None
+
+    @property
+    def device(self) -> str:
+        """Library, version, precision and chip, in words."""
+        import onnxruntime
+
+        version = metadata.version("onnxruntime-qnn")
+        runtime = f"ONNX Runtime {onnxruntime.__version__}, QNN {version}"
+        return f"{runtime}, fp16, in the emulator of Qualcomm's NPU ({NAME})"
+
+    @property
+    def hardware(self) -> str:
+        """The processor that emulates."""
+        return processor()
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Answer one batch."""
+        feed = {name: np.asarray(array, order="C") for name, array in inputs.items()}
+        session = self._session({name: array.shape for name, array in feed.items()})
+        return dict(zip(self._names, session.run(None, feed), strict=True))
+
+    def facts(self) -> dict[str, str]:
+        """How many nodes run in the emulator, in how many partitions, and which the CPU computes."""
+        if self._compiled is None:
+            return {}
+        parts = self._compiled[1].get_provider_graph_assignment_info()
+        there = [len(part.get_nodes()) for part in parts if part.ep_name == PROVIDER]
+        left = Counter(node.op_type for part in parts if part.ep_name != PROVIDER for node in part.get_nodes())
+        by_operator = ", ".join(f"{count} {name}" for name, count in left.most_common())
+        return {
+            "nodes in the emulator": f"{sum(there)}, in {len(there)} partition{'s' * (len(there) > 1)}",
+            "nodes on the CPU, in fp32": by_operator or "none",
+        }
+
+    def close(self) -> None:
+        """Free the session."""
+        self._compiled = None
+
+    def _session(self, shapes: dict[str, tuple[int, ...]]) -> Any:
+        """The session of these shapes; one is kept, since each holds the compiled weights."""
+        if self._compiled is None or self._compiled[0] != shapes:
+            self._compiled = None
+            options = _options()
+            for name, shape in shapes.items():
+                for dimension, size in zip(self._inputs[name], shape, strict=True):
+                    if isinstance(dimension, str):
+                        options.add_free_dimension_override_by_name(dimension, size)
+            session = _opened(self._model, options)
+            if not any(part.ep_name == PROVIDER for part in session.get_provider_graph_assignment_info()):
+                raise NotVerifiedHere(f"QNN's compiler takes no node of '{self._model.name}'")
+            self._compiled = shapes, session
+        return self._compiled[1]
 
 
 def installed() -> bool:
@@ -42,12 +136,29 @@ def assigned(graph: onnx.ModelProto) -> tuple[int, set[str]]:
         ArtifactError: If it refuses the graph as a whole.
     """
     import onnxruntime
+
+    options = _options()
+    # ONNX Runtime's own fusions would rename nodes.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        path = Path(folder) / "asked.onnx"
+        path.write_bytes(graph.SerializeToString())
+        parts = _opened(path, options).get_provider_graph_assignment_info()
+    left = {node.name for part in parts if part.ep_name != PROVIDER for node in part.get_nodes()}
+    return sum(part.ep_name == PROVIDER for part in parts), left
+
+
+def _options() -> Any:
+    """A session's options with the provider for the chip.
+
+    Raises:
+        NotVerifiedHere: If it cannot start here.
+    """
+    import onnxruntime
     import onnxruntime_qnn
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # ONNX Runtime's own fusions would rename nodes.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     try:
         with contextlib.suppress(onnxruntime.capi.onnxruntime_pybind11_state.Fail):  # registered already
@@ -57,15 +168,16 @@ def assigned(graph: onnx.ModelProto) -> tuple[int, set[str]]:
         options.add_provider_for_devices(devices, {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), **settings})
     except Exception as error:
         raise NotVerifiedHere(f"QNN cannot be asked here: {reason(error)}") from error
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        path = Path(folder) / "asked.onnx"
-        path.write_bytes(graph.SerializeToString())
-        try:
-            session = onnxruntime.InferenceSession(str(path), options)
-        except Exception as error:
-            raise ArtifactError(f"QNN's compiler refuses the graph at fixed sizes: {reason(error)}") from error
+    return options
+
+
+def _opened(path: Path, options: Any) -> Any:
+    import onnxruntime
+
+    try:
+        session = onnxruntime.InferenceSession(str(path), options)
+    except Exception as error:
+        raise ArtifactError(f"QNN's compiler refuses the graph at fixed sizes: {reason(error)}") from error
     if PROVIDER not in session.get_providers():
         raise NotVerifiedHere("QNN cannot be asked here: its provider did not start")
-    parts = session.get_provider_graph_assignment_info()
-    left = {node.name for part in parts if part.ep_name != PROVIDER for node in part.get_nodes()}
-    return sum(part.ep_name == PROVIDER for part in parts), left
+    return session
