@@ -1,8 +1,8 @@
 """What an ONNX artifact computes, and in which arithmetic: by operator and by layer.
 
 The graph is run once at the default sizes, so that multiplications are counted on the shapes that really come; those of
-linear layers, convolutions and products of two activations are counted. An operator between DequantizeLinear nodes
-computes in INT8, as every runtime fuses them.
+linear and recurrent layers, convolutions and products of two activations are counted. An operator between
+DequantizeLinear nodes computes in INT8, as every runtime fuses them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from edgekit.model.spec import Array
 
 ENTRY = "model.onnx"
-PRODUCTS = frozenset(("Conv", "ConvInteger", "Gemm", "MatMul", "MatMulInteger", "MatMulNBits"))
-INTEGER = frozenset(("ConvInteger", "MatMulInteger"))
+RECURRENT = frozenset(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"))
+PRODUCTS = RECURRENT | {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "MatMulNBits"}
+INTEGER = frozenset(("ConvInteger", "MatMulInteger", "DynamicQuantizeLSTM"))
+UNCOUNTED = frozenset(("Einsum", "Attention", "QLinearConv", "QLinearMatMul", "If", "Loop", "Scan"))
+"""What multiplies, or holds what does, and is not among the layers."""
 QUANTIZED = "DequantizeLinear"
 
 
@@ -106,6 +109,11 @@ class Inspection:
         """Of all layers."""
         return sum(layer.multiplications for layer in self.layers)
 
+    @property
+    def uncounted(self) -> dict[str, int]:
+        """Nodes whose multiplications are not counted, by operator."""
+        return {name: count for name, count in self.operators.items() if name in UNCOUNTED}
+
     def by_arithmetic(self) -> dict[tuple[str, str], tuple[int, int, int]]:
         """By operator and arithmetic: nodes, multiplications, bytes of weights; the most work first."""
         found: dict[tuple[str, str], tuple[int, int, int]] = {}
@@ -124,7 +132,8 @@ class Inspection:
 
     def as_record(self) -> dict[str, Any]:
         """As JSON."""
-        return {"schema_version": 1, **asdict(self), "multiplications": self.multiplications}
+        counted = {"multiplications": self.multiplications, "uncounted": self.uncounted}
+        return {"schema_version": 1, **asdict(self), **counted}
 
 
 def inspect(folder: Path) -> Inspection:
@@ -232,10 +241,20 @@ def layers_of(graph: onnx.ModelProto, row: Mapping[str, Array]) -> tuple[Layer, 
     makers = {name: node for node in graph.graph.node for name in node.output}
     stored = {one.name: one for one in graph.graph.initializer}
     nodes = [node for node in graph.graph.node if node.op_type in PRODUCTS]
-    wanted = dict.fromkeys(name for node in nodes for name in (node.input[0], node.input[1], node.output[0]))
+    wanted = dict.fromkeys(name for node in nodes for name in (*node.input[: _arrays(node)], _output(node)))
     values = {**row, **ort.tapped(graph, [name for name in wanted if name not in stored and name not in row]).run(row)}
     shapes = {name: tuple(one.dims) for name, one in stored.items()} | {name: v.shape for name, v in values.items()}
-    return tuple(_layer(node, values[node.output[0]], shapes, stored, makers) for node in nodes)
+    return tuple(_layer(node, values[_output(node)], shapes, stored, makers) for node in nodes)
+
+
+def _arrays(node: onnx.NodeProto) -> int:
+    """How many of a node's inputs, from the first, are multiplied: a recurrent layer has two arrays of weights."""
+    return 3 if node.op_type in RECURRENT else 2
+
+
+def _output(node: onnx.NodeProto) -> str:
+    """The first output that is there: of a recurrent layer it may be the last state alone."""
+    return next(str(name) for name in node.output if name)
 
 
 def _layer(
@@ -246,17 +265,21 @@ def _layer(
     makers: Mapping[str, onnx.NodeProto],
 ) -> Layer:
     constants = [stored[name] for name in _constants(node, stored, makers)]
-    left, right = (shapes[name] for name in node.input[:2])
+    left, right, *more = (shapes[name] for name in node.input[: _arrays(node)])
     attributes = {one.name: one.i for one in node.attribute}
-    if node.op_type in ("Conv", "ConvInteger"):
-        each = prod(right[1:])
+    if node.op_type in RECURRENT:  # each step of each sequence meets all weights of inputs and of states, once a gate
+        work = prod(left[:-1]) * (prod(right) + prod(more[0]))
+    elif node.op_type == "ConvTranspose":  # each input meets its kernels: weights are [in, out, ...]
+        work = prod(left) * prod(right[1:])
+    elif node.op_type in ("Conv", "ConvInteger"):
+        work = out.size * prod(right[1:])
     elif node.op_type == "Gemm" and attributes.get("transA"):
-        each = left[0]
+        work = out.size * left[0]
     else:
-        each = left[-1]
-    name = node.name or node.output[0]
+        work = out.size * left[-1]
+    name = node.name or _output(node)
     size = sum(len(one.raw_data) or prod(one.dims) * 4 for one in constants)
-    return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), out.size * each, size)
+    return Layer(name, node.op_type, _arithmetic(node, out.dtype.name, makers, attributes), work, size)
 
 
 def _constants(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from edgekit.analysis.inspection import layers_of, onnx_artifact, recorded_row
+from edgekit.analysis.inspection import UNCOUNTED, layers_of, onnx_artifact, recorded_row
 from edgekit.analysis.operator_rules import TABLES, Rules, Table, key
 from edgekit.errors import DependencyError
 from edgekit.hosts import process
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 HALF_MAX = 65504.0
 """The largest finite value of fp16."""
-UNCOUNTED = frozenset(
-    ("LSTM", "GRU", "RNN", "ConvTranspose", "Einsum", "Attention", "QLinearConv", "QLinearMatMul", "If", "Loop", "Scan")
-)
-"""What multiplies, or holds what does, and is not among the layers that an inspection counts."""
 QNN = "qnn"
 PROVIDERS = (*TABLES, QNN)
 

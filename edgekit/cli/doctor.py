@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import platform
 import shutil
+import tempfile
 from importlib import metadata, util
+from pathlib import Path
 
 from edgekit import registry
+from edgekit.errors import EdgekitError
+from edgekit.hosts import process
 from edgekit.hosts.catalogue import ADB, RUNTIMES
 from edgekit.onnxgraph import saturation
 from edgekit.pipeline.asked import not_installed
@@ -55,7 +59,33 @@ def _place(name: str) -> str:
 
         if provider not in onnxruntime.get_available_providers():
             return f"this ONNX Runtime has no {provider}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
+        try:
+            process.call(provider_started, {"settings": dict(runtime.settings)})
+        except EdgekitError as missing:
+            return f"{missing}: {runtime.install}, or name a host: {name}@ssh:USER@HOST"
     return "ready"
+
+
+def provider_started(settings: dict[str, str], progress: process.Progress) -> dict[str, object]:
+    """Run a product of two matrices by a provider of ONNX Runtime, in a worker.
+
+    Raises:
+        NotVerifiedHere: If it cannot start.
+        ArtifactError: If it fails.
+    """
+    import numpy as np
+    from onnx import TensorProto, helper
+
+    from edgekit.runtime.ort_session import OrtSession
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 8]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "started", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        path = Path(folder) / "started.onnx"
+        path.write_bytes(model.SerializeToString())
+        OrtSession(path, settings).run({"x": np.eye(8, dtype=np.float32)})
+    return {}
 
 
 def _version(name: str) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 import socket
 import sys
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
 from typing import Annotated
@@ -247,6 +248,7 @@ def inspect(
     if found.passes:
         print()
         print_table(("pass", "made", "removed"), [one.cells() for one in found.passes])
+    say_uncounted(found.uncounted)
     print(f"\nnodes: {nodes}")
     print(f"graph: {artifact / inspection.ENTRY}, which Netron opens")
     if html is not None:
@@ -289,8 +291,7 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
             (f"left{', at fixed sizes' if last.sizes else ''}", "because"),
             [(", ".join(f"{n} {name}" for name, n in one.operators.items()), one.reason) for one in last.left],
         )
-    if last.uncounted:
-        print(f"\nnot among the multiplications: {', '.join(f'{n} {name}' for name, n in last.uncounted.items())}")
+    say_uncounted(last.uncounted)
     if last.unchecked:
         print(f"\nnot checked: {'; '.join(last.unchecked)}")
     if told.largest is not None:
@@ -299,6 +300,12 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
         print(f"\nlargest inner value of one input: {value:,.4g} in {tensor}, {held} fp16's 65504")
     if last.share > told.found[0].share:
         print("next: edgekit export -t onnx-buckets  # files of fixed sizes")
+
+
+def say_uncounted(nodes: Mapping[str, int]) -> None:
+    """Print which nodes multiply and are not counted, by operator."""
+    if nodes:
+        print(f"\nnot among the multiplications: {', '.join(f'{count} {name}' for name, count in nodes.items())}")
 
 
 @app.command(epilog="Example: `edgekit doctor --json`")

@@ -5,6 +5,7 @@ It needs numpy and ONNX Runtime, and travels in packs. It trusts the file: `edge
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -61,7 +62,7 @@ class OrtSession:
         except Exception as error:
             raise ArtifactError(f"ONNX Runtime refuses '{model.name}': {reason(error)}") from error
         if self._session.get_providers()[0] != self._provider:
-            raise RuntimeMissingError(f"{self._provider} could not start: its libraries are missing or too old")
+            raise RuntimeMissingError(f"{self._provider} could not start: {_lacking(self._provider)}")
         if self._provider == TENSORRT and (nodes := self.facts()) and f"nodes in {TENSORRT}" not in nodes:
             raise NotVerifiedHere(f"{TENSORRT} takes no node of '{model.name}'")
         self._names = [output.name for output in self._session.get_outputs()]
@@ -182,6 +183,20 @@ def _options(settings: Mapping[str, str], sizes: Mapping[str, int]) -> Any:
     for name, size in sizes.items():
         options.add_free_dimension_override_by_name(name, size)
     return options
+
+
+def _lacking(provider: str) -> str:
+    """Why a provider's library does not load, as the system says; else what may be."""
+    import onnxruntime
+
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    for name in ("shared", provider.removesuffix("ExecutionProvider").lower()):
+        try:
+            ctypes.CDLL(str(folder / f"libonnxruntime_providers_{name}.so"), ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            file, _, why = str(error).partition(": ")
+            return f"{file} is missing" if why.startswith("cannot open shared object") else str(error)
+    return "its libraries are too old, or there is no GPU"
 
 
 def _threads(settings: Mapping[str, str]) -> int:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
+from torch import Tensor, nn
 
 from edgekit.analysis.inspection import Inspection, layers_of, write_page
 from edgekit.errors import UsageError
+from edgekit.onnxgraph.optimizer import folded
+from tests import networks
 from tests.analysis import nets
 from tests.command import exit_code
 
@@ -44,6 +48,44 @@ def test_convolutions_count_their_kernels(tmp_path: Path) -> None:
     (first,) = (one for name, one in layers.items() if name.startswith("block.first/"))
     rows = next(one for name, one in layers.items() if name.startswith("stem/")).multiplications // (3 * 9 * 16)
     assert first.multiplications == rows * 16 * 16 * 9
+
+
+def test_transposed_convolutions_count_their_inputs(tmp_path: Path) -> None:
+    spec = networks.unet(4)
+    layers = layers_of(nets.exported(spec, tmp_path), spec.random(0))
+    quarter, half = networks.SIZE // 4, networks.SIZE // 2
+    found = [one.multiplications for one in layers if one.operator == "ConvTranspose"]
+    assert found == [quarter**2 * 16 * 8 * 2 * 2, half**2 * 8 * 4 * 2 * 2]
+
+
+@pytest.mark.parametrize(("gates", "directions"), [(4, 1), (3, 2)], ids=["lstm", "gru"])
+def test_recurrent_layers_count_their_gates_at_each_step(gates: int, directions: int, tmp_path: Path) -> None:
+    layer = nn.LSTM if gates == 4 else nn.GRU
+    spec = replace(networks.lstm(), module=Last(layer(16, 8, batch_first=True, bidirectional=directions == 2)).eval())
+    graph = nets.exported(spec, tmp_path)
+    (one,) = layers_of(graph, spec.random(0, {"batch": 3}))
+    assert one.operator == ("LSTM" if gates == 4 else "GRU")
+    assert one.multiplications == 3 * 20 * directions * gates * 8 * (16 + 8)
+
+
+def test_an_int8_lstm_counts_as_much(tmp_path: Path) -> None:
+    spec = networks.lstm()
+    graph = folded(nets.exported(spec, tmp_path))
+    before, after = (layers_of(each, spec.random(0)) for each in (graph, nets.quantized(spec, graph, False)))
+    assert [one.multiplications for one in before] == [one.multiplications for one in after]
+    assert {one.arithmetic for one in after if one.operator == "DynamicQuantizeLSTM"} == {"int8"}
+
+
+class Last(nn.Module):
+    """A recurrent layer, and what it answers to the last step."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.layer(x)[0][:, -1]
+        return answer
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])

@@ -4,6 +4,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from edgekit import registry
@@ -45,6 +46,15 @@ def test_each_target_is_installed_or_says_what_it_needs(monkeypatch: pytest.Monk
     assert list(found) == sorted(registry.available())
     assert "pip install 'edgekit[coreml]'" in found["coreml"]
     assert found["onnx"] == "installed"
+
+
+def test_a_provider_that_is_there_and_cannot_start_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.examine()["places"]["ort"] == "ready"
+    real = onnxruntime.get_available_providers()
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*real, "TensorrtExecutionProvider"])
+    said = doctor.examine()["places"]["ort-tensorrt"]
+    assert "TensorrtExecutionProvider" in said
+    assert "TensorRT's libraries, or name a host" in said
 
 
 def test_the_phone_on_the_cable_is_not_verified_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
