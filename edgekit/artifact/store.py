@@ -154,6 +154,10 @@ def _read_manifest(folder: Path) -> Manifest:
     except door.MissingError:
         if path.exists() or path.is_symlink():
             raise ArtifactError(f"the manifest '{path}' is not a regular file: export again") from None
+        if inner := sorted(folder.glob(f"*/{MANIFEST}")):
+            raise ArtifactError(
+                f"'{folder}' is a build: name one of its artifacts, such as '{inner[0].parent}'"
+            ) from None
         raise ArtifactError(f"no artifact in '{folder}': it has no {MANIFEST}; make it with `edgekit export`") from None
     except door.RefusedError as error:
         raise ArtifactError(f"the manifest '{path}' {error}; export again") from error

@@ -263,6 +263,7 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
     """
     from edgekit.analysis import providers
     from edgekit.cli.console import print_table
+    from edgekit.model.input_rows import BATCH
 
     if provider not in providers.PROVIDERS:
         hint = suggestion(provider, providers.PROVIDERS)
@@ -299,7 +300,9 @@ def show_provider(artifact: Path, provider: str, html: bool, as_json: bool) -> N
         held = "within" if value <= providers.HALF_MAX else "beyond"
         print(f"\nlargest inner value of one input: {value:,.4g} in {tensor}, {held} fp16's 65504")
     if last.share > told.found[0].share:
-        print("next: edgekit export -t onnx-buckets  # files of fixed sizes")
+        several = set(last.sizes) - {BATCH}
+        next_one = "onnx-buckets  # files of fixed sizes" if several else "onnx -O onnx.shapes=static  # one fixed size"
+        print(f"next: edgekit export -t {next_one}")
 
 
 def say_uncounted(nodes: Mapping[str, int]) -> None:

@@ -6,6 +6,7 @@ by its C++ module: the Python command around that reports its use.
 MNN 3.6 computes every ONNX Gelu by tanh, which cost arr-coc-tiny 0.0027 of its relevance; with MNN's exact one the
 model took 1.6 times as long. So it is given sigmoids that are as exact (`edgekit.onnxgraph.gelu`). It has no IsNaN, and
 its softmax of a row of -inf is zeros: the guards of masked attention are left out (`edgekit.onnxgraph.softmax_guard`).
+It converts an LSTM only with all of its outputs (`edgekit.onnxgraph.recurrent`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.model.folder import load_model
-from edgekit.onnxgraph import gelu, softmax_guard
+from edgekit.onnxgraph import gelu, recurrent, softmax_guard
 from edgekit.onnxgraph.graph import save_graph
 from edgekit.runtime.mnn import MnnRuntime
 from edgekit.target import Job, Place, Runtime
@@ -61,7 +62,7 @@ def write(out: Path, job: Job, options: Sequence[str]) -> tuple[str, ...]:
     alone = sorted({node.op_type for node in source.graph.node} & set(MODULES_ALONE))
     with tempfile.TemporaryDirectory(prefix="edgekit-") as scratch:
         graph = Path(scratch) / "model.onnx"
-        save_graph(softmax_guard.dropped(gelu.by_sigmoid(source)), graph)
+        save_graph(recurrent.with_states(softmax_guard.dropped(gelu.by_sigmoid(source))), graph)
         said = convert(graph, out / ENTRY, options)
     if not (out / ENTRY).is_file():
         raise ExportError(f"MNN cannot convert '{load_model(job.model).name}': {reason(said)}")
@@ -88,7 +89,8 @@ def convert(graph: Path, file: Path, options: Sequence[str] = ()) -> list[str]:
         errors="replace",
         check=False,
     )
-    return [line.strip() for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+    said = [line.strip() for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+    return [*said, "its converter crashed"] if ended.returncode < 0 else said
 
 
 def reason(said: list[str]) -> str:

@@ -25,7 +25,7 @@ from edgekit.model.graph import Program, capture
 from edgekit.model.program import load_program
 from edgekit.model.shapes import named_sizes
 from edgekit.model.sources import onnx as onnx_file
-from edgekit.onnxgraph import attention, foreign, patch_embed
+from edgekit.onnxgraph import attention, foreign, patch_embed, sigmoid
 from edgekit.onnxgraph.constant_names import module_path, name_constants
 from edgekit.onnxgraph.graph import save_graph, strip_properties
 from edgekit.onnxgraph.optimizer import exact
@@ -49,6 +49,12 @@ SHAPES = Option(
     default="dynamic",
     help="dynamic; static: batch and size fixed at the example's; or another size of the grid, such as 320x256",
 )
+SIGMOID = Option(
+    name="sigmoid",
+    default="operator",
+    choices=("operator", "exponentials"),
+    help="exponentials: for Qualcomm's NPU, whose own Sigmoid loses scores below 0.001",
+)
 _SYMBOL = re.compile(r"\bs\d+\b")
 
 
@@ -71,6 +77,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
         del theirs.metadata_props[:]  # a history of passes in it would be none of ours
         graph = foreign.adopted(theirs, *names)
     job.progress(0.8, "checking the graph")
+    if job.get(SIGMOID) == "exponentials":
+        graph = sigmoid.by_exponentials(graph)
     _strip(graph)
     _describe(graph, spec)
     if job.get(OPSET) < LOWEST:
@@ -257,5 +265,5 @@ TARGET = Target(
     places=(Place(name="cpu", tolerance=FP32),),
     needs=(Need("onnxscript", "cpu"), Need("onnxruntime", "cpu")),
     groups=("onnx-all",),
-    options=(OPSET, SHAPES),
+    options=(OPSET, SHAPES, SIGMOID),
 )

@@ -13,8 +13,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from edgekit.analysis import providers
 from edgekit.analysis.operator_rules import RULES, TABLES, operators, place_of
-from edgekit.analysis.providers import Coverage, covered, largest_value
+from edgekit.analysis.providers import Answer, Coverage, covered, largest_value
+from edgekit.cli.use_commands import show_provider
 from edgekit.onnxgraph.optimizer import fixed
 from edgekit.runtime import qnn
 from tests.command import exit_code
@@ -145,6 +147,18 @@ def test_the_command_shows_both_sizes_and_says_that_nothing_was_verified(
     assert sum(n for left in after["left"] for n in left["operators"].values()) == after["nodes"] - after["taken"]
     assert exit_code("inspect", small_build / "onnx", "--provider", "nnapi") == 0
     assert "not verified here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("axis", "target"), [("height", "onnx-buckets"), ("batch", "onnx -O onnx.shapes=static")])
+def test_the_next_step_is_one_that_the_model_can_take(
+    axis: str, target: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = (
+        Coverage(sizes, 1, taken, 1, 8, 8 * taken, (), (), {}) for sizes, taken in (({}, 0), ({axis: 1}, 1))
+    )
+    monkeypatch.setattr(providers, "would_take", lambda *_: Answer("onnx", "nnapi", "a table", (before, after)))
+    show_provider(Path("onnx"), "nnapi", False, False)
+    assert f"next: edgekit export -t {target}  #" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,12 @@ def test_an_artifact_that_is_damaged_or_of_an_earlier_edgekit_is_replaced(tmp_pa
     assert contents(tmp_path / "a") == (b"new", (), b"")
 
 
+def test_a_build_in_the_place_of_an_artifact_is_told_from_nothing(tmp_path: Path) -> None:
+    make(tmp_path / "onnx")
+    with pytest.raises(ArtifactError, match=r"is a build: name one of its artifacts, such as '.*/onnx'"):
+        read_artifact(tmp_path)
+
+
 def test_a_manifest_of_another_schema_is_refused_by_its_version(tmp_path: Path) -> None:
     make(tmp_path / "a")
     write_manifest(tmp_path / "a", read_artifact(tmp_path / "a").model_copy(update={"schema_version": 1}))

@@ -18,6 +18,7 @@ from edgekit.runtime import mnn as runtime
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets import _mnn
 from tests.builds import unjudged
+from tests.networks import lstm
 from tests.onnxgraph.graphs import model
 from tests.targets import tampering
 from tests.targets.damage_contract import DamageContract
@@ -164,6 +165,25 @@ def test_what_only_its_modules_run_is_said(tmp_path: Path) -> None:
             net.resizeTensor(net.getSessionInput(session, "x"), (1, 5, 4))
             net.resizeSession(session)
             assert net.getSessionOutput(session, "y").getShape() == (0, 0, 0, 0)
+
+
+def test_an_lstm_without_its_last_states_is_converted(tmp_path: Path) -> None:
+    spec = lstm()
+    build = unjudged(spec, tmp_path, ("onnx", "mnn"))
+    with edgekit.load(build / "mnn") as loaded, edgekit.load(build / "onnx") as source:
+        for sizes in ({}, {"batch": 3}):
+            asked = spec.random(1, sizes)
+            assert np.allclose(loaded.run(asked)["y"], source.run(asked)["y"], atol=1e-5)
+
+
+def test_a_converter_that_crashes_is_a_sentence(tmp_path: Path) -> None:
+    """As MNN 3.6 does of an LSTM that names its answers alone."""
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=3)
+    weights = {"w": np.ones((1, 12, 4), np.float32), "r": np.ones((1, 12, 3), np.float32)}
+    onnx.save(model([node], {"x": [5, 1, 4]}, {"y": [5, 1, 1, 3]}, weights), tmp_path / "model.onnx")
+    said = _mnn.convert(tmp_path / "model.onnx", tmp_path / _mnn.ENTRY)
+    assert not (tmp_path / _mnn.ENTRY).exists()
+    assert _mnn.reason(said) == "its converter crashed"
 
 
 def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
