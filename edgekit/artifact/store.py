@@ -18,13 +18,26 @@ from pydantic import ValidationError
 
 from edgekit.artifact.manifest import File, Manifest, VerdictInfo
 from edgekit.artifact.result import RESULT, Result, parsed_result
-from edgekit.errors import ArtifactError
+from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.onnx_check import BYTES, RefusalError, Walk
 from edgekit.storage import door
 from edgekit.storage.files import digest_file, staging, write_text
 
 MANIFEST = "manifest.json"
 ONNX = ".onnx"
+
+
+def require_build(folder: Path) -> None:
+    """See that a folder may be a build: it is there, and is not one of a build's artifacts.
+
+    Raises:
+        UsageError: If it is not there.
+        ArtifactError: If it is an artifact.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"'{folder}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
+    if (folder / MANIFEST).is_file():
+        raise ArtifactError(f"'{folder}' is an artifact: name its build folder, '{folder.parent}'")
 
 
 def read_artifact(folder: Path) -> Manifest:

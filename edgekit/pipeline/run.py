@@ -23,7 +23,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
 from edgekit.artifact.result import Result
 from edgekit.artifact.run_record import CACHE, MODEL, PARTS, PROGRAM, REFERENCE, earlier_run
-from edgekit.artifact.store import MANIFEST, read_artifact, result_of
+from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
 from edgekit.model.folder import load_builds_model, save_model
@@ -268,10 +268,9 @@ def _build(
     root: Path, listener: Listener, only: Sequence[str], trust_build: bool, key: Path | None = None
 ) -> Iterator[tuple[RunContext, tuple[str, ...]]]:
     """A build that is there, held against other runs: its context, and the names of its artifacts, sources first."""
+    require_build(root)
     targets, _ = registry.loadable()
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
-    if not there and (root / MANIFEST).is_file():
-        raise ArtifactError(f"'{root}' is an artifact: name its build folder, '{root.parent}'")
     if not there and (root / PARTS).is_file():
         raise ArtifactError(f"'{root}' holds a model of parts, each a build of its own: name one, '{root / 'PART'}'")
     if not there:

@@ -16,7 +16,7 @@ from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.result import RESULT, Result, Verdict
 from edgekit.artifact.run_record import CACHE, NOT_MADE, AskedTarget, RunRecord, read_run
-from edgekit.artifact.store import MANIFEST, read_artifact, result_of
+from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
 from edgekit.reference.info import read_info, tensors
@@ -35,8 +35,7 @@ def read_study(folder: Path) -> Study:
     Raises:
         UsageError: If there is no such folder or no artifact in it.
     """
-    if not folder.is_dir():
-        raise UsageError(f"'{folder}' is not a folder: name a build, for example 'build/arr-coc-tiny'")
+    require_build(folder)
     homes = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
     imported = sorted(path for path in folder.glob(f"{IMPORTED}/*") if os.path.lexists(path / RESULT))
     run = read_run(folder)

@@ -59,9 +59,9 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     import onnx
 
     spec = load_model(job.model)
+    sizes, rule = _wanted(spec, job.get(SIZES)), job.get(RULE)
     if not job.dynamic:
         raise UsageError("onnx-buckets is made of 'onnx' with open sizes: leave out -O onnx.shapes")
-    sizes, rule = _wanted(spec, job.get(SIZES)), job.get(RULE)
     axes = {name: axis for name, axis in spec.axes.items() if name != BATCH}
     outputs = _parts(spec, job.entry, axes) if rule == "pad" else {}
     if rule == "pad" and (largest := {name: axis.sizes[-1] for name, axis in axes.items()}) not in sizes:

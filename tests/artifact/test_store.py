@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgekit.artifact.manifest import BundleInfo, File, Manifest, VerdictInfo
-from edgekit.artifact.store import MANIFEST, amend, commit, own_files, read_artifact, read_file, write_manifest
+from edgekit.artifact.store import (
+    MANIFEST,
+    amend,
+    commit,
+    own_files,
+    read_artifact,
+    read_file,
+    require_build,
+    write_manifest,
+)
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage.files import dump_json, staging, sweep
 from tests import interrupted
@@ -176,6 +185,11 @@ def test_a_build_in_the_place_of_an_artifact_is_told_from_nothing(tmp_path: Path
     make(tmp_path / "onnx")
     with pytest.raises(ArtifactError, match=r"is a build: name one of its artifacts, such as '.*/onnx'"):
         read_artifact(tmp_path)
+    require_build(tmp_path)
+    with pytest.raises(ArtifactError, match="is an artifact: name its build folder"):
+        require_build(tmp_path / "onnx")
+    with pytest.raises(UsageError, match="is not a folder: name a build"):
+        require_build(tmp_path / "nowhere")
 
 
 def test_a_manifest_of_another_schema_is_refused_by_its_version(tmp_path: Path) -> None:

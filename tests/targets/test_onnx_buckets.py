@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from torch import nn
 
 import edgekit
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
+from edgekit.model.folder import save_model
+from edgekit.model.program import Capture
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.pipeline.outcome import Build
 from edgekit.runtime.buckets import INDEX, WEIGHTS
@@ -199,3 +202,11 @@ def test_padding_is_held_to_what_the_model_answers_without(tmp_path: Path) -> No
     around = padded(1, tmp_path / "around")[NAME]
     assert around.status == "rejected"
     assert "must be at most" in around.sentences[0]
+
+
+def test_a_model_of_one_size_is_told_so_before_it_is_told_of_an_option(tmp_path: Path) -> None:
+    spec = ModelSpec("flat", nn.Linear(4, 2).eval(), (Input("x", (4,)),), (Output("y"),))
+    save_model(spec, tmp_path / "model", Capture(spec))
+    job = Job(model=tmp_path / "model", entry=tmp_path / "model.onnx")
+    with pytest.raises(UsageError, match="'flat' takes one size: use onnx with -O "):
+        TARGET.export(tmp_path, tmp_path / "out", job)
