@@ -102,7 +102,7 @@ def _delegate(path: Path) -> str:
 def _load(path: Path, backend: str) -> _Method:
     import warnings
 
-    with warnings.catch_warnings():
+    with logs.quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # importing it registers deprecated helpers of PyTorch
         from executorch.extension.pybindings import portable_lib
         from executorch.runtime import Runtime, Verification
@@ -112,7 +112,7 @@ def _load(path: Path, backend: str) -> _Method:
     if not registry.is_available(backend):
         there = ", ".join(sorted(registry.registered_backend_names)) or "none"
         raise NotVerifiedHere(f"this build of ExecuTorch has no {backend}, and has these: {there}")
-    portable_lib._unsafe_reset_threadpool(threads())
+    logs.caught(lambda: portable_lib._unsafe_reset_threadpool(threads()))  # it tells of each file that it looks for
     try:
         program = runtime.load_program(path, verification=Verification.InternalConsistency)
         method: _Method | None = program.load_method(METHOD)

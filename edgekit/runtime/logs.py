@@ -1,4 +1,4 @@
-"""What libraries say to nobody: coremltools' talk left out, a C++ library's own lines caught."""
+"""What libraries say to nobody: coremltools' and torchao's talk left out, a C++ library's own lines caught."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def caught(function: Callable[[], object]) -> str:
     """What is written to the process's standard error, by C++ too, while a function runs; what it raises is dropped.
 
     Args:
-        function: What is to fail once more. Other threads' lines are caught with its own.
+        function: What is to fail once more, or only talks. Other threads' lines are caught with its own.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         before = os.dup(2)

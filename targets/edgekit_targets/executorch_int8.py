@@ -150,13 +150,24 @@ def _quantized(
 def _quantizer(wanted: Callable[[torch.fx.Node], bool]) -> XNNPACKQuantizer:
     import torch
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+    from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationAnnotation
 
     moving = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
     fixed = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
 
+    aten = torch.ops.aten
+    means = (aten.mean.dim, aten.mean.default, aten.adaptive_avg_pool2d.default)
+
     class Quantizer(xnnpack.XNNPACKQuantizer):  # type: ignore[misc]  # executorch has no types
         def transform_for_annotation(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
-            return model  # XNNPACK's own makes floats of numbers that are added to indices
+            """XNNPACK's own makes floats of numbers that are added to indices.
+
+            A mean stays in fp32: where the batch grows, XNNPACK's INT8 one writes beyond its memory.
+            """
+            for node in model.graph.nodes:
+                if node.target in means:
+                    node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(_annotated=True)
+            return model
 
     quantizer = Quantizer()
     quantizer.set_operator_type(torch.ops.aten.linear.default, moving)

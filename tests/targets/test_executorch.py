@@ -31,6 +31,11 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+class Mean(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
 class TestExecutorch(TargetContract):
     name = "executorch"
 
@@ -89,6 +94,25 @@ def test_modules_that_shall_stay_float_do_and_no_axis_stays_dynamic_where_asked(
     assert "INT8 weights in 1 linear and convolution layers, all else in fp32; kept in fp32: convolution" in notes
     with pytest.raises(ExportError, match="no linear or convolution layer that could be quantized"):
         phone_models.made(executorch_int8.TARGET, "none", spec, tmp_path, float="convolution,linear")
+
+
+@pytest.mark.parametrize("pool", [torch.nn.AdaptiveAvgPool2d(1), Mean()])
+def test_a_mean_stays_float(pool: torch.nn.Module) -> None:
+    """XNNPACK's INT8 one writes beyond its memory where the batch grows: a wrong answer, or the end of the process."""
+    drawn = Evaluation({"input": np.random.default_rng(0).random((4, 3, 8, 8)).astype(np.float32)}, tuple("0123"))
+    spec = ModelSpec(
+        name="pools",
+        module=torch.nn.Sequential(torch.nn.Conv2d(3, 4, 4, stride=4), pool, torch.nn.Flatten()).eval(),
+        inputs=(Input("input", ("batch", 3, 8, 8)),),
+        outputs=(Output("output"),),
+        axes={"batch": Axis(1, 1, 8)},
+        calibration=lambda count: drawn,
+    )
+    graph = _executorch.fixed(capture(spec), spec, ("batch",), fold=False).module()
+    quantized, layers = executorch_int8._quantized(spec, graph, ("batch",), ())
+    means = [node for node in quantized.graph.nodes if "mean" in str(node.target) or "avg_pool" in str(node.target)]
+    assert (layers, len(means)) == (1, 1)
+    assert not any("quantize" in str(user.target) for user in means[0].users)
 
 
 def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
