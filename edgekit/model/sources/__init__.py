@@ -9,7 +9,7 @@ from pathlib import Path
 from edgekit.errors import UsageError, did_you_mean
 from edgekit.model.contract import checked
 from edgekit.model.parts import Parts
-from edgekit.model.sources import checkpoint, factory, timm, transformers
+from edgekit.model.sources import captured, checkpoint, factory, timm, transformers
 from edgekit.model.sources.onnx import spec_of_onnx
 from edgekit.model.spec import ModelSpec
 from edgekit.model.words import NOTHING, Words
@@ -37,7 +37,8 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
     """The model that a user named: a preset, a checkpoint's or an ONNX file's path, a folder, or a factory.
 
     Args:
-        model: The name; a folder as `transformers:FOLDER` or `timm:FOLDER`, a factory as `package.module:factory`.
+        model: The name; a folder as `transformers:FOLDER`, `timm:FOLDER` or `capture:FOLDER`, a factory as
+            `package.module:factory`.
         words: What is said of an ONNX file or of a factory's model.
         task: What a folder of transformers is for, where that takes more than one run of it.
 
@@ -53,6 +54,8 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
     path = Path(model)
     if path.suffix == ".onnx" and path.is_file():
         return spec_of_onnx(path, words)
+    if model.startswith(captured.PREFIX):
+        return captured.spec_of_capture(Path(model.removeprefix(captured.PREFIX)), words)
     others = (*PRESETS, transformers.PREFIX, timm.PREFIX)
     if ":" in model and not model.startswith(others) and not path.exists():
         return factory.named(model, words)
@@ -68,6 +71,11 @@ def resolve(model: str, words: Words = NOTHING, task: str = "") -> ModelSpec | P
         return transformers.parts_of_folder(folder, task) if task else checked(transformers.spec_of_folder(folder))
     if model.startswith(timm.PREFIX):
         return checked(timm.spec_of_timm(model.removeprefix(timm.PREFIX)))
+    if captured.is_capture(path):
+        raise UsageError(
+            f"'{model}' is a captured module, and opening it can run code of whoever wrote it: name it as "
+            f"{captured.PREFIX}{model} if you made it or trust them"
+        )
     if path.suffix in {".safetensors", ".pt", ".pth", ".bin", ".ckpt"} or path.exists():
         tensors = checkpoint.read_checkpoint(path)
         spec = factory.called(factory.imported(FROM_CHECKPOINT), FROM_CHECKPOINT, tensors)
@@ -85,6 +93,9 @@ def check_model(model: str) -> None:
     if model.startswith(transformers.PREFIX):
         if not Path(model.removeprefix(transformers.PREFIX)).is_dir():
             raise UsageError(f"no folder '{model.removeprefix(transformers.PREFIX)}': '{model}' names one")
+    elif model.startswith(captured.PREFIX):
+        if not captured.is_capture(folder := Path(model.removeprefix(captured.PREFIX))):
+            raise UsageError(f"no captured module in '{folder}': edgekit/capture.py writes one")
     elif model not in PRESETS and not model.startswith(timm.PREFIX) and (not model or not Path(model).exists()):
         if ":" not in model:
             raise UsageError(f"no model '{model}': {_hint(model)}")
@@ -106,7 +117,8 @@ def _hint(model: str) -> str:
         )
     else:
         hint = ""
-    others = "a checkpoint's or an ONNX file's path, transformers:FOLDER, timm:NAME, or package.module:factory"
+    folders = "transformers:FOLDER, timm:NAME, capture:FOLDER"
+    others = f"a checkpoint's or an ONNX file's path, {folders}, or package.module:factory"
     return f"{hint}possible are {', '.join(PRESETS)}, {others}"
 
 
