@@ -6,6 +6,7 @@ What edgekit did not write is not in it: notes, keys, and the `cache` of a build
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
@@ -13,8 +14,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgekit.artifact.manifest import File, Manifest, Name
+from edgekit.artifact.parts_record import HUB, PartsRecord, read_parts
 from edgekit.artifact.result import Status
-from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.run_record import CACHE, MODEL, PARTS, PROGRAM, REFERENCE, RUN, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, reason
 from edgekit.model import records
@@ -101,6 +103,8 @@ def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
     Raises:
         ArtifactError: If there is no build, or a file is damaged.
     """
+    if not (build / MODEL / records.CONFIG).is_file() and os.path.lexists(build / PARTS):
+        return _of_whole(build, read_parts(build))
     if not (build / MODEL / records.CONFIG).is_file():
         raise ArtifactError(f"no build in '{build}': make one with `edgekit export`")
     artifacts = {
@@ -121,6 +125,44 @@ def index_of(build: Path) -> tuple[Index, tuple[str, ...]]:
     return index, tuple(path for path in _there(build) if path not in paths)
 
 
+def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]:
+    """The index of a model of several graphs: its parts', and what was found of the whole with these artifacts."""
+    folders = [part.folder for part in record.parts.values()]
+    if link := next((folder for folder in folders if (build / folder).is_symlink()), ""):
+        raise ArtifactError(f"'{build / link}' is a link: put the part itself into the build")
+    each, left_out = {}, []
+    for folder in folders:
+        each[folder], others = index_of(build / folder)
+        left_out += [f"{folder}/{path}" for path in others]
+    for target, whole in record.targets.items():
+        for part, sha256 in whole.artifacts.items():
+            if read_artifact(build / record.parts[part].folder / target).sha256 != sha256:
+                raise ArtifactError(
+                    f"the part '{part}' in '{build}' is not the '{target}' that the whole was judged with: export again"
+                )
+    for path, sha256 in record.hub.items():
+        try:
+            door.check_file(build / HUB, path, None, sha256)
+        except door.RefusedError as error:
+            raise ArtifactError(f"'{build / HUB / path}' {error}; export again") from error
+    files = [one.model_copy(update={"path": f"{folder}/{one.path}"}) for folder, i in each.items() for one in i.files]
+    files += [_file(build, path) for path in (PARTS, *(f"{HUB}/{path}" for path in record.hub))]
+    known = {file.path for file in files}
+    left_out += [path for path in _there(build) if path not in known and path.partition("/")[0] not in folders]
+    index = Index(
+        name=record.name,
+        began=max(one.began for one in each.values()),
+        verdicts=_of_targets(record),
+        files=tuple(sorted(files, key=lambda file: file.path)),
+    )
+    return index, tuple(sorted(left_out))
+
+
+def _of_targets(record: PartsRecord) -> dict[str, Status]:
+    """What was found of the whole, by target, where it was judged."""
+    return {name: one.result.status for name, one in record.targets.items() if one.result is not None}
+
+
 def check_files(folder: Path, index: Index) -> None:
     """See that a folder holds every file of an index as it should be, and that its artifacts are whole.
 
@@ -132,8 +174,11 @@ def check_files(folder: Path, index: Index) -> None:
             door.check_file(folder, file.path, file.size, file.sha256, alone=True)
         except door.RefusedError as error:
             raise ArtifactError(f"'{folder / file.path}' {error}: remove the folder and pull again") from error
+    whole = any(file.path == PARTS for file in index.files)
     heads = (Path(file.path) for file in index.files if file.path.endswith(f"/{MANIFEST}"))
-    states = {str(head.parent): _state(read_artifact(folder / head.parent)) for head in heads if len(head.parts) == 2}
+    homes = [head.parent for head in heads if len(head.parts) == (3 if whole else 2)]
+    states = {home.as_posix(): _state(read_artifact(folder / home)) for home in homes}
+    states = _of_targets(read_parts(folder)) if whole else states
     if states != index.verdicts:
         raise ArtifactError(f"the index of '{folder}' does not say what its manifests say: push the build again")
 

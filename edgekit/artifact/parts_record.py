@@ -5,6 +5,7 @@ Each part is a build of its own in the folder of its name. The record carries a 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,9 @@ from edgekit.artifact.run_record import PARTS
 from edgekit.errors import ArtifactError
 from edgekit.storage import door
 from edgekit.storage.files import write_text
+
+HUB = "hub"
+"""Folder of a whole's build with its files for other libraries."""
 
 
 class _Record(BaseModel):
@@ -83,6 +87,26 @@ def read_parts(folder: Path) -> PartsRecord:
         why = str(error).splitlines()[0]
         raise ArtifactError(f"'{folder / PARTS}' {why}: export the model again") from error
     return record
+
+
+def refuse_parts(folder: Path) -> None:
+    """Refuse the build of a model of several graphs where that of one graph is needed.
+
+    Raises:
+        ArtifactError: Naming a part, or if the record is damaged.
+    """
+    if os.path.lexists(folder / PARTS):
+        part = folder / next(iter(read_parts(folder).parts.values())).folder
+        raise ArtifactError(f"'{folder}' holds a model of parts, each a build of its own: name one, as '{part}'")
+
+
+def rejected_whole(build: Path, target: str) -> bool:
+    """Whether a build is a part, and the whole that it belongs to was rejected in a target."""
+    if not os.path.lexists(build.parent / PARTS):
+        return False
+    record = read_parts(build.parent)
+    found = record.targets.get(target) if build.name in record.parts else None
+    return found is not None and found.status == "rejected"
 
 
 def write_parts(folder: Path, record: PartsRecord) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from edgekit.artifact.manifest import File, Manifest, VerdictInfo
+from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.result import RESULT, Result, parsed_result
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.onnx_check import BYTES, RefusalError, Walk
@@ -167,6 +168,8 @@ def _read_manifest(folder: Path) -> Manifest:
     except door.MissingError:
         if path.exists() or path.is_symlink():
             raise ArtifactError(f"the manifest '{path}' is not a regular file: export again") from None
+        refuse_parts(folder)
+        refuse_parts(folder.parent)
         if inner := sorted(folder.glob(f"*/{MANIFEST}")):
             raise ArtifactError(
                 f"'{folder}' is a build: name one of its artifacts, such as '{inner[0].parent}'"

@@ -76,7 +76,7 @@ def serve(
     import uvicorn
 
     models = Models(
-        tuple(_source(build, key) for build in builds or [DEFAULT_BUILD]),
+        tuple(source for build in builds or [DEFAULT_BUILD] for source in _sources(build, key)),
         tuple(target or ()),
         Opening(device, allow_unverified, trust_build, key, Batching(batch, batch_wait / 1e3)),
         Shadow(shadow, shadow_share) if shadow else None,
@@ -95,6 +95,21 @@ def serve(
     )
     with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has stopped, and raises the signal again
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _sources(build: Path, key: Path | None) -> tuple[Callable[[], Path], ...]:
+    """Where a build lies; of a model of parts where each part does."""
+    from edgekit.artifact.parts_record import read_parts
+    from edgekit.artifact.run_record import PARTS
+
+    source = _source(build, key)
+    if not (source() / PARTS).is_file():
+        return (source,)
+
+    def part_of(folder: str) -> Callable[[], Path]:
+        return lambda: source() / folder
+
+    return tuple(part_of(part.folder) for part in read_parts(source()).parts.values())
 
 
 def _source(build: Path, key: Path | None) -> Callable[[], Path]:

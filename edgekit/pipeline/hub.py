@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.artifact.parts_record import HUB
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ExportError
 from edgekit.model.parts import Parts, Session
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from edgekit.model.spec import Array
 
-HUB, ONNX = "hub", ".onnx"
+ONNX = ".onnx"
 SUFFIXES = {"fp16": "_fp16", "int8": "_quantized"}
 """Behind the name of an ONNX file, by its precision, as transformers.js and optimum look for it."""
 Holds = Callable[[str, Mapping[str, Session]], bool]

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
-from edgekit.artifact.parts_record import PartRecord, PartsRecord, WholeRecord, read_parts, write_parts
+from edgekit.artifact.parts_record import HUB, PartRecord, PartsRecord, WholeRecord, read_parts, write_parts
 from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.run_record import PARTS
 from edgekit.artifact.store import read_artifact
@@ -27,7 +27,7 @@ from edgekit.judge.metrics import Comparison
 from edgekit.model.parts import Parts, Session
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline.driven import Driven, answered, driven
-from edgekit.pipeline.hub import HUB, write_hub
+from edgekit.pipeline.hub import write_hub
 from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory

@@ -21,8 +21,9 @@ from edgekit import registry, report
 from edgekit.artifact.fact import Code, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.option import OptionValue
+from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.result import Result
-from edgekit.artifact.run_record import CACHE, MODEL, PARTS, PROGRAM, REFERENCE, earlier_run
+from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlier_run
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
@@ -271,9 +272,8 @@ def _build(
     require_build(root)
     targets, _ = registry.loadable()
     there = [name for name in targets if (root / name / MANIFEST).is_file()]
-    if not there and (root / PARTS).is_file():
-        raise ArtifactError(f"'{root}' holds a model of parts, each a build of its own: name one, '{root / 'PART'}'")
     if not there:
+        refuse_parts(root)
         raise ArtifactError(f"no artifact in '{root}': make one with `edgekit export`")
     chosen = registry.select_targets(only, targets) if only else there
     if lacking := [name for name in chosen if name not in there]:

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.parts_record import read_parts
 from edgekit.artifact.result import RESULT
-from edgekit.artifact.run_record import MODEL, NOT_MADE, PROGRAM, REFERENCE, RUN, read_run
+from edgekit.artifact.run_record import MODEL, NOT_MADE, PARTS, PROGRAM, REFERENCE, RUN, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, DependencyError, UsageError
 from edgekit.model import records
@@ -163,9 +164,15 @@ def require_text(text: str, signature: Mapping[str, Any], key: Path, name: str) 
 def require_whole(root: Path, key: Path) -> None:
     """See that a build and every artifact in it that nobody rejected are signed by a key, with their results.
 
+    Of a model of parts each part's build is asked: the whole's own record has no signature.
+
     Raises:
         ArtifactError: If anything is not.
     """
+    if (root / PARTS).is_file() and not (root / MODEL).exists():
+        for part in read_parts(root).parts.values():
+            require_whole(root / part.folder, key)
+        return
     signed = require_signed(root, key)
     for folder in sorted(path.parent for path in root.glob(f"*/{MANIFEST}")):
         manifest = read_artifact(folder)

@@ -14,6 +14,7 @@ from typing import Any
 
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.result import RESULT, Result, Verdict
 from edgekit.artifact.run_record import CACHE, NOT_MADE, AskedTarget, RunRecord, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
@@ -34,12 +35,14 @@ def read_study(folder: Path) -> Study:
 
     Raises:
         UsageError: If there is no such folder or no artifact in it.
+        ArtifactError: If it is of a model of parts.
     """
     require_build(folder)
     homes = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
     imported = sorted(path for path in folder.glob(f"{IMPORTED}/*") if os.path.lexists(path / RESULT))
     run = read_run(folder)
     if not homes and not imported and not run.targets:
+        refuse_parts(folder)
         raise UsageError(f"there is no artifact in '{folder}': make one with `edgekit export`")
     reference = read_info(folder / "reference")
     artifacts = [_artifact(home, reference.sha256) for home in homes]

@@ -15,6 +15,7 @@ from pathlib import Path
 from edgekit import registry
 from edgekit.apps.bundle import device_limits
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.parts_record import rejected_whole
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
@@ -164,6 +165,11 @@ def open_served(build: Path, target: str, opening: Opening) -> Served:
     place = _place(manifest, opening.device)
     statuses = {verdict.place: verdict.status for verdict in manifest.verdicts}
     status = statuses.get(place, "not judged")
+    if rejected_whole(build, target) and not opening.unverified:
+        raise UsageError(
+            f"the whole that '{folder}' is a part of is rejected: only verified artifacts are served "
+            "(--allow-unverified serves it)"
+        )
     if status != VERIFIED and not opening.unverified:
         raise UsageError(
             f"'{folder}' is {status} in '{place}': only verified artifacts are served (--allow-unverified serves it)"
@@ -198,6 +204,8 @@ def servable(build: Path, device: str) -> list[str]:
     names = []
     for folder in sorted(path.parent for path in build.glob(f"*/{MANIFEST}")):
         manifest = read_artifact(folder)
+        if rejected_whole(build, folder.name):
+            continue
         with suppress(EdgekitError):  # not installed here, a bundle, or for another device
             place = _place(manifest, device)
             if any(verdict.place == place and verdict.status == VERIFIED for verdict in manifest.verdicts):

@@ -29,6 +29,8 @@ from edgekit.pipeline.driven import answered, driven
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.batches import batches_for
+from edgekit.report.rows import read_study
+from edgekit.server.served import Opening, open_served, servable
 from edgekit.storage.door import sealed
 
 TOKENS = 6
@@ -152,8 +154,15 @@ def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> 
     refused = whole.export(model(), (), tmp_path, lambda part, *_: bad[part])
     assert refused["onnx"].sentences == ("its part 'step' was rejected",)
 
-    with pytest.raises(EdgekitError, match="holds a model of parts, each a build of its own: name one"):
+    with pytest.raises(
+        EdgekitError, match=r"holds a model of parts, each a build of its own: name one, as '.*prefill'"
+    ):
         edgekit.api.soak(tmp_path / "tiny")
+    for one_graph in (edgekit.load, edgekit.explain, read_study):
+        with pytest.raises(EdgekitError, match="holds a model of parts"):
+            one_graph(tmp_path / "tiny")
+    with pytest.raises(EdgekitError, match="holds a model of parts"):
+        edgekit.load(tmp_path / "tiny" / "onnx")
 
 
 def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: Path) -> None:
@@ -163,6 +172,53 @@ def test_a_whole_is_verified_again_where_it_was_moved_to(made: Build, tmp_path: 
     assert [part["onnx"].made_anew for part in again.parts.values()] == [True, True]
     with pytest.raises(EdgekitError, match=r"no artifact of 'torchscript' in '.*prefill': there are onnx"):
         edgekit.verify(root, targets=["torchscript"], trust_build=True, progress="none")
+
+
+def test_a_whole_is_pushed_pulled_and_verified_by_its_address(
+    made: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEKIT_BUILDS", str(tmp_path / "cache"))
+    root = shutil.copytree(made.path, tmp_path / "here" / "tiny")
+    (root / "note.txt").write_text("mine")
+    (root / "step" / "key.pem").write_text("mine")
+    url = f"file://{tmp_path}/store/tiny"
+    sent = edgekit.push(root, url, progress="none")
+    assert sent.left_out == ("note.txt", "step/key.pem")
+    assert (sent.index.name, sent.index.verdicts) == ("tiny", {"onnx": "verified"})
+
+    pulled = edgekit.pull(url, into=tmp_path / "into", progress="none").path
+    assert sorted(p.name for p in pulled.iterdir()) == ["parts.json", "prefill", "step"]
+    assert edgekit.verify(url, trust_build=True, progress="none")["onnx"].told == "verified"
+    step = edgekit.local(f"{url}@latest/step/onnx", progress="none")
+    assert edgekit.load(step).manifest.name == "tiny.step"
+    (pulled / "step" / "cache").mkdir()
+    (pulled / "step" / "cache" / "durations.json").write_text("{}")  # as a run leaves
+    record = read_parts(root)
+    write_parts(root, record.model_copy(update={"driver": "another:driver"}))
+    edgekit.push(root, url, progress="none")
+    assert read_parts(edgekit.pull(url, into=tmp_path / "into", progress="none").path).driver == "another:driver"
+
+    older = {
+        n: one.model_copy(update={"artifacts": {**one.artifacts, "step": "0" * 64}})
+        for n, one in record.targets.items()
+    }
+    write_parts(root, record.model_copy(update={"targets": older}))
+    with pytest.raises(EdgekitError, match=r"the part 'step' in .* is not the 'onnx' that the whole was judged with"):
+        edgekit.push(root, url, progress="none")
+    (root / PARTS).write_text((root / PARTS).read_text().replace("tiny", "tine"))
+    with pytest.raises(EdgekitError, match=r"parts\.json' is damaged"):
+        edgekit.push(root, url, progress="none")
+
+
+def test_a_part_of_a_rejected_whole_is_not_served(made: Build, tmp_path: Path) -> None:
+    root = shutil.copytree(made.path, tmp_path / "tiny")
+    assert servable(root / "step", "cpu") == ["onnx"]
+    record = read_parts(root)
+    bad = {name: one.model_copy(update={"status": "rejected"}) for name, one in record.targets.items()}
+    write_parts(root, record.model_copy(update={"targets": bad}))
+    assert servable(root / "step", "cpu") == []
+    with pytest.raises(EdgekitError, match=r"the whole that .* is a part of is rejected"):
+        open_served(root / "step", "onnx", Opening())
 
 
 def other_factory() -> Parts:
@@ -366,7 +422,7 @@ def test_an_axis_may_be_empty_at_first_and_not_always() -> None:
 
 
 def test_what_is_no_model_of_parts_is_a_sentence() -> None:
-    with pytest.raises(EdgekitError, match="the part 'step' of 'tiny' is a int, not a ModelSpec"):
+    with pytest.raises(EdgekitError, match=r"the part 'step' of 'tiny' is a int, not a ModelSpec"):
         replace(model(), parts={"step": 3})  # type: ignore[dict-item]  # a user's mistake
     with pytest.raises(EdgekitError, match="has no inputs to judge the whole on"):
         replace(model(), inputs=[])
