@@ -122,18 +122,40 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
     """
     errors = list(_chain(error))
     texts = [plain(str(one)) for one in errors]
+    imaginary = _first_complex(exported)
     if lacks := next((m[1] for p in _OPERATOR for text in texts for m in p.finditer(text)), ""):
         used = line_using(exported, lacks)
-        return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}; {WAY_OUT}"
+        of = f" (the program has complex numbers, from '{_named(imaginary)}' on)" if imaginary is not None else ""
+        return f"it has no operator '{lacks}'{f', used at {used}' if used else ''}{of}; {WAY_OUT}"
     node = next((m[1] for text in texts for m in _NODE.finditer(text)), "")
     if used := next((_line(n) for n in exported.graph.nodes if n.name == node), ""):
         return f"{_first(errors[-1], texts[-1])}, at {used}"
     if met := _met(errors[-1]):
-        name = _EDGE.sub(r"\1", str(met.target)).removesuffix(".default")
+        name = _named(met)
         used = _line(met) or line_using(exported, name)
         said = f"it fails at the operator '{name}'{f', used at {used}' if used else ''}"
         return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
+    if imaginary is not None:
+        used = _line(imaginary)
+        said = f"the program has complex numbers, from '{_named(imaginary)}'{f' at {used}' if used else ''} on"
+        return f"{said} ({_first(errors[-1], texts[-1])}); {WAY_OUT}"
     return _first(errors[-1], texts[-1])
+
+
+def _first_complex(exported: torch.export.ExportedProgram) -> torch.fx.Node | None:
+    """The first operator that gives complex numbers, which few converters have."""
+    import torch
+
+    for node in exported.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "call_function" and isinstance(value, torch.Tensor) and value.is_complex():
+            return node
+    return None
+
+
+def _named(node: torch.fx.Node) -> str:
+    """An operator's name as PyTorch has it."""
+    return _EDGE.sub(r"\1", str(node.target)).removesuffix(".default")
 
 
 def plain(text: str) -> str:

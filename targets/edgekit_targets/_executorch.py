@@ -30,6 +30,7 @@ from edgekit_targets._xnnpack import passes, views
 
 if TYPE_CHECKING:
     import torch
+    from executorch.exir import ExecutorchProgramManager
     from executorch.exir.backend.partitioner import Partitioner
 
 DYNAMIC = Option(
@@ -136,7 +137,9 @@ def lowered(
     Raises:
         ExportError: If ExecuTorch cannot lower the program.
     """
-    with quiet():
+    import torch
+
+    with quiet(), torch.no_grad():
         from executorch.devtools.backend_debug import get_delegation_info
         from executorch.exir import to_edge_transform_and_lower
 
@@ -145,7 +148,9 @@ def lowered(
             edge = to_edge_transform_and_lower(exported, [views.simplify_views], partitioners)
             graph = edge.exported_program().graph_module
             info = get_delegation_info(graph)
-            data = bytes(edge.to_executorch().buffer)
+            written = edge.to_executorch()
+            _require_kernels(written)
+            data = bytes(written.buffer)
         except Exception as error:
             raise ExportError(f"ExecuTorch cannot lower '{spec.name}': {causes.why(error, exported)}") from error
     operators = {n: o for n, o in info.delegation_by_operator.items() if n not in NO_OPERATORS}
@@ -158,6 +163,23 @@ def lowered(
         left=tuple(sorted(_plain(name) for name, o in operators.items() if o.non_delegated)),
         delegate=delegate,
     )
+
+
+def _require_kernels(written: ExecutorchProgramManager) -> None:
+    """See that ExecuTorch's runtime has what the program calls: it would refuse the file.
+
+    Raises:
+        RuntimeError: Naming the first operator that it has not, as its runtime does.
+    """
+    from executorch.extension.pybindings import portable_lib
+
+    there = set(portable_lib._get_operator_names())
+    for plan in written.executorch_program.execution_plan:
+        for operator in plan.operators:
+            name = f"{operator.name}.{operator.overload}" if operator.overload else operator.name
+            if name not in there:
+                plain = name.removesuffix("_out").removesuffix(".out").replace("::", ".")
+                raise RuntimeError(f"Missing out variants: {{'{plain}'}}")
 
 
 def load(artifact: Path, place: Place) -> Runtime:

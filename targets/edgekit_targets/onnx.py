@@ -126,7 +126,7 @@ def _translate(spec: ModelSpec, captured: Program, opset: int) -> onnx.ModelProt
     # It warns of torchvision's operators, which no model here has, and of its own deprecated helpers.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     _lay_out(captured.exported)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.no_grad():  # complex weights have fewer operators with gradients
         warnings.simplefilter("ignore")
         try:
             translated = torch.onnx.export(
