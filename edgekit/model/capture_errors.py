@@ -146,6 +146,7 @@ def _first_complex(exported: torch.export.ExportedProgram) -> torch.fx.Node | No
     """The first operator that gives complex numbers, which few converters have."""
     import torch
 
+    node: torch.fx.Node
     for node in exported.graph.nodes:
         value = node.meta.get("val")
         if node.op == "call_function" and isinstance(value, torch.Tensor) and value.is_complex():

@@ -19,6 +19,7 @@ import numpy as np
 from edgekit.errors import CaptureError, EdgekitError, ModelError
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.capture_errors import FIXED_LENGTH, at, capture_error, guards_added, open_length, sentence
+from edgekit.model.complex_numbers import with_real_numbers
 from edgekit.model.own_operators import check_registered, decomposed
 from edgekit.model.shapes import example_sizes, grid
 from edgekit.model.sources import onnx, script
@@ -77,6 +78,8 @@ def capture(spec: ModelSpec, dynamic: bool = True) -> Program:
     with guards_added() as guards, quiet(), torch.no_grad(), decomposed(spec, translated=kept):
         try:
             exported = torch.export.export(module, arguments, dynamic_shapes=shapes, strict=False)
+            if (real := with_real_numbers(exported)) is not None:
+                exported = torch.export.export(real, arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:
             raise CaptureError(capture_error(spec.name, error, guards)) from error
     _refuse_open_length(spec, exported)

@@ -104,3 +104,14 @@ def test_a_converter_that_fails_without_a_word_is_asked_which_operator_it_was_at
     wanted = rf"it fails at the operator 'aten.linear', used at {line} \(IndexError: tuple index out of range\); "
     assert re.match(wanted, said), said
     assert said.endswith(capture_errors.WAY_OUT)
+
+
+def test_complex_numbers_are_named_where_a_converter_has_none() -> None:
+    spec = modules.spec(modules.Formula(lambda linear, x: torch.fft.fft(linear(x)).abs()))
+    exported = capture(spec, dynamic=False).exported
+    said = capture_errors.why(RuntimeError("tensors of mismatched dtypes:"), exported)
+    line = rf"{re.escape(modules.__file__)}:\d+ \(.*\)"
+    wanted = rf"the program has complex numbers, from 'aten\.fft_fft' at {line} on \(RuntimeError: tensors"
+    assert re.match(wanted, said), said
+    lacking = capture_errors.why(RuntimeError("Missing out variants: {'aten::fft_fft'}"), exported)
+    assert "(the program has complex numbers, from 'aten.fft_fft' on); write that line" in lacking

@@ -115,6 +115,21 @@ def test_a_mean_stays_float(pool: torch.nn.Module) -> None:
     assert not any("quantize" in str(user.target) for user in means[0].users)
 
 
+class Scatters(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = (x > 0).to(torch.int64)
+        return torch.zeros_like(x).scatter_reduce(1, rows, x, "amax", include_self=False)
+
+
+def test_an_operator_without_a_kernel_is_named(tmp_path: Path) -> None:
+    """ExecuTorch writes such a file, and its runtime refuses it by a number."""
+    spec = ModelSpec("scatters", Scatters().eval(), (Input("x", (2, 4), low=-1),), (Output("y"),), {})
+    with pytest.raises(
+        ExportError, match=r"it has no operator 'aten\.scatter_reduce\.two', used at .*scatter_reduce\("
+    ):
+        phone_models.made(executorch.TARGET, "executorch", spec, tmp_path)
+
+
 def test_the_last_layers_before_an_output_that_decides_stay_float() -> None:
     spec = phone_models.arr_coc()
     graph = capture(spec, dynamic=False).exported.module()
