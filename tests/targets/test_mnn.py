@@ -176,8 +176,9 @@ def test_an_lstm_without_its_last_states_is_converted(tmp_path: Path) -> None:
             assert np.allclose(loaded.run(asked)["y"], source.run(asked)["y"], atol=1e-5)
 
 
-def test_a_converter_that_crashes_is_a_sentence(tmp_path: Path) -> None:
-    """As MNN 3.6 does of an LSTM that names its answers alone."""
+def test_a_converter_that_crashes_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MNN 3.6 mostly does of an LSTM that names its answers alone: it writes beyond its memory, so not always."""
+    monkeypatch.setattr(_mnn, "SCRIPT", "import os; os.abort()")
     node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=3)
     weights = {"w": np.ones((1, 12, 4), np.float32), "r": np.ones((1, 12, 3), np.float32)}
     onnx.save(model([node], {"x": [5, 1, 4]}, {"y": [5, 1, 1, 3]}, weights), tmp_path / "model.onnx")
