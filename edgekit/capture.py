@@ -337,19 +337,28 @@ def _tree(answer: Any, where: str) -> Any:
     return {str(key): _tree(value, where) for key, value in items.items() if value is not None}
 
 
-def _close(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    """Whether two answers are the same but for the order in which sums are taken."""
+def distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
+    """How far an answer is from the first one, as a share of an output's largest value, at most.
+
+    It is infinite where shapes, types, whole numbers or the number of outputs differ, or a number is not finite.
+    """
     import torch
 
-    def alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    def off(a: torch.Tensor, b: torch.Tensor) -> float:
         if a.shape != b.shape or a.dtype != b.dtype:
-            return False
+            return float("inf")
         if not a.is_floating_point() or not a.numel():
-            return torch.equal(a, b)
-        peak = float(a.abs().max())
-        return bool(torch.isfinite(a).all()) and float((a - b).abs().max()) <= CLOSE * max(peak, 1e-6)
+            return 0.0 if torch.equal(a, b) else float("inf")
+        if not bool(torch.isfinite(a).all() and torch.isfinite(b).all()):
+            return float("inf")
+        return float((a - b).abs().max()) / max(float(a.abs().max()), 1e-6)
 
-    return len(one) == len(other) and all(map(alike, one, other))
+    return max(map(off, one, other), default=0.0) if len(one) == len(other) else float("inf")
+
+
+def _close(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    """Whether two answers are the same but for the order in which sums are taken."""
+    return distance(one, other) <= CLOSE
 
 
 def _write(place: Path, record: dict[str, Any], program: Any, runs: Sequence[Any]) -> None:

@@ -103,13 +103,14 @@ def _sources(build: Path, key: Path | None) -> tuple[Callable[[], Path], ...]:
     from edgekit.artifact.run_record import PARTS
 
     source = _source(build, key)
-    if not (source() / PARTS).is_file():
+    there = source()
+    if not (there / PARTS).is_file():
         return (source,)
 
     def part_of(folder: str) -> Callable[[], Path]:
         return lambda: source() / folder
 
-    return tuple(part_of(part.folder) for part in read_parts(source()).parts.values())
+    return tuple(part_of(part.folder) for part in read_parts(there).parts.values())
 
 
 def _source(build: Path, key: Path | None) -> Callable[[], Path]:

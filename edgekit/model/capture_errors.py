@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.model.complex_numbers import is_complex
+
 if TYPE_CHECKING:
     import torch
 
@@ -144,14 +146,7 @@ def why(error: BaseException, exported: torch.export.ExportedProgram) -> str:
 
 def _first_complex(exported: torch.export.ExportedProgram) -> torch.fx.Node | None:
     """The first operator that gives complex numbers, which few converters have."""
-    import torch
-
-    node: torch.fx.Node
-    for node in exported.graph.nodes:
-        value = node.meta.get("val")
-        if node.op == "call_function" and isinstance(value, torch.Tensor) and value.is_complex():
-            return node
-    return None
+    return next((n for n in exported.graph.nodes if n.op == "call_function" and is_complex(n)), None)
 
 
 def _named(node: torch.fx.Node) -> str:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphModule | None:
     """The program as a module without complex numbers; None where it has none, or does more with them than is known."""
-    nodes = [node for node in exported.graph.nodes if _is_complex(node)]
-    if not nodes or any(_is_complex(node) for node in exported.graph.output_node().all_input_nodes):
+    nodes = [node for node in exported.graph.nodes if is_complex(node)]
+    if not nodes or any(is_complex(node) for node in exported.graph.output_node().all_input_nodes):
         return None
     module = exported.module()
     known, paired = _operators(), set()
@@ -26,7 +26,7 @@ def with_real_numbers(exported: torch.export.ExportedProgram) -> torch.fx.GraphM
         reads = [given for given in node.all_input_nodes if given in paired]
         if node.op == "get_attr" and _complex_attribute(module, str(node.target)):
             paired.add(node)
-        elif node.op == "call_function" and (reads or _is_complex(node)):
+        elif node.op == "call_function" and (reads or is_complex(node)):
             if node.target not in known or _has_number(node):
                 return None
             operator, gives = known[node.target]
@@ -53,7 +53,8 @@ def _has_number(node: torch.fx.Node) -> bool:
     return any(isinstance(given, kinds) for given in node.args)
 
 
-def _is_complex(node: torch.fx.Node) -> bool:
+def is_complex(node: torch.fx.Node) -> bool:
+    """Whether a captured graph's node gives complex numbers."""
     import torch
 
     value = node.meta.get("val")

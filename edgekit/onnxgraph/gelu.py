@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.onnxgraph.graph import copied, graph_pass, set_nodes
+from edgekit.onnxgraph.graph import Step, graph_pass, unfolded
 
 if TYPE_CHECKING:
     import onnx
@@ -24,47 +24,20 @@ LARGEST_ERROR = 3.5e-6
 @graph_pass
 def by_sigmoid(graph: onnx.ModelProto) -> onnx.ModelProto:
     """A graph whose exact GELUs are sigmoids; those that a model itself approximates by tanh stay."""
-    made = copied(graph)
-    nodes: list[onnx.NodeProto] = []
-    for node in made.graph.node:
-        nodes += _sigmoid(node) if _is_exact(node) else [node]
-    if len(nodes) > len(made.graph.node):
-        made.graph.initializer.extend(_constants())
-    set_nodes(made.graph, nodes)
-    return made
+    coefficients = {_constant(power): value for power, value in enumerate(COEFFICIENTS)}
+    return unfolded(graph, _is_exact, _sigmoid, "sigmoid", coefficients)
 
 
 def _is_exact(node: onnx.NodeProto) -> bool:
     return node.op_type == "Gelu" and node.domain == "" and not any(a.s == b"tanh" for a in node.attribute)
 
 
-def _sigmoid(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    from onnx import helper
-
-    x, result = node.input[0], node.output[0]
-    nodes: list[onnx.NodeProto] = []
-
-    def step(operator: str, *inputs: str, output: str = "") -> str:
-        name = output or f"{result}/sigmoid_{len(nodes)}"
-        nodes.append(helper.make_node(operator, inputs, [name], name=f"{node.name or result}/{len(nodes)}"))
-        return name
-
+def _sigmoid(step: Step, x: str, result: str) -> None:
     square = step("Mul", x, x)
     total = step("Mul", square, _constant(len(COEFFICIENTS) - 1))
     for power in reversed(range(len(COEFFICIENTS) - 1)):  # by Horner's rule
         total = step("Mul", step("Add", total, _constant(power)), square if power else x)
     step("Mul", x, step("Sigmoid", total), output=result)
-    return nodes
-
-
-def _constants() -> list[onnx.TensorProto]:
-    import numpy as np
-    from onnx import numpy_helper
-
-    return [
-        numpy_helper.from_array(np.array(value, np.float32), _constant(power))
-        for power, value in enumerate(COEFFICIENTS)
-    ]
 
 
 def _constant(power: int) -> str:

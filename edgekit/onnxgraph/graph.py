@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -28,6 +28,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G", bound="onnx.ModelProto | ir.Model")
 Graph = TypeVar("Graph", "onnx.ModelProto", "ir.Model")
+
+
+class Step(Protocol):
+    """What a formula of `unfolded` adds its nodes with."""
+
+    def __call__(self, operator: str, *inputs: str, output: str = "") -> str:
+        """Add a node; its output has this name, or one of its own, which is the answer."""
 
 
 class IrPass(Protocol[P]):
@@ -109,6 +116,53 @@ def _set_history(graph: onnx.ModelProto | ir.Model, passes: list[dict[str, Any]]
     graph.metadata_props.extend(others)
     if passes:
         graph.metadata_props.add(key=_HISTORY, value=json.dumps(passes))
+
+
+def unfolded(
+    graph: onnx.ModelProto,
+    wanted: Callable[[onnx.NodeProto], bool],
+    formula: Callable[[Step, str, str], object],
+    part: str,
+    constants: Mapping[str, float],
+) -> onnx.ModelProto:
+    """A graph whose wanted nodes of one input are written as several; those in branches and loops stay.
+
+    Args:
+        graph: In fp32.
+        wanted: Which nodes.
+        formula: Called with `step(operator, *inputs, output="")`, which adds a node and gives its output's name, with
+            the wanted node's input, and with its output, which the last step writes.
+        part: In the names of the values between them: `<output>/<part>_<number>`.
+        constants: What the formula reads, by name; added to a graph that has such a node.
+    """
+    import numpy as np
+    from onnx import numpy_helper
+
+    made = copied(graph)
+    nodes: list[onnx.NodeProto] = []
+    for node in made.graph.node:
+        nodes += _steps(node, formula, part) if wanted(node) else [node]
+    if len(nodes) > len(made.graph.node):
+        made.graph.initializer.extend(
+            numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()
+        )
+    set_nodes(made.graph, nodes)
+    return made
+
+
+def _steps(node: onnx.NodeProto, formula: Callable[[Step, str, str], object], part: str) -> list[onnx.NodeProto]:
+    from onnx import helper
+
+    result = node.output[0]
+    nodes: list[onnx.NodeProto] = []
+
+    def step(operator: str, *inputs: str, output: str = "") -> str:
+        name = output or f"{result}/{part}_{len(nodes)}"
+        nodes.append(helper.make_node(operator, inputs, [name], name=f"{node.name or result}/{len(nodes)}"))
+        return name
+
+    formula(step, node.input[0], result)
+    return nodes
 
 
 def copied(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.capture import ANSWERS, PROGRAM, RECORD
+from edgekit.capture import ANSWERS, PROGRAM, RECORD, distance
 from edgekit.errors import ModelError, UsageError, reason
 from edgekit.model.capture_errors import sentence
 from edgekit.model.contract import check_name, checked
@@ -148,21 +148,13 @@ def _distance(folder: Path, module: Any, given: Any, run: _Run, there: str, here
             answer = _pytree.tree_leaves(module(*args, **kwargs))
     except Exception as error:
         raise ModelError(f"the program in '{folder}' fails with torch {here}: {sentence(error)}") from error
-    furthest = 0.0
-    for one, other in zip(run.outputs, answer, strict=True):
-        if one.shape != other.shape:
-            share = float("inf")
-        elif one.is_floating_point():
-            share = float((one - other).abs().max() / one.abs().max().clamp(min=1e-6)) if one.numel() else 0.0
-        else:
-            share = 0.0 if torch.equal(one, other) else float("inf")
-        if not share <= LIMIT:
-            raise ModelError(
-                f"the program in '{folder}' answers otherwise with torch {here} than the module with torch {there} "
-                f"({share:.1e} of an output's largest value, limit {LIMIT:.0e}): export with that version"
-            )
-        furthest = max(furthest, share)
-    return furthest
+    found = distance(run.outputs, answer)
+    if found > LIMIT:
+        raise ModelError(
+            f"the program in '{folder}' answers otherwise with torch {here} than the module with torch {there} "
+            f"({found:.1e} of an output's largest value, limit {LIMIT:.0e}): export with that version"
+        )
+    return found
 
 
 def _here() -> str:
