@@ -79,8 +79,11 @@ def load(artifact: Path, place: Place) -> Runtime:
 
 
 def convert(graph: Path, file: Path, options: Sequence[str] = ()) -> list[str]:
-    """Run the converter; returns the lines that it printed. Where it fails there is no file."""
-    command = ["-f", "ONNX", "--modelFile", str(graph), "--MNNModel", str(file), "--bizCode", "edgekit"]
+    """Run the converter; returns the lines that it printed. Where it fails there is no file.
+
+    It runs in the graph's folder: it keeps a file in its own while it works, and leaves it there when it crashes.
+    """
+    command = ["-f", "ONNX", "--modelFile", graph.name, "--MNNModel", str(file.resolve()), "--bizCode", "edgekit"]
     command += ["--useGeluApproximation", "0", *options]
     ended = subprocess.run(
         [sys.executable, "-P", "-c", SCRIPT, *command],
@@ -88,6 +91,7 @@ def convert(graph: Path, file: Path, options: Sequence[str] = ()) -> list[str]:
         text=True,
         errors="replace",
         check=False,
+        cwd=graph.parent,
     )
     said = [line.strip() for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
     return [*said, "its converter crashed"] if ended.returncode < 0 else said
