@@ -20,9 +20,11 @@ from edgekit.capture import ANSWERS, PROGRAM, RECORD, NotCapturedError, capture
 from edgekit.errors import EdgekitError, ModelError, UsageError
 from edgekit.model.program import Capture
 from edgekit.model.sources import check_model, resolve_model
+from edgekit.model.spec import Axis
 from edgekit.model.words import words_of
 from edgekit.storage.door import read_record, sealed
 from edgekit.storage.files import digest_file
+from tests.command import exit_code
 
 SCRIPT = """
 import sys
@@ -172,6 +174,23 @@ def test_what_cannot_be_captured_is_one_sentence(
         capture(module, example, tmp_path / "made", axes)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_captures_a_factorys_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    monkeypatch.chdir(tmp_path)
+    words = ("--inputs", "x:shape=2,6,range=-1..3", "--axes", "x:0=batch:1..4,1=length:2..12/2")
+    assert exit_code("capture", "tests.models:plain", *words, "--name", "mine", "-o", "made") == 0
+    assert capsys.readouterr().out == "captured: made\n"
+    spec = resolve_model("capture:made")
+    assert (spec.name, spec.axes) == ("mine", {"batch": Axis(1, 1, 4), "length": Axis(6, 2, 12, 2)})
+    assert exit_code("capture", "tests.models:plain", *words, "-o", "made") == 2
+    assert "'made' exists: name a folder that does not" in capsys.readouterr().err
+    assert exit_code("capture", "tests.models:branching", "-o", "other") == 2
+    assert "torch.where or torch.cond" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 def test_a_folder_that_exists_is_left(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ HEAVY = ("torch", "onnx", "onnxruntime", "matplotlib", "jinja2", "numpy")
         (("export", SMALL, "--data", "photos"), "there is no folder 'photos'"),
         (("export", SMALL, "--metric", "top_k:relevance"), "give it with data (--data FOLDER)"),
         (("export", "--axes", "images:0=batch"), "'arr-coc-tiny' says itself what its inputs, outputs and axes are"),
+        (("capture", "arr-coc-tiny", "-o", "made"), "'arr-coc-tiny' is no package.module:factory"),
         (("verify", "nowhere"), "'nowhere' is not a folder"),
         (("reference", "--device", "tpu"), "no device 'tpu': possible are cpu, cuda"),
         (("report", "nowhere"), "nowhere"),

@@ -1,4 +1,4 @@
-"""What `edgekit/capture.py` wrote elsewhere -> ModelSpec: `capture:FOLDER`.
+"""What `edgekit/capture.py` wrote elsewhere -> ModelSpec: `capture:FOLDER`; and what it writes of a named factory.
 
 Its program is the module from here on. It is held against the answers that were recorded where the module ran: another
 version of PyTorch or another processor may answer otherwise, and what is verified here would be of another model.
@@ -7,17 +7,21 @@ Opening a program can run code of whoever wrote it, as importing a factory does:
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.capture import ANSWERS, PROGRAM, RECORD, distance
-from edgekit.errors import ModelError, UsageError, reason
+import numpy as np
+
+from edgekit.capture import ANSWERS, PROGRAM, RECORD, NotCapturedError, capture, distance
+from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.capture_errors import sentence
 from edgekit.model.contract import check_name, checked
+from edgekit.model.sources import factory
 from edgekit.model.sources.module import spec_of_module
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import SUM, ModelSpec
 from edgekit.model.words import Words, words_of
 from edgekit.storage import door
 
@@ -82,6 +86,50 @@ def spec_of_capture(folder: Path, words: Words) -> ModelSpec:
         f"{furthest:.1e} of an output's largest value at most (limit {LIMIT:.0e})"
     )
     return checked(replace(spec, notes=(*spec.notes, note)))
+
+
+def write_capture(name: str, folder: Path, words: Words, own_name: str = "") -> Path:
+    """Write the module of a factory down with `capture`, asked random inputs at its default sizes.
+
+    Args:
+        name: `package.module:factory`, which returns a module or a ModelSpec; of that its sets, roles and translations
+            are left behind.
+        folder: Where to write; it must not exist.
+        words: What is said of it, as for `edgekit export`.
+        own_name: Of the model, in place of its own.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: If the name is not one of a factory, or it returns a model of parts.
+        ModelError: If the factory cannot be imported, raises, or returns something else.
+        CaptureError: If the module cannot be captured, or the folder exists.
+    """
+    import torch
+
+    if ":" not in name or name.startswith((PREFIX, "transformers:", "timm:")) or Path(name).exists():
+        raise UsageError(f"'{name}' is no package.module:factory: `edgekit export` takes other models where they are")
+    spec = factory.single(factory.named(name, words))
+    example = {n: torch.from_numpy(np.asarray(array)) for n, array in spec.random(0).items()}
+    try:
+        return capture(spec.module, tuple(example.values()), folder, _axes(spec), own_name or spec.name)
+    except NotCapturedError as error:
+        raise CaptureError(str(error)) from error
+
+
+def _axes(spec: ModelSpec) -> dict[str, str]:
+    """The axes of each input in words, with every range where it is named alone."""
+    names = list(inspect.signature(spec.module.forward).parameters)
+
+    def dimension(at: int, axis: str) -> str:
+        if SUM in axis:
+            return f"{at}={axis}"
+        span = spec.axes[axis]
+        return f"{at}={axis}:{span.minimum}..{span.maximum}/{span.multiple_of}@{span.default}"
+
+    of_inputs = [[dimension(at, d) for at, d in enumerate(i.shape) if isinstance(d, str)] for i in spec.inputs]
+    return {n: ",".join(said) for n, said in zip(names, of_inputs, strict=False) if said}
 
 
 def is_capture(folder: Path) -> bool:
