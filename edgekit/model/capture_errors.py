@@ -196,11 +196,18 @@ def open_length(exported: torch.export.ExportedProgram) -> str:
 
 def line_using(exported: torch.export.ExportedProgram, named_so: str) -> str:
     """The user's line of the first node with an operator, or with the one that was taken apart into it."""
-    bare = re.split(r"[.:]+", named_so)[-1].strip("_")
-    named = [(str(n.target).removesuffix(".default").split(".")[-1].strip("_"), n) for n in exported.graph.nodes]
+    bare = _bare(named_so)
+    named = [(_bare(str(n.target)), n) for n in exported.graph.nodes if n.op == "call_function"]
     exact = [n for name, n in named if name == bare]
     wider = [n for name, n in named if len(bare) > 3 and bare in name]
-    return next((line for n in (*exact, *wider) if (line := _line(n))), "")
+    parts = [n for name, n in sorted(named, key=lambda one: -len(one[0])) if len(name) > 3 and name in bare]
+    return next((line for n in (*exact, *wider, *parts) if (line := _line(n))), "")
+
+
+def _bare(name: str) -> str:
+    """An operator's name without its library and its overload: `aten.median.dim` is median."""
+    parts = re.split(r"[.:]+", name)
+    return parts[min(1, len(parts) - 1)].strip("_")
 
 
 def _line(node: torch.fx.Node) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +78,19 @@ def test_the_operator_and_its_line_are_named(text: str, exported: torch.export.E
     line = re.escape(modules.__file__)
     assert re.match(rf"it has no operator '[\w.:]*_linalg_svd', used at {line}:\d+ \(return self\.formula", said), said
     assert said.endswith(capture_errors.WAY_OUT)
+
+
+@pytest.mark.parametrize(
+    ("formula", "lacking"),
+    [
+        (lambda linear, x: linear(x).median(-1).values, "aten.median"),
+        (lambda linear, x: torch.linalg.inv(linear(x) @ linear(x).mT), "aten.linalg_inv_ex"),
+        (lambda linear, x: torch.linalg.solve(linear(x) @ linear(x).mT, x @ x.mT), "aten._linalg_solve_ex"),
+    ],
+)
+def test_the_line_of_what_was_taken_apart_is_named(formula: Any, lacking: str) -> None:
+    taken = capture(modules.spec(modules.Formula(formula)), dynamic=False).exported
+    assert capture_errors.line_using(taken, lacking).startswith(f"{modules.__file__}:")
 
 
 def test_another_failure_is_its_deepest_cause_without_colours(exported: torch.export.ExportedProgram) -> None:
