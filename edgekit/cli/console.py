@@ -65,6 +65,8 @@ def show_build(build: Build, quiet: bool = False, verbose: bool = False) -> None
             _print_wrapped(f"{outcome.target}: {outcome.soaked}")
         for sentence in outcome.sentences if verbose else _reasons(outcome):
             _print_wrapped(f"{outcome.target}: {sentence}")
+    if build.note:
+        _print_wrapped(build.note)
     if quiet:
         return
     _print_wrapped(f"reference: {build.reference}")

@@ -92,6 +92,22 @@ def load_builds_model(folder: Path, trusted: bool) -> ModelSpec:
     return load_model(folder)
 
 
+def other_code(folder: Path, spec: ModelSpec) -> str:
+    """That a factory's code here is not what the model was exported with, in a sentence; or nothing.
+
+    Args:
+        folder: The model folder.
+        spec: What `load_model` made of it.
+    """
+    config = read_config(folder)
+    if not config["factory"] or config["code_sha256"] == _code_sha256(spec):
+        return ""
+    return (
+        f"the code behind '{config['factory']}', or a library's version, is not what this build was exported with: "
+        "recorded answers are of the code of then, fresh ones (--soak, --seed) of that of today; export again"
+    )
+
+
 def load_model(folder: Path) -> ModelSpec:
     """Make the model of a model folder again: its factory's module, or its captured program, with the folder's weights.
 

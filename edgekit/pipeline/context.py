@@ -28,6 +28,7 @@ class RunContext:
         fresh: Whether to do again what is done and unchanged.
         trusted: Whether code that the build brings may run.
         signed: What the build's signature vouches for; None where none was asked for.
+        other_code: That the model's code is not what the build was exported with, in a sentence; empty where it is.
     """
 
     spec: ModelSpec
@@ -38,6 +39,7 @@ class RunContext:
     fresh: bool
     trusted: bool = True
     signed: Signed | None = None
+    other_code: str = ""
 
     @property
     def limits(self) -> Limits:

@@ -115,6 +115,7 @@ class BuildRecord(_Record):
         report: The report's page.
         reference: What the artifacts were judged by, in words.
         unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
+        note: What a reader should know of all artifacts, in a sentence; empty where nothing is.
         trials: Of `edgekit quantize`: each quantization that was tried.
         parts: Of a model of parts each part's record by its name, as this one; its artifacts are those of the whole.
     """
@@ -125,6 +126,7 @@ class BuildRecord(_Record):
     report: str
     reference: str
     unsigned: tuple[str, ...] = ()
+    note: str = ""
     trials: tuple[dict[str, Any], ...] = ()
     parts: dict[str, dict[str, Any]] = {}
 
@@ -290,6 +292,7 @@ class Build(Mapping[str, TargetOutcome]):
         path: The model's build folder.
         reference: The device that made the reference, in words.
         unsigned: Where a signature was asked for, what the report shows and it does not vouch for.
+        note: What a reader should know of all artifacts, in a sentence; empty where nothing is.
         parts: Of a model of parts each part's build by its name; the outcomes are those of the whole.
     """
 
@@ -297,6 +300,7 @@ class Build(Mapping[str, TargetOutcome]):
     path: Path
     reference: str
     unsigned: tuple[str, ...] = ()
+    note: str = ""
     parts: Mapping[str, Build] = field(default_factory=dict)
 
     def __getitem__(self, target: str) -> TargetOutcome:
@@ -348,6 +352,7 @@ class Build(Mapping[str, TargetOutcome]):
             report=str(self.report),
             reference=self.reference,
             unsigned=self.unsigned,
+            note=self.note,
         )
         parts = {"parts": {name: part.as_record() for name, part in self.parts.items()}} if self.parts else {}
         return record.model_dump(mode="json", exclude={"trials", "parts"}) | parts

@@ -27,7 +27,7 @@ from edgekit.artifact.run_record import CACHE, MODEL, PROGRAM, REFERENCE, earlie
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
 from edgekit.errors import ArtifactError, EdgekitError, UsageError
 from edgekit.hosts import fork_server
-from edgekit.model.folder import load_builds_model, save_model
+from edgekit.model.folder import load_builds_model, other_code, save_model
 from edgekit.model.program import Capture, program_matches, save_program
 from edgekit.model.records import WEIGHTS, model_digest, recorded_weights, require_whole
 from edgekit.model.sources import onnx as onnx_file
@@ -189,7 +189,7 @@ def verify(
         report.write_report(root)
         found = (replace(o, part_of="") if o.target in only else o for o in outcomes.values())
         unsigned = context.signed.unsigned if context.signed is not None else ()
-        return Build(tuple(found), root, context.recorded.device, unsigned)
+        return Build(tuple(found), root, context.recorded.device, unsigned, context.other_code)
 
 
 @as_sentences()
@@ -226,7 +226,8 @@ def soak(
             listener.finished(outcomes[name])
         asked.ended(root, earlier_run(root), outcomes.values(), {})
         report.write_report(root)
-        return Build(tuple(outcomes[name] for name in verified), root, context.recorded.device)
+        chosen = tuple(outcomes[name] for name in verified)
+        return Build(chosen, root, context.recorded.device, note=context.other_code)
 
 
 @as_sentences()
@@ -283,7 +284,8 @@ def _build(
         spec = load_builds_model(root / MODEL, trust_build)
         require_whole(root / PROGRAM)
         recorded = reference_of(root / REFERENCE, recorded_weights(root / MODEL))
-        context = RunContext(spec, root, targets, recorded, listener, True, trust_build, signed)
+        changed = other_code(root / MODEL, spec)
+        context = RunContext(spec, root, targets, recorded, listener, True, trust_build, signed, changed)
         yield context, tuple(name for name in registry.ordered(tuple(chosen), targets) if name in chosen)
 
 

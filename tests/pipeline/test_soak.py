@@ -100,3 +100,20 @@ def test_nothing_verified_is_nothing_to_soak(copy: Path, capsys: pytest.CaptureF
     (copy / "onnx" / "result.json").unlink()
     assert exit_code("verify", str(copy), "--seed", "1", "--trust-build") == 2
     assert "only what is can be asked fresh inputs" in " ".join(capsys.readouterr().err.split())
+
+
+def test_code_that_changed_since_the_export_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = tmp_path / "code_of_then.py"
+    code.write_text("from tests.models import Plain\n\n\ndef factory():\n    return Plain().eval()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = {"x": "shape=1,3"}
+    root = str(edgekit.export("code_of_then:factory", targets=["onnx"], output=tmp_path / "build", inputs=words).path)
+    assert edgekit.verify(root, trust_build=True).note == ""
+    code.write_text(code.read_text() + "\n# changed\n")
+    capsys.readouterr()
+    assert exit_code("verify", root, "--trust-build") == 0
+    assert "the code behind 'code_of_then:factory'" in capsys.readouterr().out
+    assert exit_code("verify", root, "--trust-build", "--seed", "1", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["note"].endswith("of that of today; export again")
