@@ -117,7 +117,7 @@ def verify(
     if again is not None and record.factory:
         outcomes = _driven_again(root, record, builds, held, again(record.factory))
     unsigned = (PARTS, *([HUB] if record.hub else [])) if signed else ()
-    return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, builds)
+    return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, parts=builds)
 
 
 def _driven_again(
