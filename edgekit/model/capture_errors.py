@@ -61,12 +61,25 @@ def capture_error(name: str, error: Exception, guards: list[str]) -> str:
     if "specialized it to be a constant" in str(error):
         fixed = _FIXED.findall(str(error))
         return f"'{name}' fixes a dynamic axis at size {', '.join(dict.fromkeys(fixed))}{at(guards)}"
+    if _packs(error):
+        return (
+            f"'{name}' packs sequences by their lengths{where}, which no graph can: give the LSTM, GRU or RNN the "
+            "padded sequences, and mask its answers by the lengths"
+        )
     if isinstance(error, IndexError) and "out of range in self" in str(error):
         return (
             f"'{name}' looks up a row beyond its table{where}: an input of integers has a larger range than the "
             "vocabulary; set Input(low=0, high=size of the table - 1)"
         )
     return f"'{name}' cannot be captured{where}: {sentence(error)}"
+
+
+def _packs(error: BaseException) -> bool:
+    """Whether a function of PyTorch was at sequences that are packed by their lengths."""
+    from torch.nn.utils.rnn import PackedSequence
+
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _theirs(frame.f_code.co_filename))
+    return any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values())
 
 
 def line_of(error: BaseException) -> str:

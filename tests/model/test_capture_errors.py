@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from edgekit.errors import CaptureError
 from edgekit.model import capture_errors
 from edgekit.model.graph import capture
 from tests import modules
@@ -30,6 +31,25 @@ def test_an_axis_that_was_fixed_names_its_size_and_the_guard() -> None:
 def test_guards_of_libraries_are_nobodys_line(guard: str) -> None:
     assert capture_errors.at([guard]) == ""
     assert capture_errors.at([guard, "mine.py:4"]) == " at mine.py:4"
+
+
+class Packed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.GRU(1, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        lengths = (x[:, 0] > 0).long() + 1
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x[..., None], lengths, True, False)
+        answer, _ = self.layer(packed)
+        return answer.data
+
+
+def test_packed_sequences_are_named_with_the_way_out() -> None:
+    said = r"'\w+' packs sequences by their lengths at .*self\.layer\(packed\).*padded sequences"
+    with pytest.raises(CaptureError, match=said) as refused:
+        capture(modules.spec(Packed().eval()))
+    assert "\n" not in str(refused.value)
 
 
 def test_an_error_without_words_still_has_a_sentence() -> None:
