@@ -29,7 +29,14 @@ def gated(layers: nn.ModuleList, x: Tensor) -> Tensor:
     return torch.as_tensor(y[..., :9] * torch.sigmoid(y[..., 9:18]))
 
 
-@pytest.mark.parametrize(("formula", "parts"), [(packed, 3), (of_torch, 3), (interleaved, 3), (gated, 2)])
+def one_alone(layers: nn.ModuleList, x: Tensor) -> Tensor:
+    y = layers[0](x)
+    return torch.as_tensor(y[..., :3] * torch.sigmoid(y[..., 3]).unsqueeze(-1))
+
+
+@pytest.mark.parametrize(
+    ("formula", "parts"), [(packed, 3), (of_torch, 3), (interleaved, 3), (gated, 2), (one_alone, 2)]
+)
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_for_each_part(formula: Formula, parts: int, bias: bool) -> None:
     torch.manual_seed(0)

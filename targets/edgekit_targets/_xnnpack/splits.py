@@ -138,7 +138,9 @@ def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Sel
             if tensor is not None
         ]
         node = graph.call_function(aten.linear.default, (layer.args[0], *parts))
-        if len(layout.features) != 1:
+        if not layout.features:  # one feature was selected
+            node = graph.call_function(aten.squeeze.dim, (node, outer))
+        elif len(layout.features) != 1:
             node = graph.call_function(aten.unflatten.int, (node, outer, list(layout.features)))
         order = [axis if axis >= 0 else outer - axis - 1 for axis in layout.axes if axis is not None]
         if order != sorted(order):
