@@ -15,14 +15,14 @@ import numpy as np
 
 from edgekit.artifact.option import Option
 from edgekit.errors import CalibrationError
-from edgekit.model.evaluation_set import calibration_of
+from edgekit.model.evaluation_set import calibration_of, evaluation_of
 from edgekit.model.input_rows import BATCH, Shape, runs_of, stacked, unusual_shapes
 from edgekit.model.kept_sets import COUNT as COUNT
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Evaluation, Input, ModelSpec
 from edgekit.reference.batches import REAL_STEP, RESIZED, Batch, stress_batch
 from edgekit.reference.dataset import LEAST as LEAST
-from edgekit.reference.dataset import read_folder
+from edgekit.reference.dataset import read_folder, refuse_shared
 from edgekit.reference.pictures import fitted, photographs
 from edgekit.reference.variations import CONDITIONED, batch_of, changed_rows, fits, photograph_rows
 
@@ -78,6 +78,7 @@ def samples(spec: ModelSpec, folder: Path | None = None, count: int = COUNT, lea
 
     Raises:
         CalibrationError: If there are none, fewer than `least`, or one is not what the model takes.
+        DataError: If the folder cannot be read, or holds what the artifact is judged on.
     """
     result = _own(spec, count) if folder is None else _read(spec, folder)
     if len(result.names) < least:
@@ -144,11 +145,18 @@ def _rows_of(spec: ModelSpec, declared: Input) -> int:
 
 
 def _read(spec: ModelSpec, folder: Path) -> Samples:
+    """All that a folder holds; refused where it is in the evaluation set, whatever the model's own set adds to it."""
+    of_folder = list(spec.inputs)
+
     def own(declared: Input, count: int) -> Array:
+        of_folder.remove(declared)
         rows = _own(spec, max(count, LEAST)).inputs[declared.name]
         return np.resize(rows, (count * _rows_of(spec, declared) or len(rows), *rows.shape[1:]))
 
     found = read_folder(spec, folder, own if spec.calibration is not None else None)
+    judged = evaluation_of(spec)
+    if judged is not None:
+        refuse_shared(spec, judged, found, of_folder)
     return Samples(found.inputs, found.names, unusual_shapes(spec.inputs))
 
 

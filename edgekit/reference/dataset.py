@@ -74,18 +74,18 @@ def sets_of(spec: ModelSpec, data: Path | None, calibration: Path | None) -> Set
         _require(shown, LEAST, calibration, "are needed to calibrate INT8")
     if data is None:
         if shown is not None and (judged := evaluation_of(spec)) is not None:
-            _refuse_shared(spec, judged, shown)
+            refuse_shared(spec, judged, shown)
         return Sets(None, shown)
     found = distinct(spec, read_folder(spec, data))
     _require(found, FEW_ROWS, data, "are needed: fewer cannot tell whether 99 of 100 are right")
     if shown is not None:
-        _refuse_shared(spec, found, shown)
+        refuse_shared(spec, found, shown)
         return Sets(found, shown)
     own = calibration_of(spec, COUNT)
     if own is None:
         return split(spec, found)
     if all(i.name in own.inputs for i in spec.inputs):  # what else is wrong with it is said where it is used
-        _refuse_shared(spec, found, own)
+        refuse_shared(spec, found, own)
     return Sets(found, None)
 
 
@@ -97,7 +97,7 @@ def split(spec: ModelSpec, every: Evaluation) -> Sets:
     count = len(every.names)
     if count < ENOUGH:
         return Sets(every, None)
-    order = np.argsort(np.array(_digests(spec, every)))
+    order = np.argsort(np.array(_digests(spec.inputs, every)))
     shown = max(LEAST, min(COUNT, count // 2))
     note = f"of {count} real inputs {shown} calibrate INT8 and {count - shown} others judge, split by their hashes"
     part, rest = sorted(order[:shown].tolist()), sorted(order[shown:].tolist())
@@ -107,7 +107,7 @@ def split(spec: ModelSpec, every: Evaluation) -> Sets:
 def distinct(spec: ModelSpec, every: Evaluation) -> Evaluation:
     """A set without what is in it twice; the first stays."""
     first: dict[str, int] = {}
-    for row, digest in enumerate(_digests(spec, every)):
+    for row, digest in enumerate(_digests(spec.inputs, every)):
         first.setdefault(digest, row)
     return every if len(first) == len(every.names) else rows_of(every, list(first.values()))
 
@@ -227,9 +227,21 @@ def _require(found: Evaluation, least: int, folder: Path | None, why: str) -> No
         raise DataError(f"the folder '{folder}' has {len(found.names)} different inputs: at least {least} {why}")
 
 
-def _refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation) -> None:
-    there = dict(zip(_digests(spec, shown), shown.names, strict=True))
-    for digest, name in zip(_digests(spec, judged), judged.names, strict=True):
+def refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation, inputs: Sequence[Input] = ()) -> None:
+    """Refuse to calibrate on what is judged.
+
+    Args:
+        spec: The model.
+        judged: Its evaluation set.
+        shown: Its calibration set.
+        inputs: Those whose values are compared; all by default.
+
+    Raises:
+        DataError: Naming one that is in both.
+    """
+    compared = inputs or spec.inputs
+    there = dict(zip(_digests(compared, shown), shown.names, strict=True))
+    for digest, name in zip(_digests(compared, judged), judged.names, strict=True):
         if digest in there:
             raise DataError(
                 f"'{name}' of the evaluation set is '{there[digest]}' of the calibration set: INT8 is judged on inputs "
@@ -237,12 +249,12 @@ def _refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation) -> No
             )
 
 
-def _digests(spec: ModelSpec, every: Evaluation) -> list[str]:
+def _digests(inputs: Sequence[Input], every: Evaluation) -> list[str]:
     """A hash of each row's inputs as the model takes them."""
     found = []
     for row in range(len(every.names)):
         hashed = hashlib.sha256()
-        for i in spec.inputs:
+        for i in inputs:
             hashed.update(np.ascontiguousarray(runs_of(every.inputs[i.name], [row], len(every.names))).data)
         found.append(hashed.hexdigest())
     return found

@@ -48,6 +48,20 @@ def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> 
     np.testing.assert_array_equal(samples(spec, folder).inputs["queries"], own)
 
 
+def test_a_folder_with_a_picture_that_is_judged_is_refused(folder: Path) -> None:
+    """Also where the rest of the sample is the model's own."""
+    spec = small_model()
+    judged = samples(spec, folder).part(7, 9)
+    spec = replace(spec, evaluation=lambda: Evaluation(inputs=judged.inputs, names=("first", "second")))
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"'first' of the evaluation set is '007.png' of the calibration set"):
+            samples(spec, folder)
+        (folder / "queries.npy").unlink(missing_ok=True)
+    (folder / "007.png").unlink()
+    (folder / "008.png").unlink()
+    samples(spec, folder, least=1)
+
+
 def test_bad_folders_are_refused_with_a_sentence(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     spec, other = small_model(), tmp_path_factory.mktemp("other")
     with pytest.raises(DataError, match="there is no folder"):
