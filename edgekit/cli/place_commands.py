@@ -14,11 +14,10 @@ from edgekit.cli.build_commands import conclude, progress_style
 from edgekit.cli.completion import among, place_names
 from edgekit.cli.help import App
 from edgekit.errors import UsageError
-from edgekit.storage.environment import LITERT
+from edgekit.storage import environment
 
 env = App(name="env", help="Make and show what some places and targets need.", no_args_is_help=True)
 app.add_typer(env)
-ENVIRONMENTS = (LITERT,)
 
 
 @app.command(epilog="Examples:\n\n`edgekit places`\n\n`edgekit places --json`")
@@ -116,15 +115,13 @@ def add(
         str,
         typer.Argument(
             help="litert: for the targets of LiteRT.",
-            autocompletion=among(*ENVIRONMENTS),
+            autocompletion=among(*environment.LOCKED),
         ),
     ],
 ) -> None:
     """Fetch an environment, check what was fetched, and put it into the user's cache."""
-    from edgekit.storage import environment
-
-    if name not in ENVIRONMENTS:
-        raise UsageError(f"no environment '{name}': possible are {', '.join(ENVIRONMENTS)}")
+    if name not in environment.LOCKED:
+        raise UsageError(f"no environment '{name}': possible are {', '.join(environment.LOCKED)}")
 
     def progress(text: str) -> None:
         print(text, file=sys.stderr)
@@ -137,7 +134,6 @@ def list_() -> None:
     """Show which environments there are, where they lie, and what is missing."""
     from edgekit.cli.console import print_table
     from edgekit.cli.doctor import environments
-    from edgekit.storage import environment
 
     rows = [(name, str(environment.folder(name)), state) for name, state in environments().items()]
     print_table(("environment", "folder", "state"), rows)

@@ -9,7 +9,6 @@ shows it as unreadable beside everything else.
 from __future__ import annotations
 
 import itertools
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -104,13 +103,9 @@ def read_seal(home: Path) -> dict[str, Any]:
 
 def _content(path: Path) -> bytes:
     try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            _refuse(path, "is not a regular file")
-        if status.st_size > LARGEST:
-            _refuse(path, f"has {status.st_size} bytes, more than {LARGEST}")
-        with path.open("rb") as stream:
-            return stream.read(LARGEST)
+        return door.read_bytes(path.parent, path.name, LARGEST)
+    except door.RefusedError as error:
+        _refuse(path, str(error))
     except (OSError, ValueError) as error:
         _refuse(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")
 

@@ -168,12 +168,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old or the new one, also after a crash."""
-    temporary = written_aside(path, data)
-    try:
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _fsync(path.parent)
+    with aside(path) as temporary:
+        temporary.write_bytes(data)
 
 
 @contextlib.contextmanager
@@ -199,7 +195,7 @@ def write_together(texts: dict[Path, str]) -> None:
     temporary: dict[Path, Path] = {}
     try:
         for path, text in texts.items():
-            temporary[path] = written_aside(path, text.encode())
+            temporary[path] = _written_aside(path, text.encode())
         for path in texts:
             path.unlink(missing_ok=True)
         for path, fresh in temporary.items():
@@ -211,7 +207,7 @@ def write_together(texts: dict[Path, str]) -> None:
         _fsync(folder)
 
 
-def written_aside(path: Path, data: bytes) -> Path:
+def _written_aside(path: Path, data: bytes) -> Path:
     """A temporary sibling of a file, which holds these bytes on the disk."""
     temporary = path.parent / _temporary(path.name, "tmp")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 
 from edgekit import registry
 from edgekit.cli.completion import option_values, selections
+from edgekit.cli.main import app
 
 HEAVY = ("torch", "onnx", "onnxruntime", "coremltools", "executorch")
 
@@ -46,14 +46,21 @@ def test_options_and_their_values(incomplete: str, found: list[str]) -> None:
         ("edgekit assets i", ["ios"]),
         ("edgekit promote s3://bucket/small --to p", ["production"]),
         ("edgekit assets ios build --target coreml-", ["coreml-int8"]),
+        ("edgekit export arr-coc-t", ["arr-coc-tiny"]),
+        ("edgekit export -t onnx-f", ["onnx-fp16"]),
+        ("edgekit export -O coreml.topk=", ["coreml.topk=cut", "coreml.topk=inside"]),
     ],
 )
-def test_the_words_that_a_command_takes(words: str, found: list[str]) -> None:
-    settings = {"_EDGEKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    code = "import sys; sys.argv = ['edgekit']; from edgekit.cli.main import main; main()"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-    assert sorted(done.stdout.split()) == sorted(found), done.stderr
+def test_the_words_that_a_command_takes(
+    words: str, found: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As bash asks: `_EDGEKIT_COMPLETE=complete_bash` and the words so far."""
+    monkeypatch.setenv("_EDGEKIT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    with pytest.raises(SystemExit):
+        app(prog_name="edgekit")
+    assert sorted(capsys.readouterr().out.split()) == sorted(found)
 
 
 def test_every_completed_value_is_possible() -> None:
@@ -62,25 +69,6 @@ def test_every_completed_value_is_possible() -> None:
         name, _, value = text.partition("=")
         target, _, option = name.rpartition(".")
         registry.parsed_options(target, targets[target], {option: value})
-
-
-@pytest.mark.parametrize(
-    ("words", "last", "found"),
-    [
-        ("edgekit export arr-coc-t", 2, "arr-coc-tiny"),
-        ("edgekit export -t onnx-f", 3, "onnx-fp16"),
-        ("edgekit export -O coreml.topk=", 3, "coreml.topk=inside"),
-        ("edgekit targets onnx-f", 2, "onnx-fp16"),
-    ],
-)
-def test_the_shell_is_told(words: str, last: int, found: str) -> None:
-    """As bash asks: `_EDGEKIT_COMPLETE=complete_bash` and the words so far."""
-    asked = {"_EDGEKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(last)}
-    code = "import sys; sys.argv = ['edgekit']; from edgekit.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ | asked
-    )
-    assert found in done.stdout.split(), done.stderr
 
 
 def test_completing_imports_nothing_heavy() -> None:

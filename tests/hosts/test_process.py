@@ -98,14 +98,7 @@ def _pipe() -> int:
 def start_daemon(progress: Progress, mark: str, end: str) -> dict[str, object]:
     """A process that leaves the worker's session and loses its parent, as daemons do."""
     code = "import os, sys, time; os.setsid(); os.fork() and sys.exit(); print(os.getpid(), flush=True); time.sleep(60)"
-    done = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert done.stdout is not None
-    Path(mark).write_text(done.stdout.readline())
-    if end == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if end == "hang":
-        time.sleep(60)
-    return {}
+    return _with_others(code, mark, end)
 
 
 def share(progress: Progress, kind: str) -> dict[str, object]:
@@ -124,6 +117,11 @@ def start_others(progress: Progress, end: str, mark: str) -> dict[str, object]:
     code = (
         "import subprocess, os; p = subprocess.Popen(['sleep', '60']); print(os.getpid(), p.pid, flush=True); p.wait()"
     )
+    return _with_others(code, mark, end)
+
+
+def _with_others(code: str, mark: str, end: str) -> dict[str, object]:
+    """Start a program, write down what it prints, and end as told: "crash", "hang", or else with an answer."""
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     Path(mark).write_text(child.stdout.readline())

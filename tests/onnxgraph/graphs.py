@@ -35,6 +35,20 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
+def linear_in_qdq(weight: np.ndarray) -> onnx.ModelProto:
+    """y = x w in QDQ form whose scales are 1, so that its answers are the sums themselves; the weight is int8."""
+    deep, wide = weight.shape
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "one", "zero"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "one", "zero"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ones", "zeros"], ["wd"], axis=1),
+        helper.make_node("Gemm", ["xd", "wd"], ["y"], name="layer/Gemm"),
+    ]
+    held: dict[str, np.ndarray] = {"one": np.array(1, np.float32), "zero": np.array(0, np.uint8), "w": weight}
+    held |= {"ones": np.ones(wide, np.float32), "zeros": np.zeros(wide, np.int8)}
+    return model(nodes, {"x": ["batch", deep]}, {"y": ["batch", wide]}, held)
+
+
 def answers(graph: onnx.ModelProto, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     """Check a graph and run it as it is, on one thread and without ONNX Runtime's own rewrites."""
     onnx.checker.check_model(graph, full_check=True)

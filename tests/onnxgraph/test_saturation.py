@@ -11,22 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.onnxgraph import saturation
 from edgekit.runtime.ort import OrtRuntime
-from tests.onnxgraph.graphs import model
+from tests.onnxgraph.graphs import linear_in_qdq, model
 
 ROWS, DEEP, WIDE = 5, 7, 6
-
-
-def quantized(weight: np.ndarray) -> onnx.ModelProto:
-    """A linear layer in QDQ form whose scales are 1, so that its answers are the sums themselves."""
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "one", "zero"], ["xq"]),
-        helper.make_node("DequantizeLinear", ["xq", "one", "zero"], ["xd"]),
-        helper.make_node("DequantizeLinear", ["w", "ones", "zeros"], ["wd"], axis=1),
-        helper.make_node("Gemm", ["xd", "wd"], ["y"], name="layer/Gemm"),
-    ]
-    held: dict[str, np.ndarray] = {"one": np.array(1, np.float32), "zero": np.array(0, np.uint8), "w": weight}
-    held |= {"ones": np.ones(WIDE, np.float32), "zeros": np.zeros(WIDE, np.int8)}
-    return model(nodes, {"x": (ROWS, DEEP)}, {"y": (ROWS, WIDE)}, held)
 
 
 def maddubs(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -52,14 +39,14 @@ def test_sums_saturate_pair_by_pair(seed: int, tmp_path: Path) -> None:
     weight = draw.integers(-127, 128, (DEEP, WIDE), dtype=np.int8)
     weight[:2] = 127 * np.sign(weight[:2, :1] + 0.5).astype(np.int8)  # pairs that do saturate
     rows = draw.integers(100, 256, (ROWS, DEEP)).astype(np.float32)
-    answers = answered(saturation.emulated(quantized(weight)), {"x": rows}, tmp_path)
+    answers = answered(saturation.emulated(linear_in_qdq(weight)), {"x": rows}, tmp_path)
     right = maddubs(rows.astype(np.int64), weight.astype(np.int64))
     assert (right != rows.astype(np.int64) @ weight.astype(np.int64)).any()
     np.testing.assert_array_equal(answers, right)
 
 
 def test_seven_bit_weights_cannot_saturate() -> None:
-    graph = quantized(np.full((DEEP, WIDE), 63, np.int8))
+    graph = linear_in_qdq(np.full((DEEP, WIDE), 63, np.int8))
     assert saturation.emulated(graph) == graph
 
 
@@ -67,7 +54,7 @@ def test_a_weight_that_is_stored_transposed_saturates_the_same(tmp_path: Path) -
     draw = np.random.default_rng(0)
     weight = draw.integers(-127, 128, (DEEP, WIDE), dtype=np.int8)
     rows = draw.integers(0, 256, (ROWS, DEEP)).astype(np.float32)
-    graph = quantized(weight)
+    graph = linear_in_qdq(weight)
     layer = graph.graph.node[-1]
     layer.attribute.append(helper.make_attribute("transB", 1))
     held = next(i for i in graph.graph.initializer if i.name == "w")

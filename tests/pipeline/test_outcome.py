@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from edgekit.errors import VerdictError
 from edgekit.pipeline import outcome as outcomes_module
 from edgekit.pipeline.outcome import Build, TargetOutcome
 from tests.manifests import result
+from tests.tables import Tables
 
 SCHEMA = Path(outcomes_module.__file__).parent / "build.schema.json"
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> & `x`"
@@ -131,29 +131,8 @@ def test_the_record_for_machines_is_json_with_codes_numbers_and_sentences() -> N
     assert (failed["status"], failed["error"], failed["size"]) == ("failed", "the converter died", None)
 
 
-class Cells(HTMLParser):
-    """The tags of a table and the text of its cells."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.rows: list[list[str]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data
-
-
 def test_the_table_of_a_notebook() -> None:
-    found = Cells(build(GOOD, BAD, WAITING, FAILED)._repr_html_())
+    found = Tables(build(GOOD, BAD, WAITING, FAILED)._repr_html_())
     assert found.rows == [
         ["target", "verdict", "size", "p50", "why"],
         ["onnx", "verified", "2.50 MB", "3.25 ms", ""],
@@ -166,8 +145,8 @@ def test_the_table_of_a_notebook() -> None:
 def test_the_table_escapes_what_others_named() -> None:
     evil = TargetOutcome(EVIL, Path("x"), "failed", EVIL)
     text = build(evil, reference=EVIL)._repr_html_()
-    found = Cells(text)
-    assert found.tags == {"table", "caption", "tr", "th", "td"}
+    found = Tables(text)
+    assert {tag for tag, _ in found.elements} == {"table", "caption", "tr", "th", "td"}
     assert found.rows[1] == [EVIL, "failed", "", "", EVIL]
 
 

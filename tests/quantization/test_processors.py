@@ -8,28 +8,18 @@ import pytest
 import torch
 from onnx import helper
 
-from edgekit.model.spec import Array, Axis, Input, ModelSpec, Output
+from edgekit.model.spec import Axis, Input, ModelSpec, Output
 from edgekit.quantization.calibration import Samples
 from edgekit.quantization.evaluator import NOISELESS, ProcessorComparison, Quality, compare_processors
-from tests.onnxgraph.graphs import model
+from tests.onnxgraph.graphs import linear_in_qdq, model
 
 DEEP, WIDE = 8, 5
 
 
-def layer(weight: np.ndarray, quantized: bool) -> onnx.ModelProto:
-    """y = x w, in float or in QDQ form whose scales are 1, so that both are exact for whole numbers."""
+def in_float(weight: np.ndarray) -> onnx.ModelProto:
+    """y = x w, exact for whole numbers, as in QDQ form whose scales are 1."""
     nodes = [helper.make_node("Gemm", ["x", "w"], ["y"], name="layer/Gemm")]
-    constants: dict[str, Array] = {"w": weight.astype(np.float32)}
-    if quantized:
-        nodes = [
-            helper.make_node("QuantizeLinear", ["x", "one", "zero"], ["xq"]),
-            helper.make_node("DequantizeLinear", ["xq", "one", "zero"], ["xd"]),
-            helper.make_node("DequantizeLinear", ["w", "ones", "zeros"], ["wd"], axis=1),
-            helper.make_node("Gemm", ["xd", "wd"], ["y"], name="layer/Gemm"),
-        ]
-        constants = {"w": weight.astype(np.int8), "one": np.array(1, np.float32), "zero": np.array(0, np.uint8)}
-        constants |= {"ones": np.ones(WIDE, np.float32), "zeros": np.zeros(WIDE, np.int8)}
-    return model(nodes, {"x": ["batch", DEEP]}, {"y": ["batch", WIDE]}, constants)
+    return model(nodes, {"x": ["batch", DEEP]}, {"y": ["batch", WIDE]}, {"w": weight.astype(np.float32)})
 
 
 def measured(largest: int) -> ProcessorComparison:
@@ -45,7 +35,7 @@ def measured(largest: int) -> ProcessorComparison:
     )
     rows = draw.integers(200, 256, (12, DEEP)).astype(np.float32)
     samples = Samples({"x": rows}, tuple(map(str, range(12))))
-    return compare_processors(spec, layer(weight, quantized=False), layer(weight, quantized=True), samples)
+    return compare_processors(spec, in_float(weight), linear_in_qdq(weight.astype(np.int8)), samples)
 
 
 def test_weights_that_saturate_are_exact_with_vnni_and_noisy_without() -> None:

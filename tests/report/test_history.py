@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +16,7 @@ from edgekit.report import write_history
 from edgekit.report.history import read_history
 from edgekit.storage.door import sealed
 from tests.report.conftest import ORT, Builder
+from tests.tables import Tables
 
 EVIL = "2026-01-03<script>"
 
@@ -45,30 +45,6 @@ def builds(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Parsed(HTMLParser):
-    """Cells of the table, points of the drawings, and scripts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.points: list[str] = []
-        self.scripts = 0
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.scripts += tag == "script"
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag == "polyline":
-            self.points.append(dict(attrs)["points"] or "")
-
-    def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1]:
-            self.rows[-1][-1] += f"{data} "
-
-
 def test_builds_stand_in_the_order_of_their_dates_with_what_became_of_each_artifact(builds: Path) -> None:
     found, page = write_history(builds)
     assert [build.folder for build in found.builds] == ["early/small", "late/small"]
@@ -78,15 +54,16 @@ def test_builds_stand_in_the_order_of_their_dates_with_what_became_of_each_artif
         ("rejected", 9.0, 5.0),
     ]
     assert torchscript.points[0] is None
-    shown = Parsed(page.read_text())
-    assert shown.scripts == 0
+    shown = Tables(page.read_text())
+    assert "script" not in {tag for tag, _ in shown.elements}
+    drawn = [attributes["points"] for tag, attributes in shown.elements if tag == "polyline"]
     head, first, second = shown.rows
     assert "2026-01-01" in head[2]
     assert "<scrip" in head[3], "escaped, so that it is text"
     assert ("verified" in first[2], "3.00 ms" in first[2], "rejected" in first[3]) == (True, True, True)
     assert second[2].strip() == "–"
-    assert [points.count(",") for points in shown.points] == [2, 2, 2, 1, 1, 1]
-    p50 = shown.points[1].split()
+    assert [points.count(",") for points in drawn] == [2, 2, 2, 1, 1, 1]
+    p50 = drawn[1].split()
     assert float(p50[0].split(",")[1]) > float(p50[1].split(",")[1]), "slower stands higher"
 
 
