@@ -14,7 +14,6 @@ from edgekit.apps.records import Bundle, Model, identifiers, quoted
 from edgekit.artifact.manifest import TensorInfo
 from edgekit.artifact.store import MANIFEST, read_artifact
 from edgekit.storage import door
-from tests.apps import toy
 from tests.command import exit_code
 
 CODE = 'P{init{with((Runtime::getRuntime)()){exec("touch\\u0020/tmp/X")}}};object/**/Q'
@@ -57,27 +56,26 @@ def rename(record: dict[str, Any], field: str, word: str) -> None:
 @pytest.mark.parametrize("platform", ["android", "ios"])
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_name_that_is_code_enters_no_app(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], platform: str, field: str
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], platform: str, field: str
 ) -> None:
-    folder = toy.build(tmp_path / "toy")
     app = tmp_path / "app"
     (app / "src" / "main").mkdir(parents=True)
     for name in ("build.gradle.kts", "Package.swift"):
         (app / name).touch()
     target = "onnx" if platform == "android" else "coreml"
-    manifest = (folder / target / MANIFEST).read_bytes()
+    manifest = (own / target / MANIFEST).read_bytes()
     before = sorted(app.rglob("*"))
     for word in HOSTILE:
-        resealed(folder / target, lambda record, word=word: rename(record, field, word))
-        assert exit_code("assets", platform, folder, "--into", app, "-t", target) == 2, word
-        (folder / target / MANIFEST).write_bytes(manifest)
+        resealed(own / target, lambda record, word=word: rename(record, field, word))
+        assert exit_code("assets", platform, own, "--into", app, "-t", target) == 2, word
+        (own / target / MANIFEST).write_bytes(manifest)
     assert sorted(app.rglob("*")) == before
     assert "is damaged" in capsys.readouterr().err
 
 
-def test_free_text_stays_a_literal(tmp_path: Path) -> None:
+def test_free_text_stays_a_literal(build: Path) -> None:
     """The reference's device is anybody's words: quotes, templates, escapes and line ends."""
-    folder = toy.build(tmp_path / "toy") / "onnx"
+    folder = build / "onnx"
     words = 'a"; evil() //\n$x ${y} \\(z) \\u{0} \f\x85\u2028'
     model = Model(folder=folder, manifest=read_artifact(folder), path="m", size=1, sha256="0")
     bundle = Bundle(name="toy", models=(model,), files={}, notes=(), reference_device=words)
