@@ -16,9 +16,9 @@ from edgekit.artifact.store import read_artifact
 from tests.apps import toy
 
 
-def test_models_can_be_mapped_out_of_an_aligned_package(tmp_path: Path) -> None:
+def test_models_can_be_mapped_out_of_an_aligned_package(build: Path, tmp_path: Path) -> None:
     """An APK is a zip; what its build is told not to compress is stored, and zipalign moves it to a boundary."""
-    build, app = toy.build(tmp_path / "build" / "toy"), toy.android_app(tmp_path / "app")
+    app = toy.android_app(tmp_path / "app")
     apps.write_assets("android", build, app, trust_build=True)
     gradle = (app / "edgekit/edgekit.gradle").read_text()
     stored = tuple(f".{ending}" for ending in re.findall(r"'(\w+)'", gradle))

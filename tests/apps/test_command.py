@@ -10,8 +10,10 @@ from tests.apps import toy
 from tests.command import exit_code
 
 
-def test_check_exits_0_and_after_the_model_changed_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    build, app = toy.build(tmp_path / "build" / "toy"), toy.android_app(tmp_path / "app")
+def test_check_exits_0_and_after_the_model_changed_3(
+    build: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    app = toy.android_app(tmp_path / "app")
     assert exit_code("assets", "android", build, "--trust-build", "--into", app) == 0
     assert " written, 0 removed, 0 unchanged, " in capsys.readouterr().out
     assert exit_code("assets", "android", build, "--trust-build", "--into", app) == 0
@@ -32,12 +34,11 @@ def test_check_exits_0_and_after_the_model_changed_3(capsys: pytest.CaptureFixtu
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(
-    targets: tuple[str, ...], app: str, sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    targets: tuple[str, ...], app: str, sentence: str, own: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    build = toy.build(tmp_path / "build" / "toy")
     toy.android_app(tmp_path / "app")
-    toy.judge(build / "onnx", "rejected", "max abs 0.3")
-    assert exit_code("assets", "android", build, "--into", tmp_path / app, *targets) == 2
+    toy.judge(own / "onnx", "rejected", "max abs 0.3")
+    assert exit_code("assets", "android", own, "--into", tmp_path / app, *targets) == 2
     said = capsys.readouterr().err
     assert sentence in said
     assert len(said.strip().splitlines()) == 1
