@@ -54,6 +54,10 @@ Own = Callable[[Input, int], Array]
 """Rows of an input that has no file: of the model's own set."""
 
 
+LEVELS = 255 * 16
+"""Of a picture's range, in which it is compared: bytes over 255 and bytes times 1/255 differ in their last bit."""
+
+
 @dataclass(frozen=True)
 class Sets:
     """What a user gave, as the model takes it; `note` says how a folder was split."""
@@ -240,8 +244,8 @@ def refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation, inputs
         DataError: Naming one that is in both.
     """
     compared = inputs or spec.inputs
-    there = dict(zip(_digests(compared, shown), shown.names, strict=True))
-    for digest, name in zip(_digests(compared, judged), judged.names, strict=True):
+    there = dict(zip(_digests(compared, shown, LEVELS), shown.names, strict=True))
+    for digest, name in zip(_digests(compared, judged, LEVELS), judged.names, strict=True):
         if digest in there:
             raise DataError(
                 f"'{name}' of the evaluation set is '{there[digest]}' of the calibration set: INT8 is judged on inputs "
@@ -249,13 +253,16 @@ def refuse_shared(spec: ModelSpec, judged: Evaluation, shown: Evaluation, inputs
             )
 
 
-def _digests(inputs: Sequence[Input], every: Evaluation) -> list[str]:
-    """A hash of each row's inputs as the model takes them."""
+def _digests(inputs: Sequence[Input], every: Evaluation, levels: int = 0) -> list[str]:
+    """A hash of each row's inputs as the model takes them, or of pictures in so many levels of their range."""
     found = []
     for row in range(len(every.names)):
         hashed = hashlib.sha256()
         for i in inputs:
-            hashed.update(np.ascontiguousarray(runs_of(every.inputs[i.name], [row], len(every.names))).data)
+            values = runs_of(every.inputs[i.name], [row], len(every.names))
+            if levels and i.kind == "image":
+                values = np.round((values - i.low) * (levels / (i.high - i.low))) + 0.0  # no negative zero
+            hashed.update(np.ascontiguousarray(values).data)
         found.append(hashed.hexdigest())
     return found
 

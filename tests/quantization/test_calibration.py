@@ -49,10 +49,11 @@ def test_an_input_without_a_file_comes_from_the_models_own_set(folder: Path) -> 
 
 
 def test_a_folder_with_a_picture_that_is_judged_is_refused(folder: Path) -> None:
-    """Also where the rest of the sample is the model's own."""
+    """Also where the rest of the sample is the model's own, and where its bytes became floats in another way."""
     spec = small_model()
-    judged = samples(spec, folder).part(7, 9)
-    spec = replace(spec, evaluation=lambda: Evaluation(inputs=judged.inputs, names=("first", "second")))
+    judged = dict(samples(spec, folder).part(7, 9).inputs)
+    judged["images"] = np.nextafter(judged["images"], np.float32(1))
+    spec = replace(spec, evaluation=lambda: Evaluation(inputs=judged, names=("first", "second")))
     for _ in range(2):
         with pytest.raises(DataError, match=r"'first' of the evaluation set is '007.png' of the calibration set"):
             samples(spec, folder)
