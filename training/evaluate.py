@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgekit.arrcoc.model import ArrCoc
-from edgekit.arrcoc.nouns import NAMES
+from edgekit.arrcoc.nouns import NAMES, UNSURE
 from edgekit.arrcoc.queries import DRAWN, concept_table
 from edgekit.model.spec import Array
 from training import flat, naming, obvious, photographs, presence, questions, scores, sets, sprites
@@ -173,8 +173,8 @@ def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:
     rendered = answer(model, Sample(sets.HELD_OUT, scenes))
     composed = answer(model, Sample(sets.HELD_OUT + 2**24, scenes, bank=bank))
     things = sprites.load(sprites.HERE, (sprites.HELD_OUT,))
-    named = answer(model, Sample(sets.HELD_OUT + 2**27, 2 * scenes, bank=bank, things=things))
-    named_flat = answer(model, Sample(sets.HELD_OUT + 2**27 + 2**24, 2 * scenes, plain=True, things=things))
+    named = _known(answer(model, Sample(sets.HELD_OUT + 2**27, 2 * scenes, bank=bank, things=things)))
+    named_flat = _known(answer(model, Sample(sets.HELD_OUT + 2**27 + 2**24, 2 * scenes, plain=True, things=things)))
     ablations = {
         f"{name} without its {how}": _plain(by_kind(rendered, scores.ablate(rendered.maps, rendered.weights, at, how)))
         for at, name in enumerate(SCORERS)
@@ -195,6 +195,13 @@ def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:
         "weights": _weights(rendered),
         "ablations": ablations,
     }
+
+
+def _known(answers: Answers) -> Answers:
+    """Without queries for what the shipped model does not answer to."""
+    unsure = np.array([name in UNSURE for name in NAMES])
+    kept = (answers.words < 0) | ~unsure[answers.words]
+    return Answers(*(getattr(answers, one.name)[kept] for one in fields(Answers)))
 
 
 def _joined(first: Answers, second: Answers) -> Answers:

@@ -33,7 +33,7 @@ class Part:
 
 
 FIRST = Part(shares=(55, 4), flat=26, named=38, twins=False, levels=255, rate=1.0, presence=0.15, dimmed=0.0)
-FINISH = Part(shares=(75, 12), flat=24, named=23, twins=True, levels=127, rate=0.3, presence=0.8, dimmed=0.1)
+FINISH = Part(shares=(75, 12), flat=24, named=32, twins=True, levels=127, rate=0.3, presence=0.8, dimmed=0.1)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 Seeds are 32-bit numbers. Training draws from the lower half; the sets have ranges of their own in the upper half. The
 evaluation set has 80 rendered scenes, 40 scenes on photographs that training never saw, 24 parts of such photographs
-as they are and 24 flat pictures. A fifth of the queries about scenes and flat pictures has no answer. The order is that
-in which the images explain the model best: first queries of several words whose answer is one of several objects that
-share some of them, among them a flat picture, one without an answer and one about a photograph.
+as they are, 24 flat pictures, and things with names, in a style that training never saw, on 16 photographs and in 16
+flat pictures. A fifth of the queries about scenes and flat pictures has no answer. The order is that in which the
+images explain the model best: first queries of several words whose answer is one of several objects that share some of
+them, among them a flat picture, two things with names, one without an answer and one about a photograph.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from torch import Tensor
 
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.datasets import CALIBRATION_PICTURES, digest
+from edgekit.arrcoc.nouns import NAMES, UNSURE
 from edgekit.arrcoc.presets import HOME
-from edgekit.arrcoc.queries import ATTRIBUTES, MEANINGS
+from edgekit.arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS
 from edgekit.model.spec import Array
-from training import flat, photographs, questions, scenes
+from training import flat, naming, photographs, questions, scenes, sprites
 from training.objects import EDGE
 
 TRAINING = 0x80000000
@@ -40,16 +42,21 @@ CALIBRATION = 0xC0000000
 EVALUATION = 0xE0000000
 """First seed of the evaluation set."""
 
-SORTS = ("rendered", "composite", "photograph", "flat")
-"""Rendered scenes, scenes on photographs, photographs as they are, and flat pictures."""
+SORTS = ("rendered", "composite", "photograph", "flat", "named", "named flat")
+"""Rendered scenes, scenes on photographs, photographs as they are, flat pictures, and things with names, on photographs
+and in flat pictures."""
 
-_PATTERN = (0, 0, 1, 0, 3, 2)
+NAMED = SORTS[4:]
+
+_PATTERN = (0, 4, 1, 0, 3, 2, 0, 5, 1, 0, 3, 2)
 """Indices into `SORTS` of calibration samples, over and over: a third have photographs, wherever one stops."""
+
+_UNSURE = torch.tensor([name in UNSURE for name in NAMES])
 
 _BATCH = 16
 
 
-COUNTS = (80, 40, 24, 24)
+COUNTS = (80, 40, 24, 24, 16, 16)
 """Images of each of `SORTS`."""
 
 UNANSWERED = 5
@@ -59,7 +66,7 @@ TRIES = 24
 """Queries posed of a scene, of which the first that fits is taken."""
 
 LEAST = 1.0
-"""Patches of answer that a query about a scene has at least, if it has one."""
+"""Patches of answer that a query about a scene has at least, if it has one and one of its queries has so many."""
 
 PHOTOGRAPHS = (
     "object", "outline", "red", "green", "blue circle", "large", "white", "brown striped bar", "ring", "black object",
@@ -82,7 +89,7 @@ def write_evaluation(folder: Path) -> None:
     """Make the evaluation set and write it."""
     folder.mkdir(parents=True, exist_ok=True)
     bank = photographs.held_out("evaluation")
-    made = [*_scenes(0, None), *_scenes(1, bank), *_photographs(bank), *_scenes(3, None)]
+    made = [image for sort in range(len(SORTS)) for image in (_photographs(bank) if sort == 2 else _scenes(sort, bank))]
     ordered = _order(made)
     for image in made:
         pixels = image.pixels.transpose(1, 2, 0)
@@ -127,12 +134,12 @@ def _pictures(sort: str, seeds: Tensor, bank: Tensor) -> tuple[Array, list[str]]
     torch.set_num_threads(1)
     try:
         for part in torch.split(seeds, _BATCH):
-            plain = sort == SORTS[3]
-            rendered = flat.render(part) if plain else scenes.render(part, bank=None if sort == SORTS[0] else bank)
-            asked = questions.ask(rendered, part, 1)
+            rendered = _render(sort, part, bank, sprites.CALIBRATION)
+            asked = _ask(sort, rendered, part, TRIES)
             images = rendered.images if sort != SORTS[2] else photograph(part, bank)
             found.append(images.numpy())
-            texts += [questions.describe(row) for row in asked.concepts[:, 0]]
+            unsure = (asked.concepts[..., len(DRAWN) :] & _UNSURE).any(2).to(torch.int64)
+            texts += [questions.describe(row[at]) for row, at in zip(asked.concepts, unsure.argmin(1), strict=True)]
     finally:
         torch.set_num_threads(before)
     return np.concatenate(found), texts
@@ -158,29 +165,51 @@ def seed(sort: int, number: int) -> int:
     return EVALUATION + (sort << 20) + number
 
 
-def scene(sort: int, number: int, bank: Tensor | None) -> tuple[scenes.Scenes, questions.Questions, int]:
+def scene(sort: int, number: int, bank: Tensor) -> tuple[scenes.Scenes, questions.Questions, int]:
     """One scene, what is asked about it, and which of the queries is taken."""
     seeds = torch.tensor([seed(sort, number)])
-    rendered = flat.render(seeds) if sort == SORTS.index("flat") else scenes.render(seeds, bank=bank)
+    rendered = _render(SORTS[sort], seeds, bank, sprites.HELD_OUT)
     wanted = 0 if number % UNANSWERED != UNANSWERED - 1 else 1 + number // UNANSWERED % 2
-    asked = questions.ask(rendered, seeds, TRIES, ((0, 0), (100, 0), (0, 100))[wanted])
+    asked = _ask(SORTS[sort], rendered, seeds, TRIES, ((0, 0), (100, 0), (0, 100))[wanted])
     seen = asked.truth[0].sum(1)
     fitting = (seen >= LEAST) if wanted == 0 else (asked.answer[0] == wanted)
+    if SORTS[sort] in NAMED:
+        named = asked.concepts[0, :, len(DRAWN) :]
+        fitting &= named.any(1) & ~(named & _UNSURE).any(1)
     return rendered, asked, int(fitting.to(torch.int64).argmax())
 
 
-def _scenes(sort: int, bank: Tensor | None) -> list[Image]:
+def _render(sort: str, seeds: Tensor, bank: Tensor, style: str) -> scenes.Scenes:
+    """Scenes of one sort, in which things with names are of one set of sprites."""
+    things = sprites.load(sprites.HERE, (style,)) if sort in NAMED else None
+    if sort in (SORTS[3], SORTS[5]):
+        return flat.render(seeds, sprites=things)
+    return scenes.render(seeds, bank=None if sort == SORTS[0] else bank, sprites=things)
+
+
+def _ask(
+    sort: str,
+    rendered: scenes.Scenes,
+    seeds: Tensor,
+    count: int,
+    shares: tuple[int, int] = (questions.ABSENT, questions.HARD),
+) -> questions.Questions:
+    pose = naming.pose if sort in NAMED else questions.pose
+    return questions.answered(rendered, pose(rendered, seeds, count, shares))
+
+
+def _scenes(sort: int, bank: Tensor) -> list[Image]:
     made = []
     for number in range(COUNTS[sort]):
         rendered, asked, query = scene(sort, number, bank)
-        concepts, answer = asked.concepts[0, query], int(asked.answer[0, query])
+        concepts = asked.concepts[0, query]
         record: dict[str, str | int] = {
             "file": f"{sum(COUNTS[:sort]) + number:03d}.webp",
             "sort": SORTS[sort],
             "seed": seed(sort, number),
             "query": questions.describe(concepts),
             "kind": questions.KINDS[int(asked.kind[0, query])],
-            "answer": questions.ANSWERS[answer],
+            "answer": questions.ANSWERS[int(asked.answer[0, query])],
         }
         truth = asked.truth[0, query].numpy()
         made.append(Image(rendered.images[0].numpy(), record, truth, _telling(rendered, concepts, truth)))
@@ -229,6 +258,9 @@ def _order(images: list[Image]) -> list[Image]:
     first[9:9] = [next(i for i in images if i.record["sort"] == SORTS[2] and i.record["query"] == "blue circle")]
     flat_ones = [i for i in there if i.record["sort"] == SORTS[3] and len(str(i.record["query"]).split()) > 2]
     first[2:2] = flat_ones[:1]
+    for place, sort in ((1, SORTS[5]), (6, SORTS[4])):
+        named = (i for i in there if i.record["sort"] == sort and " " in str(i.record["query"]))
+        first[place:place] = [next(named)]
     return first + [i for i in images if all(i is not one for one in first)]
 
 

@@ -57,6 +57,43 @@ NOUNS = (
 NAMES = (*NOUNS, *(group for group in GROUPS if group != "thing"))
 """What a word can mean beside the attributes: a noun, or any noun of a group."""
 
+UNSURE = frozenset(
+    [
+        "goat",
+        "instrument",
+        "purse",
+        "trash",
+        "axe",
+        "glove",
+        "clothes",
+        "cucumber",
+        "shoe",
+        "wrench",
+        "bicycle",
+        "snake",
+        "watch",
+        "teapot",
+        "alien",
+        "money",
+        "turkey",
+        "flashlight",
+        "tent",
+        "tennis",
+        "robot",
+        "rhinoceros",
+        "toothbrush",
+        "shrimp",
+        "bag",
+        "scorpion",
+        "sock",
+        "crab",
+        "radio",
+    ]
+)
+"""What training asks for and the shipped model does not answer to: in a style that it had not seen, it missed more than
+40 % of them, or found as many where they were not (1,536 scenes of `training.sets.TUNING` on photographs, as many flat
+pictures, eight queries each)."""
+
 SYNONYMS = {
     "cat": ("kitty", "kitten", "kittens", "pussycat", "tomcat", "feline"),
     "dog": ("puppy", "puppies", "doggy", "hound", "poodle", "pup"),
@@ -67,7 +104,7 @@ SYNONYMS = {
     "bear": ("grizzly",),
     "monkey": ("ape", "chimpanzee", "chimp"),
     "elephant": ("mammoth",),
-    "mouse": ("mice", "rat", "rats"),
+    "mouse": ("rat", "rats"),
     "rabbit": ("bunny", "bunnies", "hare"),
     "squirrel": ("chipmunk",),
     "deer": ("stag", "doe", "reindeer"),
@@ -81,23 +118,20 @@ SYNONYMS = {
     "fish": ("fishes", "goldfish"),
     "octopus": ("octopi", "squid"),
     "shrimp": ("prawn", "prawns"),
-    "butterfly": ("butterflies", "moth"),
+    "butterfly": ("moth",),
     "bee": ("honeybee", "bumblebee", "wasp"),
     "ladybug": ("ladybird", "beetle"),
     "caterpillar": ("worm", "centipede"),
     "bird": ("birdie",),
-    "chicken": ("hen", "rooster", "cock"),
+    "chicken": ("hen", "rooster"),
     "dove": ("pigeon",),
     "blossom": ("daisy", "hibiscus"),
     "grapes": ("grape",),
-    "strawberry": ("strawberries",),
     "cherries": ("cherry",),
     "lemon": ("lime",),
     "tangerine": ("mandarin", "clementine"),
     "corn": ("maize",),
     "eggplant": ("aubergine",),
-    "tomato": ("tomatoes",),
-    "potato": ("potatoes",),
     "pepper": ("chili", "chilli", "paprika"),
     "mushroom": ("toadstool", "fungus"),
     "bread": ("loaf", "toast", "baguette"),
@@ -113,7 +147,7 @@ SYNONYMS = {
     "cocktail": ("martini",),
     "car": ("automobile", "sedan", "auto"),
     "taxi": ("cab",),
-    "bus": ("buses", "minibus", "coach"),
+    "bus": ("minibus", "coach"),
     "truck": ("lorry", "van", "pickup"),
     "train": ("locomotive", "railway", "tram", "metro"),
     "bicycle": ("bike", "cycle"),
@@ -131,7 +165,6 @@ SYNONYMS = {
     "tree": ("oak",),
     "pine": ("fir", "spruce", "evergreen"),
     "clover": ("shamrock",),
-    "leaf": ("leaves",),
     "shirt": ("tshirt", "blouse"),
     "jeans": ("trousers", "pants"),
     "shoe": ("sneaker", "sneakers"),
@@ -149,21 +182,20 @@ SYNONYMS = {
     "knife": ("dagger",),
     "wrench": ("spanner",),
     "axe": ("hatchet",),
-    "man": ("men", "guy", "gentleman", "father", "dad"),
-    "woman": ("women", "lady", "mother", "mum", "mom"),
+    "man": ("guy", "gentleman", "father", "dad"),
+    "woman": ("lady", "mother", "mum", "mom"),
     "boy": ("lad",),
-    "girl": ("girls",),
-    "baby": ("babies", "infant", "toddler"),
-    "person": ("people", "human", "child", "children", "kid", "kids"),
+    "baby": ("infant", "toddler"),
+    "person": ("human", "child", "children", "kid", "kids"),
     "smiley": ("smile", "face", "faces", "emoji", "grin"),
     "skull": ("skeleton",),
-    "hand": ("palms", "fist", "thumb"),
-    "foot": ("feet", "leg"),
+    "hand": ("fist", "thumb"),
+    "foot": ("leg",),
     "sun": ("sunshine",),
     "lightning": ("thunderbolt", "bolt"),
     "fire": ("flame", "flames"),
     "globe": ("earth", "planet", "world"),
-    "book": ("books", "textbook", "novel"),
+    "book": ("textbook", "novel"),
     "envelope": ("letter", "mail", "email"),
     "pencil": ("pen", "crayon"),
     "clock": ("alarm",),
@@ -188,19 +220,40 @@ SYNONYMS = {
     "briefcase": ("suitcase", "luggage"),
     "money": ("cash", "dollar", "dollars", "banknote"),
     "diamond": ("gem", "jewel", "gemstone"),
-    "sword": ("swords",),
     "headphones": ("headphone", "headset"),
     "pill": ("tablet", "medicine", "capsule"),
     "magnifier": ("loupe",),
     "trash": ("bin", "wastebasket", "garbage"),
-    "tooth": ("teeth",),
     "animal": ("creature", "beast", "mammal", "pet"),
-    "fruit": ("fruits",),
     "vegetable": ("veggie", "veggies"),
     "food": ("snack", "meal", "dish"),
-    "drink": ("beverage", "beverages"),
+    "drink": ("beverage",),
     "building": ("architecture",),
     "clothes": ("clothing", "garment", "apparel"),
     "tool": ("utensil",),
 }
-"""Further words for a noun or a group, beside plurals."""
+"""Further words for a noun or a group, beside its plural."""
+
+
+PLURALS = {
+    "sheep": "sheep", "wolf": "wolves", "deer": "deer", "mouse": "mice", "shrimp": "shrimp", "tomato": "tomatoes",
+    "mango": "mangoes", "potato": "potatoes", "corn": "corn", "broccoli": "broccoli", "bread": "bread",
+    "popcorn": "popcorn", "sushi": "sushi", "bacon": "bacon", "milk": "milk", "cactus": "cacti", "leaf": "leaves",
+    "scarf": "scarves", "tennis": "tennis", "rugby": "rugby", "knife": "knives", "man": "men", "woman": "women",
+    "snowman": "snowmen", "foot": "feet", "lightning": "lightning", "fire": "fire", "volcano": "volcanoes",
+    "dice": "dice", "money": "money", "tooth": "teeth", "trash": "trash", "person": "people",
+}  # fmt: skip
+"""Plurals that follow no rule; what cannot be counted is its own."""
+
+
+def plural(noun: str) -> str:
+    """The plural of a noun in English."""
+    if noun in PLURALS:
+        return PLURALS[noun]
+    if noun.endswith(("ss", "x", "ch", "sh")) or noun == "bus":
+        return noun + "es"
+    if noun.endswith("s"):
+        return noun
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + "s"

@@ -26,8 +26,8 @@ from edgekit.model.spec import Axis, Evaluation, Input, ModelSpec, Output
 HOME = Path(__file__).parent / "checkpoints" / "arr-coc-tiny"
 """The trained model that ships with edgekit."""
 
-TRAINED_ON = "drawn shapes, one or several in a picture, on plain and drawn grounds and on photographs"
-"""What the weights of arr-coc-tiny have seen (`training/scenes.py`, `training/flat.py`)."""
+TRAINED_ON = "drawn shapes and emoji of things with names, on plain and drawn grounds and on photographs"
+"""What the weights of arr-coc-tiny have seen (`training/scenes.py`, `training/flat.py`, `training/sprites.py`)."""
 
 PRESENCE = "presence.json"
 """File with the highest relevance below which nothing in the image answers the query."""

@@ -23,9 +23,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from edgekit.arrcoc import nouns
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
-from edgekit.arrcoc.nouns import NAMES
+from edgekit.arrcoc.nouns import NAMES, UNSURE, plural
 from edgekit.reference.vocabulary import Vocabulary
 
 ATTRIBUTES = (
@@ -45,11 +46,11 @@ OUTLINE = "outline"
 DRAWN = (*(value for values in ATTRIBUTES for value in values), OBJECT, OUTLINE)
 """What a word can mean of drawn shapes: the values of the attributes in order, then any object, then outlines."""
 
-CONCEPTS = DRAWN
+CONCEPTS = (*DRAWN, *(name for name in NAMES if name not in UNSURE))
 """What a word can mean to the shipped model."""
 
 MEANINGS = (*DRAWN, *NAMES)
-"""What a word can mean in training: the same, then the nouns and their groups."""
+"""What a word can mean in training: the same, and the nouns that the shipped model is too unsure of."""
 
 SYNONYMS = {
     "small": ("tiny", "little"),
@@ -86,9 +87,14 @@ SCALE, OFFSET = 2 / 256, 1 / 256
 
 def vocabulary() -> Vocabulary:
     """The vocabulary of the family, made from its definition."""
-    words = tuple(word for concept in CONCEPTS for word in (concept, *SYNONYMS.get(concept, ())))
-    means = [MEANINGS.index(concept) for concept in CONCEPTS for _ in (concept, *SYNONYMS.get(concept, ()))]
-    return Vocabulary(words, concept_table().numpy()[means])
+    said = {concept: (concept, *SYNONYMS.get(concept, ())) for concept in DRAWN}
+    said |= {
+        name: tuple(dict.fromkeys((name, plural(name), *nouns.SYNONYMS.get(name, ()))))
+        for name in CONCEPTS[len(DRAWN) :]
+    }
+    words = [(word, concept) for concept, own in said.items() for word in own]
+    means = [MEANINGS.index(concept) for _, concept in words]
+    return Vocabulary(tuple(word for word, _ in words), concept_table().numpy()[means])
 
 
 def concept_table() -> torch.Tensor:

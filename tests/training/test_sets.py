@@ -23,7 +23,7 @@ def test_the_committed_images_are_made_again_bit_for_bit() -> None:
             assert np.isnan(truth[row]).all()
         else:
             number = one["seed"] - sets.seed(sort, 0)
-            rendered, asked, query = sets.scene(sort, number, bank if sort == 1 else None)
+            rendered, asked, query = sets.scene(sort, number, bank)
             made = rendered.images[0]
             assert one["query"] == questions.describe(asked.concepts[0, query])
             assert one["answer"] == questions.ANSWERS[int(asked.answer[0, query])]

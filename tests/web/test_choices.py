@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.arrcoc.queries import ATTRIBUTES, OBJECT, OUTLINE
+from edgekit.arrcoc.queries import ATTRIBUTES, CONCEPTS, DRAWN, OBJECT, OUTLINE
 from tests.web.conftest import DESKTOP, Opener, ready
 from tests.web.pictures import png
 from tests.web.test_page import answered
@@ -123,7 +124,7 @@ def test_the_map_of_an_earlier_query_is_marked_while_another_is_typed(page: Page
 
 
 def test_words_are_chosen_by_kind(page: Page) -> None:
-    page.locator("#words summary", has_text="All 82 words").click()
+    page.locator("#words summary", has_text="All 832 words").click()
     kinds = page.locator("#word-kinds section")
     kinds.first.wait_for()
     assert [k.get_attribute("aria-label") for k in kinds.all()] == [
@@ -132,10 +133,14 @@ def test_words_are_chosen_by_kind(page: Page) -> None:
         "Patterns",
         "Shapes",
         "Any object, and borders",
+        "Things",
     ]
     shown = page.locator("#word-kinds button").all_inner_texts()
-    assert [text.split()[0] for text in shown] == [*itertools.chain(*ATTRIBUTES), OBJECT, OUTLINE]
-    assert len(" ".join(shown).replace(",", " ").split()) == 82  # synonyms stand beside
+    drawn, things = shown[: len(DRAWN)], shown[len(DRAWN) :]
+    assert [text.split()[0] for text in drawn] == [*itertools.chain(*ATTRIBUTES), OBJECT, OUTLINE]
+    assert len(" ".join(drawn).replace(",", " ").split()) == 82  # synonyms stand beside
+    assert tuple(things) == CONCEPTS[len(DRAWN) :]
+    assert "kitten" in (page.locator("#word-kinds button", has_text=re.compile("^cat$")).get_attribute("title") or "")
     for word, query in (("blue", "blue circle"), ("large", "large blue circle"), ("blue", "large circle")):
         page.locator("#word-kinds button", has_text=word).first.click()
         answered(page, query)

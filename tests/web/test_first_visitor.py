@@ -57,8 +57,11 @@ def test_every_sample_and_each_of_its_queries_is_answered_and_the_one_miss_is_la
 
 def test_the_first_sentence_says_what_the_model_knows_and_what_not(page: Page) -> None:
     known = page.inner_text("#word-count")
-    sentence = f"The model knows {known} words for sizes, colours, patterns and shapes, such as “large red circle”,"
-    assert page.inner_text("#purpose").startswith(f"{sentence} and no others: it does not know “dog” or “car”.")
+    sentence = f"The model knows {known} words for sizes, colours, patterns, shapes and things,"
+    purpose = page.inner_text("#purpose")
+    assert purpose.startswith(
+        f"{sentence} such as “large red circle” or “cat”, and no others: it does not know “sky” or “road”."
+    )
 
 
 def test_the_picture_and_what_opens_another_are_in_sight(open_page: Opener) -> None:
@@ -86,8 +89,8 @@ def test_where_nothing_is_found_nothing_is_outlined_or_praised_and_the_page_says
 
 
 def test_an_unknown_word_gets_the_list_of_known_ones(page: Page) -> None:
-    page.fill("#query", "dog")
-    page.locator("#query-status", has_text="The model does not know “dog”. It knows the words below.").wait_for()
+    page.fill("#query", "justice")
+    page.locator("#query-status", has_text="The model does not know “justice”. It knows the words below.").wait_for()
     page.locator("#word-kinds button", has_text="triangle").wait_for()
     page.locator("#word-kinds button", has_text="yellow").click()
     page.fill("#query", "yellow")

@@ -1,10 +1,10 @@
 /** Purpose: what the page is for with this model: what it shows of it, and what it says. */
 import type { Bundle, Manifest, QueryEncoder } from "../src/index";
 import { element } from "./dom";
-import { KINDS } from "./word_list";
+import { byKind, KINDS, THINGS } from "./word_list";
 
 /** Words that people try first. */
-const COMMON = ["dog", "car", "person", "tree"];
+const COMMON = ["dog", "car", "person", "tree", "sky", "road", "water"];
 
 /** Show only what the model has, and say what it does. */
 export function describePage(manifest: Bundle["manifest"]): void {
@@ -22,15 +22,17 @@ export function describePage(manifest: Bundle["manifest"]): void {
 }
 
 /** Say which words the model knows, and that it knows no others. */
-export function describeWords({ words }: Pick<QueryEncoder, "words">): void {
-  const known = new Set(words);
+export function describeWords(encoder: Pick<QueryEncoder, "words" | "concepts">): void {
+  const known = new Set(encoder.words);
   const kinds = KINDS.slice(0, -1).map(([name, all]) => [name.toLowerCase(), all.filter((word) => known.has(word))] as const).filter(([, all]) => all.length > 0);
-  const names = kinds.map(([name]) => name);
+  const things = byKind(encoder.concepts()).find(([name]) => name === THINGS)?.[1] ?? [];
+  const names = [...kinds.map(([name]) => name), ...(things.length > 0 ? [THINGS.toLowerCase()] : [])];
   const about = names.length > 1 ? ` for ${names.slice(0, -1).join(", ")} and ${names.at(-1) ?? ""}` : "";
-  const example = kinds.length > 1 ? kinds.map(([name, all]) => (name === "sizes" ? all.at(-1) : name === "patterns" ? "" : all[0])).filter(Boolean).join(" ") : words.slice(0, 2).join("” or “");
+  const drawn = kinds.map(([name, all]) => (name === "sizes" ? all.at(-1) : name === "patterns" ? "" : all[0])).filter(Boolean).join(" ");
+  const examples = kinds.length > 1 ? [drawn, ...things.slice(0, 1).flatMap((words) => words.slice(0, 1))] : encoder.words.slice(0, 2);
   const others = COMMON.filter((word) => !known.has(word)).slice(0, 2).map((word) => `“${word}”`).join(" or ");
   element("#purpose", HTMLElement).textContent =
-    `The model knows ${String(words.length)} words${about}, such as “${example}”, and no others: it does not know ${others}. ` +
+    `The model knows ${String(known.size)} words${about}, such as “${examples.join("” or “")}”, and no others: it does not know ${others}. ` +
     "It marks the parts of the picture that fit, in your browser: no picture leaves this device.";
 }
 

@@ -2,9 +2,9 @@
 import type { QueryEncoder } from "../src/index";
 import { cutWords } from "./answer_words";
 import { createElement, element } from "./dom";
-import { type KindOf, kindsOf, queryParts } from "./query_parts";
+import { type KindOf, kindsOf, queryParts, replaceOfKind } from "./query_parts";
 import type { Change } from "./steps";
-import { listWords, replaceOfKind } from "./word_list";
+import { listWords } from "./word_list";
 
 const DEBOUNCE = 140; // ms without a key press before an unfinished query is submitted
 
@@ -91,7 +91,7 @@ export class QueryField {
   /** Add a word to the query, or take it out; of two words of a kind the later one stays. */
   private toggleWord(word: string): void {
     const words = this.text.toLowerCase().split(/\s+/).filter(Boolean);
-    this.text = replaceOfKind(words, word).join(" ");
+    this.text = replaceOfKind(words, word, this.kinds).join(" ");
     this.onedit(this.text);
     this.submit();
   }

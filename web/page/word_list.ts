@@ -2,7 +2,7 @@
 import type { QueryEncoder } from "../src/index";
 import { createElement, element } from "./dom";
 
-/** What the words of ARR-COC's vocabulary are (ATTRIBUTES in edgekit/arrcoc/scenes.py); the words of another are "words". */
+/** What ARR-COC's words for drawn shapes are (ATTRIBUTES in edgekit/arrcoc/queries.py); the words of another model are "words". */
 export const KINDS: readonly (readonly [string, readonly string[]])[] = [
   ["Sizes", ["small", "medium", "large"]],
   ["Colours", ["red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink", "brown", "white", "black"]],
@@ -10,6 +10,12 @@ export const KINDS: readonly (readonly [string, readonly string[]])[] = [
   ["Shapes", ["circle", "square", "triangle", "star", "cross", "ring", "heart", "crescent", "arrow", "bar"]],
   ["Any object, and borders", ["object", "outline"]],
 ];
+
+/** The kind of ARR-COC's other words: nouns. */
+export const THINGS = "Things";
+
+/** Words of one kind from which on their synonyms are shown when one points at them, not beside them. */
+const MANY = 40;
 
 /** A kind, and its concepts: words with the same vector, the usual one first. */
 export type Kind = readonly [string, readonly (readonly string[])[]];
@@ -20,18 +26,7 @@ export function byKind(concepts: readonly (readonly string[])[]): readonly Kind[
   const known = new Set(KINDS.flatMap(([, words]) => words));
   const others = concepts.filter(([first]) => !known.has(first ?? ""));
   const found = placed.filter(([, held]) => held.length > 0);
-  return others.length > 0 ? [...found, [found.length > 0 ? "Other words" : "Words", others]] : found;
-}
-
-/** A query with a word more, instead of another one of its kind; without it where it is there already. */
-export function replaceOfKind(query: readonly string[], word: string): readonly string[] {
-  if (query.includes(word)) return query.filter((w) => w !== word);
-  const kind = KINDS.find(([, words]) => words.includes(word))?.[1] ?? [];
-  const at = query.findIndex((w) => kind.includes(w));
-  if (at >= 0) return query.with(at, word);
-  const place = (w: string): number => KINDS.findIndex(([, words]) => words.includes(w));
-  const later = query.findIndex((w) => place(w) > place(word));
-  return later < 0 ? [...query, word] : query.toSpliced(later, 0, word); // sizes, colours, patterns, shapes
+  return others.length > 0 ? [...found, [found.length > 0 ? THINGS : "Words", others]] : found;
 }
 
 /** List the words. @param onword - Called with a word that the user chose. */
@@ -39,7 +34,7 @@ export function listWords(encoder: QueryEncoder, onword: (word: string) => void)
   const details = element("#words", HTMLDetailsElement);
   details.hidden = false;
   element("#word-count", HTMLElement).textContent = String(encoder.words.length);
-  // Filled when it is opened: nobody waits for eighty buttons at the start.
+  // Filled when it is opened: nobody waits for hundreds of buttons at the start.
   details.addEventListener("toggle", () => {
     const list = element("#word-kinds", HTMLElement);
     if (list.childElementCount > 0) return;
@@ -50,9 +45,12 @@ export function listWords(encoder: QueryEncoder, onword: (word: string) => void)
 function kindGroup(name: string, concepts: Kind[1], onword: (word: string) => void): HTMLElement {
   const items = concepts.map(([word = "", ...synonyms]) => {
     const button = createElement("button", word, { type: "button" });
-    if (synonyms.length > 0) button.append(" ", createElement("small", synonyms.join(", ")));
+    if (synonyms.length > 0 && concepts.length > MANY) button.title = synonyms.join(", ");
+    else if (synonyms.length > 0) button.append(" ", createElement("small", synonyms.join(", ")));
     button.addEventListener("click", () => { onword(word); });
     return createElement("li", [button]);
   });
-  return createElement("section", [createElement("h3", name), createElement("ul", items)], { "aria-label": name });
+  const section = createElement("section", [createElement("h3", name), createElement("ul", items)], { "aria-label": name });
+  section.toggleAttribute("data-many", concepts.length > MANY);
+  return section;
 }

@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { cutWords } from "../page/answer_words";
 import { mapOf } from "../page/map_renderer";
-import { kindsOf, queryParts } from "../page/query_parts";
+import { kindsOf, queryParts, replaceOfKind } from "../page/query_parts";
 import type { Result } from "../src/index";
 
 describe("queryParts", () => {
-  const kinds = kindsOf([["circle", "disc", "discs"], ["square", "squares"]]);
+  const kinds = kindsOf([["circle", "disc", "discs"], ["square", "squares"], ["object"], ["cat", "kitten"], ["dog"]]);
   it.each([
     ["red circle", ["red circle"]],
     ["large red striped circle", ["large red striped circle"]],
@@ -15,10 +15,30 @@ describe("queryParts", () => {
     ["red circle blue square", ["red circle", "blue square"]],
     ["red disc squares", ["red disc", "squares"]],
     ["Red Blue circle", ["Red", "Blue circle"]],
+    ["small red kitten", ["small red kitten"]],
+    ["cat dog", ["cat", "dog"]],
     ["sandy orange", ["sandy orange"]],
     ["", []],
   ])("%s", (text, parts) => {
     expect(queryParts(text, kinds)).toEqual(parts);
+  });
+});
+
+describe("replaceOfKind", () => {
+  const kinds = kindsOf([["large"], ["red"], ["blue"], ["circle", "disc"], ["object"], ["cat"], ["dog"]]);
+  it.each([
+    [["red", "circle"], "blue", ["blue", "circle"]],
+    [["red", "disc"], "circle", ["red", "circle"]],
+    [["circle"], "large", ["large", "circle"]],
+    [["large", "circle"], "large", ["circle"]],
+    [["cat"], "red", ["red", "cat"]],
+    [["red", "cat"], "dog", ["red", "dog"]],
+  ])("%s and %s", (query, word, made) => {
+    expect(replaceOfKind(query, word, kinds)).toEqual(made);
+  });
+
+  it("another model's words stay beside each other", () => {
+    expect(replaceOfKind(["quick"], "fox", kindsOf([["quick"], ["fox"]]))).toEqual(["quick", "fox"]);
   });
 });
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { fittingSize } from "../src/input_size";
 import type { Axis } from "../src/manifest";
-import { byKind, replaceOfKind } from "../page/word_list";
+import { byKind } from "../page/word_list";
 import { areaOf } from "../page/area";
 
 test("a place is named by the third of the picture it lies in", () => {
@@ -13,16 +13,9 @@ test("a place is named by the third of the picture it lies in", () => {
   expect(areaOf(0, 0, 1, 1)).toBe("centre");
 });
 
-test("a word of a kind replaces another one, and words stand in the usual order", () => {
-  expect(replaceOfKind(["red", "circle"], "blue")).toEqual(["blue", "circle"]);
-  expect(replaceOfKind(["circle"], "large")).toEqual(["large", "circle"]);
-  expect(replaceOfKind(["large", "circle"], "large")).toEqual(["circle"]);
-  expect(replaceOfKind(["cat"], "red")).toEqual(["cat", "red"]);
-});
-
 test("words of another vocabulary have no kind", () => {
   expect(byKind([["cat", "kitten"], ["dog"]])).toEqual([["Words", [["cat", "kitten"], ["dog"]]]]);
-  expect(byKind([["red"], ["dog"]]).map(([name]) => name)).toEqual(["Colours", "Other words"]);
+  expect(byKind([["red"], ["dog"]]).map(([name]) => name)).toEqual(["Colours", "Things"]);
 });
 
 type Pair = readonly [number, number];
