@@ -7,6 +7,8 @@
     positions fp32 [...] -> Resize
     positions fp16 [...] -> Cast fp32 -> Resize
 
+    x -> Conv, weight fp16 -> Cast fp32, where INT8 would lose too much
+
 The first two are for Gemm and Conv alike, with a scale for each output or each input, whichever loses less: a layer
 that reads numbers of different kinds has inputs whose weights are a hundred times those of others. The axis of one in a
 matrix of the second is for OpenVINO 2026.4.1, which takes the scales of inputs for those of outputs without it. Zero
@@ -35,13 +37,19 @@ LEAST = 4096
 LARGEST_ERROR = 1e-3
 """Of a value that is stored in fp16: what follows may be a sine or an exponential, of which an error is absolute."""
 RECURRENT = "LSTM"
+CONVOLUTIONS = ("Conv", "ConvTranspose")
 CHANNEL = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Axis of the output channels of the weight, which is the second input; a Gemm with transB has them first."""
 
 
 @graph_pass
-def quantize_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Store the float weights of convolutions and linear layers in INT8, and other tables in fp16."""
+def quantize_weights(graph: onnx.ModelProto, convolutions: bool = True) -> onnx.ModelProto:
+    """Store the float weights of convolutions and linear layers in INT8, and other tables in fp16.
+
+    Args:
+        graph: Some of whose weights are floats.
+        convolutions: Whether the weights of convolutions are stored in INT8; in fp16 otherwise.
+    """
     from onnx import TensorProto, numpy_helper
 
     graph = copied(graph)
@@ -51,9 +59,10 @@ def quantize_weights(graph: onnx.ModelProto) -> onnx.ModelProto:
         values = numpy_helper.to_array(weight)
         if values.size < LEAST or name not in users:  # or read in a branch or a loop only
             continue
-        if all(_is_weight(node, name) for node in users[name]):
+        weighs = all(_is_weight(node, name) for node in users[name])
+        if weighs and (convolutions or users[name][0].op_type not in CONVOLUTIONS):
             arrays, unpacking = _in_int8(name, values, channel_axis(users[name][0]))
-        elif _fits_fp16(values):
+        elif _fits_fp16(values, weighs):
             arrays, unpacking = _in_fp16(name, values)
         else:
             continue
@@ -101,10 +110,12 @@ def _rounded(values: Array) -> tuple[Array, Array, int]:
     return rounded, scale, axis
 
 
-def _fits_fp16(values: Array) -> bool:
+def _fits_fp16(values: Array, weighs: bool) -> bool:
+    """Whether fp16 holds a table; of the weights of a layer the relative error counts."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities: the error is not a number then
         error = np.abs(values - values.astype(np.float16).astype(np.float32)).max()
-    return bool(error <= min(LARGEST_ERROR, np.abs(values).max() / 1024))
+    relative = np.abs(values).max() / 1024
+    return bool(error <= (relative if weighs else min(LARGEST_ERROR, relative)))
 
 
 def stored(graph: onnx.ModelProto) -> int:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ExportError
 from edgekit.model.evaluation_set import evaluation_of
 from edgekit.model.folder import load_model
-from edgekit.model.input_rows import unusual_shapes
+from edgekit.model.input_rows import stacked, unusual_shapes
+from edgekit.model.onnx_bodies import bodies, every_node
 from edgekit.model.shapes import between
 from edgekit.onnxgraph import dynamic, optimizer, weight_only
 from edgekit.onnxgraph.graph import save_graph
@@ -24,7 +26,7 @@ from edgekit.onnxgraph.groups import groups
 from edgekit.quantization import calibration, conditioning
 from edgekit.quantization.calibration import Samples, at_shapes, extra_inputs
 from edgekit.quantization.conditioning import REDUCE_RANGE
-from edgekit.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors
+from edgekit.quantization.evaluator import COMPARED_IMAGES, Evaluator, compare_processors, without_task
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -38,6 +40,7 @@ HELD_BACK = 32
 """Calibration samples that choose between graphs."""
 BETWEEN_ROWS = 2
 """Of these at each size between the grid's."""
+COARSE = "weights of its convolutions lose too much in INT8"
 FLOAT = Option[tuple[str, ...]](
     name="float", default=(), help="groups of layers that stay in float, separated by commas"
 )
@@ -53,31 +56,50 @@ def export(source: Path, out: Path, job: Job) -> Exported:
     if unknown := [name for name in floats if name not in parts]:
         raise ExportError(f"there is no group '{unknown[0]}' to leave in float: possible are {', '.join(parts)}")
     job.progress(0.1, "rounding the weights")
-    made, kept_float = _quantized(spec, graph, floats, job)
-    stored = weight_only.stored(made)
+    made = _quantized(spec, graph, floats, job)
+    stored = weight_only.stored(made.graph)
     if not parts and not stored:
-        raise ExportError(
-            f"'{spec.name}' has no linear or recurrent layer whose weights dynamic INT8 could hold, and no convolution "
-            f"of {weight_only.LEAST} or more that it could store: use onnx-int8-static, onnx or onnx-fp16"
-        )
-    save_graph(made, out / ENTRY)
+        raise ExportError(_without_int8(spec, graph, made))
+    save_graph(made.graph, out / ENTRY)
     job.progress(0.6, "emulating processors without VNNI")
     only = () if parts else (f"{stored} weights are stored in INT8; all arithmetic is in float",)
-    kept = (f"in float arithmetic: {', '.join(kept_float)}",) if kept_float else ()
-    notes = (*only, *kept, *_elsewhere(spec, graph, made))
+    kept = (f"in float arithmetic: {', '.join(made.floats)}",) if made.floats else ()
+    half = (f"{COARSE} and are stored in fp16: {made.lost}",) if made.lost else ()
+    notes = (*only, *kept, *half, *_elsewhere(spec, graph, made.graph))
     return Exported(precision="int8", entry=ENTRY, dynamic=job.dynamic, notes=notes)
 
 
-def _quantized(
-    spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """The INT8 graph and its groups in float: the first of `_candidates` that passes, or the one nearest to fp32.
+@dataclass(frozen=True)
+class _Made:
+    """An INT8 graph and its groups in float.
+
+    `lost` says what the weights of convolutions lost in INT8, where these are in fp16.
+    """
+
+    graph: onnx.ModelProto
+    floats: tuple[str, ...]
+    lost: str = ""
+
+
+def _without_int8(spec: ModelSpec, graph: onnx.ModelProto, made: _Made) -> str:
+    """Why nothing of a graph would be in INT8."""
+    inside = any(every_node(body) for node in graph.graph.node for body in bodies(node))
+    where = " outside of its branches and loops, which stay as they are" if inside else ""
+    text = f"'{spec.name}' has no linear or recurrent layer whose weights dynamic INT8 could hold{where}"
+    others = "use onnx" if inside else "use onnx-int8-static, onnx or onnx-fp16"
+    if made.lost:
+        return f"{text}, and {COARSE} ({made.lost}): {others}"
+    return f"{text}, and no convolution of {weight_only.LEAST} or more that it could store: {others}"
+
+
+def _quantized(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
+    """The INT8 graph: the first of `_candidates` that passes, or the one nearest to fp32.
 
     What decides are samples that the conditioning has not seen, also at other shapes, and random, extreme and changed
     inputs. Without a calibration set nothing is conditioned.
     """
     if spec.calibration is None:
-        return dynamic.quantize_dynamic(graph, floats, reduce_range=job.get(REDUCE_RANGE)), floats
+        return _by_what_is_stored(spec, graph, floats, job)
     samples = calibration.samples(spec, count=conditioning.SAMPLES + HELD_BACK, least=1)
     held = min(HELD_BACK, len(samples.names) // 3)
     shown = samples.part(0, len(samples.names) - held)
@@ -89,26 +111,52 @@ def _quantized(
         further = at_shapes(spec, samples, job.dynamic, between(spec.axes), BETWEEN_ROWS)
         extra = (*extra_inputs(spec, samples, job.dynamic), *further)
         evaluator = Evaluator(spec, graph, asked, Path(place), extra)
-        noise: list[tuple[float, onnx.ModelProto, tuple[str, ...]]] = []
-        for made, kept in candidates:
-            quality = evaluator.judge(made)
+        noise: list[tuple[float, _Made]] = []
+        for made in candidates:
+            quality = evaluator.judge(made.graph)
             if quality.passed:
-                return made, kept
-            noise.append((quality.snr_db, made, kept))
-    _, best, kept = max(noise, key=lambda each: each[0])
-    return best, kept
+                return made
+            noise.append((quality.snr_db, made))
+    return max(noise, key=lambda each: each[0])[1]
+
+
+def _by_what_is_stored(spec: ModelSpec, graph: onnx.ModelProto, floats: tuple[str, ...], job: Job) -> _Made:
+    """Without calibration: the weights of convolutions are stored in fp16 where the gate's limits fail in INT8.
+
+    Photographs that ship with edgekit are asked, or random inputs, and what the judge asks of its own.
+    """
+    reduce_range = job.get(REDUCE_RANGE)
+    made = dynamic.quantize_dynamic(graph, floats, reduce_range)
+    if not (stored := weight_only.stored(made)):
+        return _Made(made, floats)
+    drawn = _drawn(spec)
+    extra = extra_inputs(spec, drawn, job.dynamic)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as place:
+        quality = Evaluator(spec, graph, drawn, Path(place), extra, tolerance=without_task(INT8)).judge(made)
+    if quality.passed or not quality.reasons:
+        return _Made(made, floats)
+    half = dynamic.quantize_dynamic(graph, floats, reduce_range, convolutions=False)
+    return _Made(half, floats, quality.reasons[0]) if weight_only.stored(half) < stored else _Made(made, floats)
+
+
+def _drawn(spec: ModelSpec) -> Samples:
+    if calibration.unknown(spec):
+        return calibration.samples(spec, count=HELD_BACK, least=1)
+    rows = [spec.random(seed) for seed in range(HELD_BACK)]
+    arrays = {i.name: stacked(row[i.name] for row in rows) for i in spec.inputs}
+    return Samples(arrays, tuple(f"random {seed}" for seed in range(HELD_BACK)), unusual_shapes(spec.inputs))
 
 
 def _candidates(
     graph: onnx.ModelProto, samples: Samples, floats: tuple[str, ...], reduce_range: bool
-) -> Iterator[tuple[onnx.ModelProto, tuple[str, ...]]]:
+) -> Iterator[_Made]:
     """INT8 graphs with their groups in float, the quickest first, and last the graph without conditioning."""
     light = conditioning.condition(graph, samples, floats, reduce_range, channel_scales=False)
-    yield dynamic.quantize_dynamic(light.graph, light.floats, reduce_range), light.floats
+    yield _Made(dynamic.quantize_dynamic(light.graph, light.floats, reduce_range), light.floats)
     ready = conditioning.condition(graph, samples, floats, reduce_range)
-    yield dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range), ready.floats
-    yield dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range, token_scales=True), ready.floats
-    yield dynamic.quantize_dynamic(graph, floats, reduce_range), floats
+    yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range), ready.floats)
+    yield _Made(dynamic.quantize_dynamic(ready.graph, ready.floats, reduce_range, token_scales=True), ready.floats)
+    yield _Made(dynamic.quantize_dynamic(graph, floats, reduce_range), floats)
 
 
 def _elsewhere(spec: ModelSpec, graph: onnx.ModelProto, made: onnx.ModelProto) -> tuple[str, ...]:

@@ -101,3 +101,19 @@ def test_what_only_a_branch_reads_is_kept() -> None:
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     (answer,) = session.run(None, {"x": np.ones((2, 4), np.float32)})
     np.testing.assert_allclose(answer, 9.0, atol=0.1)
+
+
+def test_a_branch_stays_behind_what_it_reads() -> None:
+    """The quantizer orders nodes by their own inputs alone; what a branch reads from outside is none of them."""
+    info = helper.make_tensor_value_info
+    body = [helper.make_node("Add", ["late", "x"], ["z"])]
+    branch = helper.make_graph(body, "branch", [], [info("z", onnx.TensorProto.FLOAT, None)])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], name="matmul"),
+        helper.make_node("Relu", ["product"], ["late"], name="relu"),
+        helper.make_node("If", ["yes"], ["y"], name="if", then_branch=branch, else_branch=branch),
+    ]
+    held = {"w": np.ones((4, 4), np.float32), "yes": np.array(True)}
+    made = quantize_dynamic(model(nodes, {"x": [2, 4]}, {"y": [2, 4]}, held))
+    onnx.checker.check_model(made)
+    np.testing.assert_allclose(answers(made, x=np.ones((2, 4), np.float32))["y"], 5.0, atol=0.1)
