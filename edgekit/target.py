@@ -147,7 +147,7 @@ class Place:
             "all"; 0 for all. The verdict says so.
         timed: Whether latency is measured here (an interpreter's is meaningless).
         limits: Tolerances in the place of `tolerance` where an option gives the artifact another precision, by
-            precision.
+            precision; for INT8 where a model rounds its own activations `INT8`.
     """
 
     name: str
@@ -165,7 +165,7 @@ class Place:
 
     def tolerance_of(self, precision: str) -> Tolerance:
         """What an artifact of this precision may differ from the reference by."""
-        return self.limits.get(precision, self.tolerance)
+        return self.limits.get(precision, INT8 if precision == "int8" else self.tolerance)
 
 
 class Export(Protocol):

@@ -58,6 +58,32 @@ def adapted(spec: ModelSpec) -> ModelSpec:
     return replace(spec, module=adapter(module, names, outputs))
 
 
+def in_eval(module: torch.nn.Module) -> torch.nn.Module:
+    """The module itself, or of a graph that torch.export wrote a copy that takes `eval()`, which it refuses.
+
+    Such a graph holds its mode: that of the module when it was exported, or what torchao's
+    `move_exported_model_to_eval` made of it.
+    """
+    import torch
+
+    if not isinstance(module, torch.fx.GraphModule) or "train" not in vars(module):
+        return module
+    settled = copy.deepcopy(module)
+    for part in settled.modules():
+        part.training = False
+        vars(part).pop("train", None)
+        vars(part).pop("eval", None)
+    return settled
+
+
+def rounds(module: torch.nn.Module) -> bool:
+    """Whether a module rounds its own activations, as one that PT2E's quantization converted does."""
+    import torch
+
+    graphs = (part.graph for part in module.modules() if isinstance(part, torch.fx.GraphModule))
+    return any(str(node.target).startswith("quantized_decomposed.quantize") for graph in graphs for node in graph.nodes)
+
+
 def in_float32(module: torch.nn.Module) -> torch.nn.Module:
     """The module itself where its weights are plain ones in float32 or integers; else a copy with such weights.
 

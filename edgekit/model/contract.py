@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import adapted
+from edgekit.model.adapter import adapted, in_eval
 from edgekit.model.image_input import check_image, with_plain_images
 from edgekit.model.spec import SUM, Axis, Input, ModelSpec, Output, axes_in, size_of
 
@@ -40,6 +40,7 @@ def checked(spec: ModelSpec) -> ModelSpec:
     """
     check_name(spec.name)
     _check_tensors(spec)
+    spec = replace(spec, module=in_eval(spec.module))
     refuse_quantized(spec.name, spec.module)
     for name, axis in spec.axes.items():
         _check_word(spec.name, "an axis", name)
@@ -59,6 +60,11 @@ def refuse_quantized(name: str, module: torch.nn.Module) -> None:
     """
     for path, part in module.named_modules():
         kind = type(part)
+        if "torchao.quantization.pt2e" in kind.__module__:
+            raise ModelError(
+                f"'{name}' was prepared for PT2E's quantization ('{path or name}' is {kind.__name__}), not converted: "
+                "export what torchao's convert_pt2e makes of it"
+            )
         if kind.__module__.startswith(QUANTIZED) or kind.__name__ == "FusedMovingAvgObsFakeQuantize":
             raise ModelError(
                 f"'{name}' was changed by torch.ao.quantization ('{path or name}' is {kind.__name__}), whose operators "

@@ -23,7 +23,7 @@ from edgekit.model.spec import ModelSpec
 if TYPE_CHECKING:
     import torch
 
-PYTORCH = ("aten", "prim", "prims", "higher_order", "quantized", "quantized_decomposed", "inductor", "_operator")
+PYTORCH = ("aten", "prim", "prims", "higher_order", "quantized", "inductor", "_operator")
 """Libraries of operators that PyTorch registers itself."""
 _REGISTERED = re.compile(r"registered at (\S+\.py):\d+")
 

@@ -15,7 +15,9 @@ from edgekit.artifact.run_record import CACHE, MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, commit, own_files, read_artifact
 from edgekit.errors import ArtifactError, ExportError, UsageError
 from edgekit.hosts import process
+from edgekit.judge.limits import INT8
 from edgekit.judge.rows import shape_of
+from edgekit.model.adapter import rounds
 from edgekit.model.records import model_digest
 from edgekit.model.shapes import size_text
 from edgekit.pipeline import worker
@@ -35,6 +37,7 @@ def make(context: RunContext, name: str, options: Mapping[str, OptionValue], wit
     """
     target, folder = context.targets[name], context.folder(name)
     _refuse_sizes(context, name, target)
+    _refuse_rounding_twice(context, name, target)
     artifacts = {n: context.folder(n) for n in target.bundle.sources if _good(context, n)}
     source = _source(context, target.source)
     code, tools = registry.code_digest(target), registry.versions(target)
@@ -105,6 +108,15 @@ def _refuse_sizes(context: RunContext, name: str, target: Target) -> None:
     )
 
 
+def _refuse_rounding_twice(context: RunContext, name: str, target: Target) -> None:
+    """A target that rounds to INT8 says that the model does that itself."""
+    if rounds(context.spec.module) and all(place.tolerance is INT8 for place in target.places):
+        raise UsageError(
+            f"'{context.spec.name}' rounds to INT8 itself, with ranges of its own, and '{name}' would round it again: "
+            f"leave '{name}' out, and export to targets of fp32, which keep the model's INT8"
+        )
+
+
 def _recorded(options: Mapping[str, OptionValue]) -> dict[str, str]:
     """Options as the manifest holds them: of a folder the digest of what is in it, since its path may be anyone's.
 
@@ -152,7 +164,7 @@ def _manifest(
     return Manifest(
         name=spec.name,
         target=name,
-        precision=exported.precision,
+        precision="int8" if rounds(spec.module) else exported.precision,
         entry=exported.entry,
         export=ExportInfo(
             key=key,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import ModelError
-from edgekit.model.adapter import in_float32
+from edgekit.model.adapter import in_eval, in_float32
 from edgekit.model.contract import checked, refuse_quantized
 from edgekit.model.nested import unique
 from edgekit.model.sources.arguments import arguments_of
@@ -42,6 +42,7 @@ def spec_of_module(
 
     from edgekit.model.detector import Detector
 
+    module = in_eval(module)
     if getattr(module, "training", False):  # frozen TorchScript has no such attribute
         raise ModelError(f"'{type(module).__name__}' is in training mode: call .eval() before exporting it")
     refuse_quantized(_dashed(type(module).__name__), module)

@@ -1,0 +1,76 @@
+"""Modules trained with the rounding in them: PT2E's keep their learned ranges, others are refused in a sentence."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import edgekit
+from edgekit import Evaluation
+from edgekit.errors import ModelError
+from edgekit.model.sources.module import spec_of_module
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    NEEDS = "needs executorch: pip install 'edgekit[executorch]'"
+    pt2e = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e", reason=NEEDS)
+    xnnpack = pytest.importorskip("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", reason=NEEDS)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ROWS = np.random.default_rng(0).normal(0, 1, (200, 3, 8, 8)).astype(np.float32)
+
+
+def prepared() -> torch.fx.GraphModule:
+    """With the ranges of some rows."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).eval()
+    size = {0: torch.export.Dim("batch", max=64)}
+    captured = torch.export.export(net, (torch.rand(4, 3, 8, 8),), dynamic_shapes=(size,)).module()
+    quantizer = xnnpack.XNNPACKQuantizer()
+    quantizer.set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_qat=True))
+    module: torch.fx.GraphModule = pt2e.prepare_qat_pt2e(captured, quantizer)
+    with torch.no_grad():
+        module(torch.from_numpy(ROWS))
+    return module
+
+
+def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Path) -> None:
+    module = pt2e.convert_pt2e(prepared())
+    build = edgekit.export(
+        module,
+        example=torch.from_numpy(ROWS[:1]),
+        targets=["onnx", "executorch", "onnx-int8-static"],
+        name="rounded",
+        output=tmp_path,
+        evaluation=Evaluation({"input": ROWS}, tuple(map(str, range(len(ROWS))))),
+        inputs={"input": {"kind": "tensor"}},
+    )
+    assert {name: build[name].verdict for name in ("onnx", "executorch")} == {
+        "onnx": "verified",
+        "executorch": "verified",
+    }
+    assert "leave 'onnx-int8-static' out" in build["onnx-int8-static"].sentences[0]
+    manifest = build["onnx"].manifest
+    assert manifest is not None
+    assert manifest.precision == "int8"
+    graph = onnx.load(build["onnx"].path / "model.onnx").graph
+    assert sum(node.op_type == "QuantizeLinear" for node in graph.node) >= 3
+    learned = {
+        float(a)
+        for node in module.graph.nodes
+        for a in node.args
+        if "quantize_per_tensor" in str(node.target) and isinstance(a, float)
+    }
+    kept = {float(v) for i in graph.initializer if not i.dims for v in [onnx.numpy_helper.to_array(i)]}
+    assert all(min(abs(scale - other) for other in kept) < 1e-6 * scale for scale in learned)
+
+
+def test_what_is_prepared_and_not_converted_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"was prepared for PT2E's quantization .* export what torchao's convert_pt2e"):
+        spec_of_module(prepared(), torch.ones(1, 3, 8, 8))
