@@ -25,7 +25,7 @@ WARM_UP = 10
 """Runs of each runtime before the first timed one."""
 RUNS = 100
 """Timed runs of each runtime, at least, where they take less than LONG seconds."""
-LONG = 10.0
+LONG = 5.0
 """Timed seconds after which fewer runs do: RUNS of a large model would take minutes."""
 FEWEST = 30
 """Timed runs of each runtime where they take LONG seconds."""

@@ -33,7 +33,8 @@ from edgekit.target import silent
 SCHEMA_VERSION = 2
 NOISE_ROWS = 16
 """Of the first batch, on which the noise of outputs is measured that a shipped reference did not measure."""
-CPU_RUNS = 5  # nothing is judged by a CPU reference's speed, and a user waits; artifacts are timed by the full protocol
+CPU_RUNS = {1: 5, 32: 1}
+"""By batch size: a CPU reference's speed judges nothing, and a user waits; artifacts are timed by the full protocol."""
 
 
 def record_reference(
@@ -188,7 +189,7 @@ def _latency(subject: Subject, device: str) -> dict[str, dict[str, dict[str, obj
         if device == "cuda":
             found[f"batch {size}"] = timings(subject.copied(), inputs)
         else:
-            timed = timing.measure({"eager": subject.opened()}, inputs, warm_up=1, runs=CPU_RUNS, seconds=0)
+            timed = timing.measure({"eager": subject.opened()}, inputs, warm_up=1, runs=CPU_RUNS[size], seconds=0)
             found[f"batch {size}"] = {name: one.as_record() for name, one in timed.items()}
     return found
 

@@ -60,7 +60,7 @@ def test_ten_warm_ups_then_at_least_a_hundred_runs() -> None:
     assert timed["candidate"].device == "fake candidate, 2 threads"
 
 
-def test_thirty_runs_of_ten_seconds_are_enough_of_slow_runtimes() -> None:
+def test_thirty_runs_of_five_seconds_are_enough_of_slow_runtimes() -> None:
     timed = times(Host(), {"candidate": 0.4, "pytorch": 0.2}, least=1.0)
     assert len(timed["candidate"].milliseconds) == 30
     assert 50 <= len(timed["pytorch"].milliseconds) <= 51
