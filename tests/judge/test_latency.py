@@ -53,17 +53,17 @@ def times(host: Host, seconds: Mapping[str, float], noise: float = 0.0, least: f
 
 def test_ten_warm_ups_then_at_least_a_hundred_runs() -> None:
     host = Host()
-    timed = times(host, {"candidate": 0.1})
+    timed = times(host, {"candidate": 0.04})
     assert len(host.runs) == 110
     assert len(timed["candidate"].milliseconds) == 100
-    assert timed["candidate"].milliseconds[0] == pytest.approx(100.0)
+    assert timed["candidate"].milliseconds[0] == pytest.approx(40.0)
     assert timed["candidate"].device == "fake candidate, 2 threads"
 
 
 def test_thirty_runs_of_five_seconds_are_enough_of_slow_runtimes() -> None:
     timed = times(Host(), {"candidate": 0.4, "pytorch": 0.2}, least=1.0)
     assert len(timed["candidate"].milliseconds) == 30
-    assert 50 <= len(timed["pytorch"].milliseconds) <= 51
+    assert len(timed["pytorch"].milliseconds) == 30
 
 
 def test_a_fast_runtime_runs_for_two_seconds() -> None:
