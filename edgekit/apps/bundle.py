@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from edgekit.apps.records import Bundle, Content, Model, Platform, content_digest, content_size
 from edgekit.artifact.manifest import Manifest
+from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, require_build, result_of
 from edgekit.errors import ArtifactError, UsageError
@@ -77,6 +78,7 @@ def _chosen(
     unknown = [t for t in targets if t not in platform.targets]
     if unknown:
         raise ArtifactError(f"no app here runs '{unknown[0]}': possible are {', '.join(platform.targets)}")
+    refuse_parts(build)
     require_build(build)
     found: list[tuple[Manifest, Path]] = []
     notes: list[str] = []

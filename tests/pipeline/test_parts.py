@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch import nn
 
 import edgekit
 from edgekit import Axis, Input, ModelSpec, Output, Part, Parts, registry
+from edgekit.apps.android import PLATFORM
+from edgekit.apps.bundle import plan
 from edgekit.artifact.parts_record import read_parts, write_parts
 from edgekit.artifact.run_record import PARTS
 from edgekit.errors import EdgekitError, ModelError, NotVerifiedHere
@@ -158,7 +161,7 @@ def test_the_whole_is_driven_with_the_artifacts(made: Build, tmp_path: Path) -> 
         EdgekitError, match=r"holds a model of parts, each a build of its own: name one, as '.*prefill'"
     ):
         edgekit.api.soak(tmp_path / "tiny")
-    for one_graph in (edgekit.load, edgekit.explain, read_study):
+    for one_graph in (edgekit.load, edgekit.explain, read_study, partial(plan, platform=PLATFORM, targets=())):
         with pytest.raises(EdgekitError, match="holds a model of parts"):
             one_graph(tmp_path / "tiny")
     with pytest.raises(EdgekitError, match="holds a model of parts"):
