@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,8 @@ def in_eval(module: torch.nn.Module) -> torch.nn.Module:
 
     if not isinstance(module, torch.fx.GraphModule) or "train" not in vars(module):
         return module
+    # Copies of a program's structures say so each time; nobody who exports can change it.
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
     settled = copy.deepcopy(module)
     for part in settled.modules():
         part.training = False
