@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
-Audience = Literal["server", "browser", "android", "ios"]
+Audience = Literal["server", "browser", "android", "ios", "none"]
 T = TypeVar("T", bound=OptionValue)
 
 
@@ -223,7 +223,8 @@ class About:
         choose_for: What a user takes it for.
         proved_by: What runs it where it is judged.
         not_proved: What no verdict of it speaks of.
-        audience: To whom its artifacts are shipped; the report recommends one artifact for each.
+        audience: To whom its artifacts are shipped; the report recommends one artifact for each. "none": to apps that
+            chose their runtime already.
         successor: The target that new users take in its place, where its runtime is no longer developed: it is then
             recommended to nobody.
     """

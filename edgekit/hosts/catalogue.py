@@ -17,9 +17,11 @@ from edgekit import registry
 from edgekit.artifact.manifest import Manifest
 from edgekit.errors import UsageError, suggestion
 from edgekit.runtime import qnn
+from edgekit.runtime.buckets import is_index
 from edgekit.target import FP16, Target, Tolerance
 
 CUDA = "CUDAExecutionProvider"
+ONNX = ".onnx"
 DEFAULT_RUNTIME = "ort"
 SSH, PYTHON = "ssh:", "python:"
 ADB = "adb"
@@ -32,16 +34,17 @@ class RuntimeSettings:
     """A runtime that opens artifacts of several targets, with its settings.
 
     `kind` is what opens an artifact: "onnxruntime", "openvino", "iree", "torch", "android" or "onnxruntime_qnn". Names
-    of settings with a prefix go to the provider as they are. `opens` are the ends of files' names, `install` is the
-    command that installs it. `emulated`: the processor is not the host's; it is asked at the default sizes, for each of
-    which it compiles, and is not timed. `half`: it computes fp32 in fp16.
+    of settings with a prefix go to the provider as they are. `opens` are the ends of files' names, of which `.onnx`
+    stands for a folder of them too (`edgekit.runtime.buckets`); `install` is the command that installs it.
+    `emulated`: the processor is not the host's; it is asked at the default sizes, or those of a folder's files, for
+    each of which it compiles, and is not timed. `half`: it computes fp32 in fp16.
     """
 
     summary: str
     kind: str = "onnxruntime"
     settings: Mapping[str, str] = field(default_factory=dict)
     install: str = "pip install 'edgekit[cpu]'"
-    opens: tuple[str, ...] = (".onnx",)
+    opens: tuple[str, ...] = (ONNX,)
     emulated: bool = False
     half: bool = False
 
@@ -72,7 +75,7 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
         kind="openvino",
         settings={"INFERENCE_PRECISION_HINT": "f32"},
         install="pip install 'edgekit[openvino]'",
-        opens=(".onnx", ".xml"),
+        opens=(ONNX, ".xml"),
     ),
     "iree": RuntimeSettings(
         "IREE on the CPU, for the processor that the code is for",
@@ -98,7 +101,7 @@ RUNTIMES: Mapping[str, RuntimeSettings] = {
         "an Android phone that adb reaches, in edgekit's bench app, which no phone has run yet",
         kind="android",
         install="./gradlew :bench:installDebug in mobile/android",
-        opens=(".onnx", ".pte", ".tflite", ".mnn"),
+        opens=(ONNX, ".pte", ".tflite", ".mnn"),
     ),
 }
 _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:%\[\]\-]*")
@@ -155,17 +158,26 @@ class FurtherPlace:
         return FP16 if half else target.places[0].tolerance_of(manifest.precision)
 
     def taken(self, manifest: Manifest) -> Manifest:
-        """An artifact as it is asked there: an emulator compiles for its default sizes."""
-        if not self._emulated:
+        """An artifact as it is asked there: an emulator compiles for its default sizes, or for those of its files."""
+        if not self._emulated or manifest.sizes:
             return manifest
         fixed = {name: axis.model_copy(update={"dynamic": False}) for name, axis in manifest.axes.items()}
         return manifest.model_copy(update={"axes": fixed})
 
-    def opens(self, manifest: Manifest, target: Target) -> bool:
-        """Whether an artifact can be asked there: the place is its target's own, or the runtime opens its format."""
+    def opens(self, manifest: Manifest, target: Target, packed: bool = False) -> bool:
+        """Whether an artifact can be asked there: the place is its target's own, or the runtime opens its format.
+
+        Args:
+            manifest: Of the artifact.
+            target: Its own.
+            packed: Whether it goes there in a pack, whose engine picks no file of a folder.
+        """
         if not self.runtime:
             return any(place.name == self.name for place in target.places_of(manifest))
-        return manifest.entry.endswith(RUNTIMES[self.runtime].opens) and not manifest.bundle.variants
+        files = RUNTIMES[self.runtime].opens
+        if is_index(manifest):
+            return ONNX in files and not packed and not self.apart
+        return manifest.entry.endswith(files) and not manifest.bundle.variants
 
     @property
     def _emulated(self) -> bool:

@@ -93,7 +93,8 @@ def pack(
     if own := [place.name for place in places if not place.runtime]:
         raise UsageError(f"'{own[0]}' runs on this host only: possible in a pack are {', '.join(RUNTIMES)}")
     made = {n: read_artifact(context.folder(n)) for n in names}
-    chosen = {n: context.folder(n) for n in names if all(p.opens(made[n], context.targets[n]) for p in places)}
+    opened = {n for n in names if all(p.opens(made[n], context.targets[n], packed=True) for p in places)}
+    chosen = {n: context.folder(n) for n in names if n in opened}
     if not chosen:
         raise UsageError(
             f"nothing to pack: {places[0].name} opens {', '.join(RUNTIMES[places[0].runtime].opens)} files"

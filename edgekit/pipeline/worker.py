@@ -21,11 +21,12 @@ from edgekit.evaluate import timing
 from edgekit.evaluate.__main__ import OPENERS
 from edgekit.evaluate.engine import Questions, Timing, evaluate, start_up
 from edgekit.hosts import process
-from edgekit.hosts.catalogue import RUNTIMES, further_place
+from edgekit.hosts.catalogue import ONNX, RUNTIMES, further_place
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array
 from edgekit.reference.batches import applicable_batches, repeats
 from edgekit.reference.store import read_reference
+from edgekit.runtime.buckets import BucketRuntime, is_index
 from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.ort import checked, require_onnxruntime
 from edgekit.runtime.protocol import Runtime, SelfTimed
@@ -170,12 +171,19 @@ def _opened(asked: RunRequest) -> Runtime:
     if not asked.runtime:
         target = registry.find(asked.target)
         return target.load(asked.folder, target.place(asked.place))
-    runtime, entry = RUNTIMES[asked.runtime], asked.folder / read_artifact(asked.folder).entry
+    runtime, manifest = RUNTIMES[asked.runtime], read_artifact(asked.folder)
+    entry = asked.folder / manifest.entry
+
+    def opened(file: Path) -> Runtime:
+        return OPENERS[runtime.kind](file, runtime.settings)
+
     if runtime.kind == "onnxruntime":
         require_onnxruntime()
-    if entry.suffix == ".onnx":
+    if is_index(manifest):
+        return BucketRuntime(entry, opened)
+    if entry.suffix == ONNX:
         checked(entry)  # before a runtime sees it
-    return OPENERS[runtime.kind](entry, runtime.settings)
+    return opened(entry)
 
 
 def _baselines(asked: RunRequest) -> dict[str, Runtime]:

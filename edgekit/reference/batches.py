@@ -260,7 +260,7 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
     Where the batch is fixed and other sizes are not the usual ones, the rows of a shape are asked one at a time: single
     rows are recorded at the usual sizes only. Where only so many evaluation images are asked for, as many of other
     kinds as SAMPLED, SPARSELY or AMPLY says are asked for too, and no shapes larger than SAMPLED_SHAPE or AMPLE_SHAPE
-    allows.
+    allows, but for those of the grid that an artifact lists.
     """
     axes = made.axes
     found = tuple(asked for batch in batches if (asked := _applicable(batch, made)) is not None)
@@ -273,7 +273,8 @@ def applicable_batches(batches: tuple[Batch, ...], made: Manifest, images: int |
     for batch in found:
         kind = batch.name.partition("-")[0]
         largest = AMPLE_SHAPE.get(kind, 0) if images > FEW else SAMPLED_SHAPE
-        large = math.prod(batch.sizes.values()) > largest * one_image
+        listed = made.sizes and kind == GRID  # each of its sizes may be a file of its own
+        large = not listed and math.prod(batch.sizes.values()) > largest * one_image
         usual = images < FEW and all(axes[name].default == size for name, size in batch.sizes.items())
         if batch.sizes and (large or usual or few.get(kind, 0) >= most[kind]):
             continue

@@ -116,7 +116,8 @@ def by_audience(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
     abouts = _abouts()
     grouped: dict[str, list[ReportRow]] = {}
     for row in rows:
-        grouped.setdefault(_AUDIENCES[abouts[row.target].audience], []).append(row)
+        if (audience := _AUDIENCES.get(abouts[row.target].audience)) is not None:
+            grouped.setdefault(audience, []).append(row)
     return grouped
 
 

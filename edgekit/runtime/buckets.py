@@ -7,7 +7,7 @@ same in Python, TypeScript and Kotlin (`tests/golden/README.md`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -15,10 +15,12 @@ from typing import Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgekit.artifact.manifest import Manifest
 from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
-from edgekit.runtime.ort import OrtRuntime
+from edgekit.runtime.ort import OrtRuntime, checked
+from edgekit.runtime.protocol import Runtime, WithFacts
 from edgekit.storage.door import require_plain
 
 INDEX, WEIGHTS = "buckets.json", "weights.bin"
@@ -117,6 +119,11 @@ def clamped(array: Array, wanted: Sequence[int]) -> Array:
     return array
 
 
+def is_index(manifest: Manifest) -> bool:
+    """Whether an artifact is a folder of buckets."""
+    return any(file.path == f"{manifest.entry}/{INDEX}" for file in manifest.files)
+
+
 def read_index(folder: Path) -> Buckets:
     """Read `buckets.json`.
 
@@ -133,15 +140,19 @@ def read_index(folder: Path) -> Buckets:
 
 
 class BucketRuntime:
-    """The buckets of a folder in ONNX Runtime; a file is opened when it is first asked.
+    """The buckets of a folder; each file is checked and opened when it is first asked.
+
+    Args:
+        folder: With `buckets.json`.
+        opener: What opens a file that was checked; without it ONNX Runtime on the CPU.
 
     Raises:
-        ArtifactError: If `buckets.json` is damaged, or ONNX Runtime refuses the first file.
+        ArtifactError: If `buckets.json` is damaged, or the runtime refuses the first file.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._index = folder, read_index(folder)
-        self._opened: dict[str, OrtRuntime] = {}
+    def __init__(self, folder: Path, opener: Callable[[Path], Runtime] | None = None) -> None:
+        self._folder, self._index, self._opener = folder, read_index(folder), opener
+        self._opened: dict[str, Runtime] = {}
         self._device = self._open(self._index.buckets[0]).device
 
     @property
@@ -159,6 +170,17 @@ class BucketRuntime:
         answers = runtime.run({name: self._index.padded(name, array, bucket) for name, array in inputs.items()})
         return {name: self._index.cut(name, array, bucket, sizes) for name, array in answers.items()}
 
+    def facts(self) -> dict[str, str]:
+        """What the runtimes of the files say of themselves, each fact once where it is the same in all."""
+        told: dict[str, dict[str, list[str]]] = {}
+        for bucket in self._index.buckets:
+            runtime = self._opened.get(bucket.file)
+            facts: dict[str, str] = runtime.facts() if isinstance(runtime, WithFacts) else {}
+            for name, text in facts.items():
+                told.setdefault(name, {}).setdefault(text, []).append(size_text(bucket.sizes))
+        each = {name: [f"{text} at {', '.join(sizes)}" for text, sizes in said.items()] for name, said in told.items()}
+        return {name: next(iter(told[name])) if len(said) == 1 else "; ".join(said) for name, said in each.items()}
+
     def close(self) -> None:
         """Free all sessions."""
         for runtime in self._opened.values():
@@ -173,7 +195,10 @@ class BucketRuntime:
             raise UsageError(f"no bucket takes inputs of the size {size_text(sizes)}: there are {known}")
         return next(bucket for bucket in self._index.buckets if bucket.sizes == best)
 
-    def _open(self, bucket: Bucket) -> OrtRuntime:
+    def _open(self, bucket: Bucket) -> Runtime:
         if bucket.file not in self._opened:
-            self._opened[bucket.file] = OrtRuntime(self._folder / bucket.file, beside=self._index.weights)
+            file, weights = self._folder / bucket.file, self._index.weights
+            if self._opener is not None:
+                checked(file, weights)
+            self._opened[bucket.file] = self._opener(file) if self._opener else OrtRuntime(file, beside=weights)
         return self._opened[bucket.file]

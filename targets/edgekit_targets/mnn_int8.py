@@ -41,6 +41,7 @@ TARGET = Target(
         choose_for="the same as `mnn`, a quarter of the size",
         proved_by="MNN on the CPU with fp32 arithmetic",
         not_proved="ARM kernels, GPUs, NPUs and INT8 arithmetic",
+        audience="none",
     ),
     reads=Reads(fixed=True),
     source="onnx",

@@ -16,6 +16,7 @@ from edgekit.errors import NotVerifiedHere, RuntimeMissingError, UsageError
 from edgekit.hosts.catalogue import further_place
 from edgekit.judge.limits import FP16, INT8
 from edgekit.runtime import qnn
+from edgekit.testing import small_model
 from tests.builds import unjudged, without_report
 from tests.manifests import manifest, spoilt
 from tests.networks import resnet
@@ -48,6 +49,19 @@ def test_an_artifact_is_judged_by_what_the_emulator_answers_and_a_wrong_one_is_r
         spoilt(convolutions / "onnx")
         place = asked()
     assert place.status == "rejected"
+
+
+@needs_qnn
+def test_each_file_of_fixed_sizes_is_compiled_and_judged(tmp_path: Path) -> None:
+    build = unjudged(small_model(), tmp_path, ("onnx", "onnx-buckets"))
+    with without_report():
+        asked = api.verify(build, places=["qnn"], targets=["onnx-buckets"], trust_build=True, progress="none")
+    [place] = asked["onnx-buckets"].places
+    assert place.device.startswith("ONNX Runtime"), asked["onnx-buckets"].reasons
+    assert place.evidence is not None
+    assert place.evidence.shapes > 1
+    assert not any("height" in text for text in place.evidence.not_asked if "which are fixed" in text)
+    assert any("nodes in the emulator: " in str(note) for note in place.notes)
 
 
 def test_a_missing_package_is_named_with_its_command(build: Path) -> None:

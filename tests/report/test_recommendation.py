@@ -134,7 +134,7 @@ def audiences_of(targets: Iterable[str]) -> dict[str, str]:
 def test_audiences() -> None:
     audiences = {"onnx": SERVER, "torchscript": SERVER, "web": BROWSER, "executorch-int8": ANDROID, "coreml": IOS}
     audiences |= {"not-installed-here": SERVER}
-    assert audiences_of(audiences) == audiences
+    assert audiences_of([*audiences, "mnn", "mnn-int8"]) == audiences
 
 
 def test_what_is_for_phones_goes_into_an_app() -> None:

@@ -12,6 +12,8 @@ import pytest
 from torch import nn
 
 import edgekit
+from edgekit import api
+from edgekit.artifact.result import Verdict
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.folder import save_model
@@ -22,6 +24,8 @@ from edgekit.runtime.buckets import INDEX, WEIGHTS
 from edgekit.target import Job
 from edgekit.testing import TargetContract, small_model
 from edgekit_targets.onnx_buckets import TARGET
+from tests.builds import without_report
+from tests.manifests import resealed
 from tests.targets import tampering
 
 NAME = "onnx-buckets"
@@ -73,6 +77,26 @@ class TestOnnxBuckets(TargetContract):
         assert evidence is not None
         assert evidence.inputs["evaluation"] == 6
         assert evidence.inputs["real"] > 8
+
+    def test_other_runtimes_of_this_host_open_the_files_and_a_pack_does_not(self, builds: Path, tmp_path: Path) -> None:
+        build = shutil.copytree(builds / "small", tmp_path / "small")
+
+        def asked() -> Verdict:
+            found = api.verify(build, places=["ort-basic"], targets=[NAME], images=1, progress="none")[NAME]
+            return found.places[0]
+
+        with without_report():
+            place = asked()
+            assert (place.place, place.status) == ("ort-basic", "verified"), place.reasons
+            assert "enable_basic" in place.device
+            one_shared_weight(build / NAME)
+            resealed(build / NAME)
+            assert asked().status == "rejected"
+        for name in ("iree", "adb"):
+            with pytest.raises(UsageError, match=f"it opens none of {NAME}"):
+                api.verify(build, places=[name], targets=[NAME], progress="none")
+        with pytest.raises(UsageError, match=r"nothing to pack: ort-basic opens \.onnx files"):
+            api.pack(build, tmp_path / "p.zip", places=["ort-basic"], targets=[NAME], progress="none")
 
     @pytest.mark.parametrize(
         ("change", "said"),
