@@ -11,7 +11,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import refuse_parts
 from edgekit.artifact.run_record import MODEL, REFERENCE
 from edgekit.artifact.store import MANIFEST, manifest_text, read_artifact, require_build, result_of
-from edgekit.errors import ArtifactError, UsageError
+from edgekit.errors import ArtifactError, UsageError, suggestion
 from edgekit.model.folder import load_builds_model
 from edgekit.model.records import read_config, recorded_weights
 from edgekit.model.shapes import size_text
@@ -77,7 +77,8 @@ def _chosen(
 ) -> tuple[list[tuple[Manifest, Path]], tuple[str, ...]]:
     unknown = [t for t in targets if t not in platform.targets]
     if unknown:
-        raise ArtifactError(f"no app here runs '{unknown[0]}': possible are {', '.join(platform.targets)}")
+        meant = suggestion(unknown[0], platform.targets)
+        raise ArtifactError(f"no app here runs '{unknown[0]}': {meant}possible are {', '.join(platform.targets)}")
     refuse_parts(build)
     require_build(build)
     found: list[tuple[Manifest, Path]] = []

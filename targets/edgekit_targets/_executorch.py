@@ -72,10 +72,11 @@ class Lowered:
     def notes(self) -> tuple[str, ...]:
         """What the manifest says of the delegate."""
         share = self.delegated / max(1, self.delegated + self.portable)
+        graphs = f"{self.subgraphs} subgraph{'s' * (self.subgraphs != 1)}"
         return (
             f"{self.delegate} took {self.delegated} of {self.delegated + self.portable} operators ({share:.0%}) and "
-            f"{self.multiplications:.1%} of the multiplications in {self.subgraphs} subgraphs; ExecuTorch's "
-            f"own kernels run {', '.join(self.left) or 'none'}",
+            f"{self.multiplications:.1%} of the multiplications in {graphs}; ExecuTorch's own "
+            f"kernels run {', '.join(self.left) or 'none'}",
             f"the share of time in {self.delegate} was not measured: this build of ExecuTorch has no event tracer",
         )
 
