@@ -62,7 +62,7 @@ def serve(
     _require_libraries()
     from edgekit.server.application import Limits, application
     from edgekit.server.batcher import Batching
-    from edgekit.server.connection import in_time
+    from edgekit.server.connection import connection
     from edgekit.server.models import Models, Shadow
     from edgekit.server.process import inherited, listening, supervise
     from edgekit.server.served import Opening
@@ -86,7 +86,7 @@ def serve(
     _say(models, *listener.getsockname()[:2])
     config = uvicorn.Config(
         application(models, limits, reload),
-        http=in_time(timeout),
+        http=connection(timeout, limits.body),
         log_config=None,
         access_log=False,
         limit_concurrency=CONNECTIONS,

@@ -78,8 +78,8 @@ def prepared(manifest: Manifest, tensor: TensorInfo, given: Array) -> Array:
         return given
     height, width = picture_size(manifest, tensor.shape[2:], given.shape[:2])
     pixels = in_size(given, height, width, tensor.fit).transpose(2, 0, 1)[None]
-    scaled = tensor.low + (tensor.high - tensor.low) * pixels.astype(np.float64) / 255
-    return np.ascontiguousarray(scaled, tensor.dtype)
+    values = tensor.low + (tensor.high - tensor.low) * np.arange(256, dtype=np.float64) / 255
+    return values.astype(tensor.dtype).take(np.ascontiguousarray(pixels))
 
 
 def picture_size(manifest: Manifest, declared: Sequence[int | str], picture: Sequence[int]) -> tuple[int, int]:

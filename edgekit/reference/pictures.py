@@ -32,10 +32,10 @@ def photographs(folder: Path = FOLDER) -> dict[str, Array]:
 
 def resized(pictures: Array, height: int, width: int) -> Array:
     """Pictures [..., H, W] at another size: bilinear, half-pixel centres, antialiased where they shrink."""
-    for axis, size in ((-2, height), (-1, width)):
-        if pictures.shape[axis] != size:
-            pictures = _along(np.moveaxis(pictures, axis, -1), size)
-            pictures = np.moveaxis(pictures, -1, axis)
+    if pictures.shape[-2] != height:
+        pictures = _rows(pictures, height)
+    if pictures.shape[-1] != width:
+        pictures = _rows(np.ascontiguousarray(np.swapaxes(pictures, -1, -2)), width).swapaxes(-1, -2)
     return np.ascontiguousarray(pictures, np.float32)
 
 
@@ -79,6 +79,8 @@ def fitted(picture: Array, height: int, width: int, fit: Fit = "stretch", border
 
 def in_size(pixels: Array, height: int, width: int, fit: Fit = "stretch") -> Array:
     """Bytes [H, W, 3] of a model's size, as every library makes them of a picture: rounded once, half up."""
+    if pixels.shape[:2] == (height, width):
+        return pixels
     channels = (pixels[None, ..., channel].astype(np.float32) for channel in range(pixels.shape[2]))
     # One after the other: a large picture in floats takes twelve times its bytes.
     planes = np.concatenate([fitted(one, height, width, fit, 255 * BORDER) for one in channels])
@@ -91,16 +93,19 @@ def _share(edge: int, part: int, of: int) -> int:
     return max(1, (2 * edge * part + of) // (2 * of))
 
 
-def _along(pictures: Array, after: int) -> Array:
-    """The last axis at another size: a triangle as wide as the coarser grid, tap by tap: every sum has an order."""
-    before = pictures.shape[-1]
+def _rows(pictures: Array, after: int) -> Array:
+    """Another number of rows: a triangle as wide as the coarser grid, tap by tap: every sum has an order."""
+    before = pictures.shape[-2]
     scale = before / after
     centres = (np.arange(after) + 0.5) * scale - 0.5
     first = np.floor(centres - max(scale, 1.0)).astype(int) + 1
     taps = first[None, :] + np.arange(int(2 * max(scale, 1.0)) + 1)[:, None]
     weights = np.maximum(1.0 - np.abs(taps - centres) / max(scale, 1.0), 0.0) * ((taps >= 0) & (taps < before))
     weights = (weights / weights.sum(0)).astype(np.float32)
-    made = np.zeros((*pictures.shape[:-1], after), np.float32)
+    made = np.zeros((*pictures.shape[:-2], after, pictures.shape[-1]), np.float32)
+    # Made once: to get their memory takes longer than to fill it.
+    taken, part = np.empty_like(made, pictures.dtype), np.empty_like(made, np.result_type(pictures, weights))
     for places, weight in zip(taps.clip(0, before - 1), weights, strict=True):
-        made += weight * pictures[..., places]
+        pictures.take(places, -2, out=taken, mode="clip")
+        made += np.multiply(weight[:, None], taken, out=part)
     return made

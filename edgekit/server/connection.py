@@ -10,11 +10,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from edgekit.server.measurements import REFUSED
 
 
-def in_time(seconds: float) -> type[HttpToolsProtocol]:
+def connection(seconds: float, most: int) -> type[HttpToolsProtocol]:
     """The class of connections that uvicorn closes, with a sentence, where a request's headers take longer.
 
     uvicorn itself waits for ever for a first request and for the rest of headers, and each such connection counts
-    among those that it takes at once.
+    among those that it takes at once. It also hands a body on in parts of 64 KiB, and waits for each to be taken: a
+    picture in floats has ten. Here it is handed on when it is whole.
+
+    Args:
+        seconds: For headers.
+        most: Bytes of a body that are waited for; a larger one is handed on before its end, to be refused.
     """
 
     class Connection(HttpToolsProtocol):
@@ -37,6 +42,14 @@ def in_time(seconds: float) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             self._stop()
             super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            if self.cycle.response_complete:
+                return
+            self.cycle.body += body
+            if len(self.cycle.body) > most:
+                self.flow.pause_reading()
+                self.cycle.message_event.set()
 
         def _start(self) -> None:
             self._stop()

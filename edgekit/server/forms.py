@@ -90,12 +90,12 @@ def _patches(
     if rows * columns != scores.size:
         return []
     top, left, high, wide = seen_part(picture, height, width, image.fit)
+    across = [round(min(max(left + edge * wide / columns, 0.0), picture[1]), 2) for edge in range(columns + 1)]
+    down = [round(min(max(top + edge * high / rows, 0.0), picture[0]), 2) for edge in range(rows + 1)]
     patches = []
     for index in ranking.tolist():
         row, column = divmod(index, columns)
-        across = [min(max(left + edge * wide / columns, 0.0), picture[1]) for edge in (column, column + 1)]
-        down = [min(max(top + edge * high / rows, 0.0), picture[0]) for edge in (row, row + 1)]
-        box = [round(edge, 2) for edge in (across[0], down[0], across[1], down[1])]
+        box = [across[column], down[row], across[column + 1], down[row + 1]]
         patches.append({"row": row, "column": column, "score": float(scores[index]), "box": box})
     return patches
 

@@ -76,7 +76,7 @@ def parse(body: bytes, header_length: str | None) -> Question:
         elif not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(body) - at:
             raise RefusedError(f"the input '{name}' has 'binary_data_size' {size!r}: {len(body) - at} bytes are left")
         else:
-            inputs[name] = _from_bytes(name, tensor, body[at : at + size])
+            inputs[name] = _from_bytes(name, tensor, memoryview(body)[at : at + size])
             at += size
     if at != len(body):
         raise RefusedError(f"{len(body) - at} bytes follow the last tensor")
@@ -189,7 +189,7 @@ def _leaves(data: object, count: int) -> list[bool | int | float]:
     return leaves
 
 
-def _from_bytes(name: str, tensor: Mapping[str, Any], data: bytes) -> Array:
+def _from_bytes(name: str, tensor: Mapping[str, Any], data: memoryview) -> Array:
     shape, dtype = _form(name, tensor)
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise RefusedError(

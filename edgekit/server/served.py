@@ -122,9 +122,9 @@ class Served:
         """
         future = self.batcher.submit(inputs)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds)
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(future)
         except TimeoutError as error:
-            future.cancel()
             raise TooSlowError(f"'{self.name}' gave no answer within {seconds:g} s") from error
 
     def answer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
