@@ -86,7 +86,8 @@ def _half(answer: Iterable[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def started() -> Iterator[S3]:
+def started(app: Callable[..., Iterable[bytes]] | None = None) -> Iterator[S3]:
+    """The server, or one with the same faults around another application."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 
     class Handler(MotoRequestHandler):  # type: ignore[misc,unused-ignore]
@@ -96,7 +97,7 @@ def started() -> Iterator[S3]:
         def connection_dropped(self, error: BaseException, environ: dict[str, Any] | None = None) -> None:
             self.close_connection = True
 
-    s3 = S3(DomainDispatcherApplication(create_backend_app))
+    s3 = S3(app or DomainDispatcherApplication(create_backend_app))
     s3.server = make_server("127.0.0.1", 0, s3, threaded=True, request_handler=Handler)
     thread = threading.Thread(target=s3.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

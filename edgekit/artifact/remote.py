@@ -101,7 +101,12 @@ def push(build: Path, address: Address, tell: Tell) -> Transfer:
         there = store.sizes(BLOBS)
         fresh = tuple({file.sha256: file for file in index.files if there.get(file.sha256) != file.size}.values())
         moved = _Moved(fresh, tell)
-        in_parallel(lambda file: _send(store, build, file), fresh, moved.add)
+        if store.commits and fresh:
+            store.commit({f"{BLOBS}/{file.sha256}": _content(build, file) for file in fresh})
+            for file in fresh:
+                moved.add(file)
+        else:
+            in_parallel(lambda file: _send(store, build, file), fresh, moved.add)
         store.write(f"{VERSIONS}/{index.version[:SHORT]}.json", index.data)
     if latest is None or latest.version != index.version:
         write_channel(store, LATEST, index.name, index.version)
@@ -168,11 +173,19 @@ def cache() -> Path:
 
 
 def _send(store: Store, build: Path, file: File) -> None:
+    content = _content(build, file)
+    if isinstance(content, bytes):
+        store.write(f"{BLOBS}/{file.sha256}", content)
+    else:
+        store.send(f"{BLOBS}/{file.sha256}", content)
+
+
+def _content(build: Path, file: File) -> bytes | Path:
+    """The bytes of a small file, or the path of a large one, checked."""
     try:
         if file.size <= SMALL:
-            store.write(f"{BLOBS}/{file.sha256}", door.read_file(build, file.path, file.size, file.sha256))
-        else:
-            store.send(f"{BLOBS}/{file.sha256}", door.check_file(build, file.path, file.size, file.sha256))
+            return door.read_file(build, file.path, file.size, file.sha256)
+        return door.check_file(build, file.path, file.size, file.sha256)
     except door.RefusedError as error:
         raise ArtifactError(f"'{build / file.path}' changed while it was pushed ({error}): push again") from error
 

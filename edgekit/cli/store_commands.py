@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit.artifact.remote import Transfer
 
 Place = Annotated[
-    str, typer.Argument(help="Where the builds of a model are: s3://BUCKET/NAME, or gs://, az://, file://.")
+    str, typer.Argument(help="Where the builds of a model are: s3://BUCKET/NAME, or gs://, az://, hf://, file://.")
 ]
 Pinned = Annotated[
     str, typer.Argument(help="A build in a store: s3://BUCKET/NAME@REF, REF a version or a channel. Default: the last.")

@@ -84,7 +84,7 @@ def test_an_output_is_a_folder() -> None:
     ("url", "sentence"),
     [
         ("s4://bucket/place", "is no URL of a store: possible are s3://"),
-        ("build/small", "is no URL of a store: possible are s3://, gs://, az://, file://"),
+        ("build/small", "is no URL of a store: possible are s3://, gs://, az://, hf://, file://"),
         ("s3://bucket", "names no place for a build"),
         ("s3://bucket//place", "names no place for a build"),
         ("s3://", "names no place for a build"),

@@ -1,0 +1,94 @@
+"""Hugging Face's Hub on this host, as far as its client asks it to list, download and commit: one model repository."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+REPOSITORY = "someone/models"
+_API = re.compile(rf"/api/models/{REPOSITORY}(?:/(?P<what>[a-z-]+)/[^/]+(?:/(?P<path>.*))?)?")
+_FILE = re.compile(rf"/{REPOSITORY}/resolve/[^/]+/(?P<path>.+)")
+
+
+@dataclass
+class Hub:
+    """A WSGI application.
+
+    Attributes:
+        files: What the last commit holds, by path.
+        commits: What was committed so far: the paths of each.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    commits: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        whole = environ.get("wsgi.input_terminated", False)  # of a body in chunks
+        body = environ["wsgi.input"].read(*([] if whole else [int(environ.get("CONTENT_LENGTH") or 0)]))
+        path = environ["PATH_INFO"]
+        if match := _FILE.fullmatch(path):
+            return self._file(match["path"], environ, start)
+        match = _API.fullmatch(path)
+        if match is None:
+            return _missing("RepoNotFound", start)
+        what = match["what"]
+        if what in (None, "revision"):
+            return _json({"id": REPOSITORY, "sha": "0" * 40, "siblings": [], "private": False, "tags": []}, start)
+        if what == "preupload":
+            asked = json.loads(body)["files"]
+            return _json({"files": [{**f, "uploadMode": "regular", "shouldIgnore": False} for f in asked]}, start)
+        if what == "commit":
+            return self._commit(body, environ["HTTP_HOST"], start)
+        if what == "paths-info":
+            wanted = json.loads(body)["paths"]
+            return _json([one for path in wanted for one in self._told(path)], start)
+        return self._tree(match["path"] or "", start)
+
+    def _commit(self, body: bytes, host: str, start: Callable[..., Any]) -> Iterable[bytes]:
+        lines = [json.loads(line) for line in body.splitlines()]
+        adds = {one["value"]["path"]: one["value"]["content"] for one in lines if one["key"] == "file"}
+        self.files = self.files | {path: base64.b64decode(content) for path, content in adds.items()}
+        self.commits.append(list(adds))
+        return _json({"commitUrl": f"http://{host}/{REPOSITORY}/commit/{'1' * 40}", "commitOid": "1" * 40}, start)
+
+    def _tree(self, folder: str, start: Callable[..., Any]) -> Iterable[bytes]:
+        inside = f"{folder}/" if folder else ""
+        names = {path[len(inside) :].partition("/")[0] for path in self.files if path.startswith(inside)}
+        if not names and folder:
+            return _missing("EntryNotFound", start)
+        return _json([one for name in sorted(names) for one in self._told(inside + name)], start)
+
+    def _told(self, path: str) -> list[dict[str, Any]]:
+        if path in self.files:
+            data = self.files[path]
+            return [{"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}]  # noqa: S324
+        inside = any(name.startswith(f"{path}/") for name in self.files)
+        return [{"type": "directory", "path": path, "size": 0, "oid": "0" * 40}] * inside
+
+    def _file(self, path: str, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        data = self.files.get(path)
+        if data is None:
+            return _missing("EntryNotFound", start)
+        headers = [("ETag", f'"{hashlib.sha256(data).hexdigest()}"'), ("X-Repo-Commit", "0" * 40)]
+        status = "200 OK"
+        if part := re.fullmatch(r"bytes=(\d+)-(\d*)", environ.get("HTTP_RANGE", "")):
+            first, last = int(part[1]), min(int(part[2] or len(data)), len(data) - 1)
+            headers.append(("Content-Range", f"bytes {first}-{last}/{len(data)}"))
+            data, status = data[first : last + 1], "206 Partial Content"
+        start(status, [*headers, ("Content-Length", str(len(data)))])
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else data]
+
+
+def _json(record: object, start: Callable[..., Any]) -> Iterable[bytes]:
+    start("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(record).encode()]
+
+
+def _missing(code: str, start: Callable[..., Any]) -> Iterable[bytes]:
+    start("404 Not Found", [("X-Error-Code", code), ("Content-Type", "application/json")])
+    return [json.dumps({"error": code}).encode()]
