@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from edgekit.arrcoc import presets, queries
+from edgekit.arrcoc import nouns, presets, queries
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.reference import golden
 from edgekit.reference.adopt import obtain
@@ -55,10 +55,16 @@ def test_the_samples_of_the_shipped_model_show_what_stands_beside_them(
     for sample in samples:
         record = next(one for one in records if Path(one["file"]).stem == sample.case.name)
         sort = sets.SORTS.index(record["sort"])
-        scene, _, _ = sets.scene(sort, record["seed"] - sets.seed(sort, 0), bank if sort == 1 else None)
+        scene, _, _ = sets.scene(sort, record["seed"] - sets.seed(sort, 0), bank)
         names = [
-            {values[value] for values, value in zip(queries.ATTRIBUTES, row, strict=True)} | {queries.OBJECT}
-            for row in scene.attributes[0].tolist()
+            {values[value] for values, value in zip(queries.ATTRIBUTES, row, strict=True) if value >= 0}
+            | {queries.OBJECT}
+            | (
+                {nouns.NOUNS[noun], *(group for group, own in nouns.GROUPS.items() if nouns.NOUNS[noun] in own)}
+                if noun >= 0
+                else set()
+            )
+            for row, noun in zip(scene.attributes[0].tolist(), scene.nouns[0].tolist(), strict=True)
         ]
         assert sample.absent == (not any(set(sample.query.split()) <= own for own in names)), sample.query
         assert len(sample.queries) >= 2, "a visitor has something to choose"
