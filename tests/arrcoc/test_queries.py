@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgekit.arrcoc import presets, queries
+from edgekit.arrcoc import nouns, presets, queries
 from edgekit.errors import ExportError, UsageError
 from edgekit.reference.vocabulary import read_vocabulary
 from edgekit.storage.door import visible
@@ -49,6 +49,22 @@ def test_synonyms_share_a_row_and_concepts_do_not() -> None:
     products = concepts @ concepts.T / (np.linalg.norm(concepts, axis=1)[:, None] * np.linalg.norm(concepts, axis=1))
     assert np.abs(products - np.eye(len(concepts))).max() < 0.2
     assert len(set(VOCABULARY.words)) == len(VOCABULARY.words)
+
+
+def test_things_have_plurals_and_further_words_and_unsure_ones_are_refused() -> None:
+    for said, same in (
+        ("kitten", "cat"),
+        ("mice", "mouse"),
+        ("cherries", "cherry"),
+        ("buses", "bus"),
+        ("people", "person"),
+    ):
+        assert np.array_equal(VOCABULARY.encode(said), VOCABULARY.encode(same))
+    assert not np.array_equal(VOCABULARY.encode("red car"), VOCABULARY.encode("car"))
+    assert nouns.UNSURE < set(nouns.NAMES)
+    for noun in nouns.UNSURE:
+        with pytest.raises(UsageError, match=f"does not know '{noun}'"):
+            VOCABULARY.encode(noun)
 
 
 def test_the_shipped_files_are_this_vocabulary(tmp_path: Path) -> None:
