@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgekit.arrcoc.model import ArrCoc
-from edgekit.arrcoc.nouns import NAMES, UNSURE
+from edgekit.arrcoc.nouns import NAMES
 from edgekit.arrcoc.queries import DRAWN, concept_table
 from edgekit.model.spec import Array
 from training import flat, naming, obvious, photographs, presence, questions, scores, sets, sprites
@@ -199,8 +199,7 @@ def report(model: ArrCoc, threshold: float, scenes: int) -> dict[str, object]:
 
 def _known(answers: Answers) -> Answers:
     """Without queries for what the shipped model does not answer to."""
-    unsure = np.array([name in UNSURE for name in NAMES])
-    kept = (answers.words < 0) | ~unsure[answers.words]
+    kept = (answers.words < 0) | naming.KNOWN.numpy()[answers.words]
     return Answers(*(getattr(answers, one.name)[kept] for one in fields(Answers)))
 
 

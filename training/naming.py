@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from edgekit.arrcoc.counter_rng import Chance
-from edgekit.arrcoc.nouns import NAMES, NOUNS
+from edgekit.arrcoc.nouns import NAMES, NOUNS, UNSURE
 from edgekit.arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, OBJECT, OUTLINE
 from training.questions import ABSENT, HARD, NAMED, SHARES, SUBSETS, TRIES, Posed, _subset, _target
 from training.scenes import Scenes
@@ -37,6 +37,9 @@ ELSEWHERE = 7
 """Of a hundred queries about scenes without sprites, how many ask for a noun or a group, which is not there."""
 
 NOUN, GROUP = 4, 5
+
+KNOWN = torch.tensor([name not in UNSURE for name in NAMES])
+"""Which of `NAMES` the shipped model answers to: [names] bool."""
 
 
 def pose(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (ABSENT, HARD)) -> Posed:

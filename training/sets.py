@@ -11,7 +11,9 @@ them, among them a flat picture, two things with names, one without an answer an
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,6 @@ from torch import Tensor
 
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.datasets import CALIBRATION_PICTURES, digest
-from edgekit.arrcoc.nouns import NAMES, UNSURE
 from edgekit.arrcoc.presets import HOME
 from edgekit.arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS
 from edgekit.model.spec import Array
@@ -50,8 +51,6 @@ NAMED = SORTS[4:]
 
 _PATTERN = (0, 4, 1, 0, 3, 2, 0, 5, 1, 0, 3, 2)
 """Indices into `SORTS` of calibration samples, over and over: a third have photographs, wherever one stops."""
-
-_UNSURE = torch.tensor([name in UNSURE for name in NAMES])
 
 _BATCH = 16
 
@@ -135,10 +134,10 @@ def _pictures(sort: str, seeds: Tensor, bank: Tensor) -> tuple[Array, list[str]]
     try:
         for part in torch.split(seeds, _BATCH):
             rendered = _render(sort, part, bank, sprites.CALIBRATION)
-            asked = _ask(sort, rendered, part, TRIES)
+            asked = questions.answered(rendered, _pose(sort)(rendered, part, TRIES))
             images = rendered.images if sort != SORTS[2] else photograph(part, bank)
             found.append(images.numpy())
-            unsure = (asked.concepts[..., len(DRAWN) :] & _UNSURE).any(2).to(torch.int64)
+            unsure = (asked.concepts[..., len(DRAWN) :] & ~naming.KNOWN).any(2).to(torch.int64)
             texts += [questions.describe(row[at]) for row, at in zip(asked.concepts, unsure.argmin(1), strict=True)]
     finally:
         torch.set_num_threads(before)
@@ -170,32 +169,31 @@ def scene(sort: int, number: int, bank: Tensor) -> tuple[scenes.Scenes, question
     seeds = torch.tensor([seed(sort, number)])
     rendered = _render(SORTS[sort], seeds, bank, sprites.HELD_OUT)
     wanted = 0 if number % UNANSWERED != UNANSWERED - 1 else 1 + number // UNANSWERED % 2
-    asked = _ask(SORTS[sort], rendered, seeds, TRIES, ((0, 0), (100, 0), (0, 100))[wanted])
+    shares = ((0, 0), (100, 0), (0, 100))[wanted]
+    asked = questions.answered(rendered, _pose(SORTS[sort])(rendered, seeds, TRIES, shares))
     seen = asked.truth[0].sum(1)
     fitting = (seen >= LEAST) if wanted == 0 else (asked.answer[0] == wanted)
     if SORTS[sort] in NAMED:
         named = asked.concepts[0, :, len(DRAWN) :]
-        fitting &= named.any(1) & ~(named & _UNSURE).any(1)
+        fitting &= named.any(1) & ~(named & ~naming.KNOWN).any(1)
     return rendered, asked, int(fitting.to(torch.int64).argmax())
 
 
 def _render(sort: str, seeds: Tensor, bank: Tensor, style: str) -> scenes.Scenes:
     """Scenes of one sort, in which things with names are of one set of sprites."""
-    things = sprites.load(sprites.HERE, (style,)) if sort in NAMED else None
+    things = _things(style) if sort in NAMED else None
     if sort in (SORTS[3], SORTS[5]):
         return flat.render(seeds, sprites=things)
     return scenes.render(seeds, bank=None if sort == SORTS[0] else bank, sprites=things)
 
 
-def _ask(
-    sort: str,
-    rendered: scenes.Scenes,
-    seeds: Tensor,
-    count: int,
-    shares: tuple[int, int] = (questions.ABSENT, questions.HARD),
-) -> questions.Questions:
-    pose = naming.pose if sort in NAMED else questions.pose
-    return questions.answered(rendered, pose(rendered, seeds, count, shares))
+@cache
+def _things(style: str) -> sprites.Sprites:
+    return sprites.load(sprites.HERE, (style,))
+
+
+def _pose(sort: str) -> Callable[..., questions.Posed]:
+    return naming.pose if sort in NAMED else questions.pose
 
 
 def _scenes(sort: int, bank: Tensor) -> list[Image]:

@@ -26,7 +26,6 @@ import torch
 from edgekit.arrcoc import nouns
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
-from edgekit.arrcoc.nouns import NAMES, UNSURE, plural
 from edgekit.reference.vocabulary import Vocabulary
 
 ATTRIBUTES = (
@@ -46,10 +45,10 @@ OUTLINE = "outline"
 DRAWN = (*(value for values in ATTRIBUTES for value in values), OBJECT, OUTLINE)
 """What a word can mean of drawn shapes: the values of the attributes in order, then any object, then outlines."""
 
-CONCEPTS = (*DRAWN, *(name for name in NAMES if name not in UNSURE))
+CONCEPTS = (*DRAWN, *(name for name in nouns.NAMES if name not in nouns.UNSURE))
 """What a word can mean to the shipped model."""
 
-MEANINGS = (*DRAWN, *NAMES)
+MEANINGS = (*DRAWN, *nouns.NAMES)
 """What a word can mean in training: the same, and the nouns that the shipped model is too unsure of."""
 
 SYNONYMS = {
@@ -87,14 +86,12 @@ SCALE, OFFSET = 2 / 256, 1 / 256
 
 def vocabulary() -> Vocabulary:
     """The vocabulary of the family, made from its definition."""
-    said = {concept: (concept, *SYNONYMS.get(concept, ())) for concept in DRAWN}
-    said |= {
-        name: tuple(dict.fromkeys((name, plural(name), *nouns.SYNONYMS.get(name, ()))))
-        for name in CONCEPTS[len(DRAWN) :]
-    }
-    words = [(word, concept) for concept, own in said.items() for word in own]
-    means = [MEANINGS.index(concept) for _, concept in words]
-    return Vocabulary(tuple(word for word, _ in words), concept_table().numpy()[means])
+    means = {word: MEANINGS.index(concept) for concept in CONCEPTS for word in _words(concept)}
+    return Vocabulary(tuple(means), concept_table().numpy()[list(means.values())])
+
+
+def _words(concept: str) -> tuple[str, ...]:
+    return (concept, *SYNONYMS.get(concept, ())) if concept in DRAWN else nouns.words(concept)
 
 
 def concept_table() -> torch.Tensor:
@@ -103,7 +100,7 @@ def concept_table() -> torch.Tensor:
     The row of a noun follows from the word alone.
     """
     drawn = torch.arange(len(DRAWN)) + SEED * len(DRAWN)
-    seeds = torch.cat([drawn, torch.tensor([zlib.crc32(word.encode()) for word in NAMES])])
+    seeds = torch.cat([drawn, torch.tensor([zlib.crc32(word.encode()) for word in nouns.NAMES])])
     return (2 * Chance(seeds).below(256, QUERY_WIDTH) - 255).to(torch.float32) / 256.0
 
 

@@ -29,7 +29,7 @@ export function describeWords(encoder: Pick<QueryEncoder, "words" | "concepts">)
   const names = [...kinds.map(([name]) => name), ...(things.length > 0 ? [THINGS.toLowerCase()] : [])];
   const about = names.length > 1 ? ` for ${names.slice(0, -1).join(", ")} and ${names.at(-1) ?? ""}` : "";
   const drawn = kinds.map(([name, all]) => (name === "sizes" ? all.at(-1) : name === "patterns" ? "" : all[0])).filter(Boolean).join(" ");
-  const examples = kinds.length > 1 ? [drawn, ...things.slice(0, 1).flatMap((words) => words.slice(0, 1))] : encoder.words.slice(0, 2);
+  const examples = kinds.length > 1 ? [drawn, ...(things[0]?.slice(0, 1) ?? [])] : encoder.words.slice(0, 2);
   const others = COMMON.filter((word) => !known.has(word)).slice(0, 2).map((word) => `“${word}”`).join(" or ");
   element("#purpose", HTMLElement).textContent =
     `The model knows ${String(known.size)} words${about}, such as “${examples.join("” or “")}”, and no others: it does not know ${others}. ` +
