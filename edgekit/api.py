@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from edgekit import registry
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
-from edgekit.analysis.profile import SECONDS, Profile, Request, part_of, write_profile
+from edgekit.analysis.profile import SECONDS, Request, part_of, write_profile
 from edgekit.analysis.profile import profile as measure
+from edgekit.artifact.profile import Profile
 from edgekit.artifact.run_record import CACHE, MODEL, PARTS, REFERENCE
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_builds_model

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit.artifact.profile import GraphBreak, Recompilation, Share
 from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import ModelSpec
 
@@ -40,33 +41,6 @@ WARNED_BY = "the guard itself is not due"
 MATRIX_EDGE = {"cpu": 1024, "cuda": 8192}
 COPIED = {"cpu": 1 << 28, "cuda": 1 << 30}
 """Bytes of the copy that measures the memory's speed."""
-
-
-@dataclass(frozen=True)
-class GraphBreak:
-    """Where a compiled function is cut: the user's file and line, its text, and PyTorch's reason."""
-
-    file: str
-    line: int
-    text: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Recompilation:
-    """Sizes for which the module was compiled anew, and the guard that failed; or why it fails for them."""
-
-    sizes: Mapping[str, int]
-    guard: str
-
-
-@dataclass(frozen=True)
-class Share:
-    """Time of a module or an operator: milliseconds of its own, and how often it was called."""
-
-    name: str
-    milliseconds: float
-    calls: int
 
 
 @dataclass(frozen=True)

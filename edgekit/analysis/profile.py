@@ -13,15 +13,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgekit.analysis import compilation
-from edgekit.analysis.compilation import GraphBreak, Recompilation, Share
 from edgekit.analysis.modes import COMPILED, CPU, CUDA, EAGER, Mode, artifact_modes, furthest, placed, torch_modes
+from edgekit.artifact.profile import FILE, BatchProfile, ModeProfile, Profile, Share
 from edgekit.artifact.store import contents
 from edgekit.errors import UsageError, reason
 from edgekit.hosts.process import Progress
@@ -29,7 +29,7 @@ from edgekit.model.adapter import to_tensors
 from edgekit.model.shapes import grid
 from edgekit.model.spec import Array, Input, ModelSpec, Output
 from edgekit.runtime.protocol import Runtime
-from edgekit.storage.files import finite, write_text
+from edgekit.storage.files import write_text
 from edgekit.target import silent
 
 LISTED = 12
@@ -42,97 +42,6 @@ SECONDS = 2.0
 """Timed seconds of each mode, at least."""
 CLEAR_PEAK = "5"
 """What makes Linux forget a process's peak memory (proc(5), clear_refs)."""
-
-
-@dataclass(frozen=True)
-class ModeProfile:
-    """One mode at one batch size.
-
-    Attributes:
-        mode: Its name.
-        device: What ran it, in words.
-        first_ms: From opening to the first answer, compiling included.
-        p50: Median of one run, in milliseconds; likewise the percentiles 10 and 90.
-        p10: As above.
-        p90: As above.
-        mean: Of all runs, in milliseconds: what break-even follows from.
-        memory: Bytes that opening it and the first run added at their peak; on a GPU those of its memory.
-        max_abs: Largest absolute difference from eager's floating outputs; features, which follow a ranking, aside.
-        break_even: Runs after which it has taken less time than eager in all; 0 if from the first, None if never.
-        error: Why it does not run here, in a sentence; empty where it does.
-    """
-
-    mode: str
-    device: str = ""
-    first_ms: float = math.nan
-    p50: float = math.nan
-    p10: float = math.nan
-    p90: float = math.nan
-    mean: float = math.nan
-    memory: int | None = None
-    max_abs: float | None = None
-    break_even: int | None = None
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class BatchProfile:
-    """All modes at one batch size.
-
-    Attributes:
-        batch: Rows of one run; 0 where the model has no batch axis.
-        flops: Of one run in matrix products, convolutions and attention.
-        bytes: Least that one run must move: weights, inputs and outputs.
-        modes: Eager first, then the quickest first.
-    """
-
-    batch: int
-    flops: int
-    bytes: int
-    modes: tuple[ModeProfile, ...]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What was measured.
-
-    Attributes:
-        model: Its name.
-        device: "cpu" or "cuda".
-        peak_flops: FLOP/s that this device reached in an fp32 matrix product.
-        peak_bandwidth: Bytes/s that it reached in a copy.
-        batches: By batch size.
-        breaks: Where compiling cuts the module.
-        unexplained: Why the breaks could not be found; empty where they were.
-        recompilations: Sizes that compiled anew.
-        sizes: The sizes that were asked for that, in their order.
-        modules: Eager time by module.
-        operators: Eager time by operator, or by kernel on a GPU.
-        kernels: Time by operator or kernel of the compiled module; empty where it was not compiled.
-        left_out: Artifacts that were not timed, and why.
-        advice: Which mode to take.
-        artifacts: sha256 of each artifact of the build, by folder: a profile of earlier ones is not shown.
-    """
-
-    model: str
-    device: str
-    peak_flops: float
-    peak_bandwidth: float
-    batches: tuple[BatchProfile, ...]
-    breaks: tuple[GraphBreak, ...]
-    unexplained: str
-    recompilations: tuple[Recompilation, ...]
-    sizes: tuple[Mapping[str, int], ...]
-    modules: tuple[Share, ...]
-    operators: tuple[Share, ...]
-    kernels: tuple[Share, ...]
-    left_out: tuple[str, ...]
-    advice: str
-    artifacts: Mapping[str, str]
-
-    def as_record(self) -> dict[str, Any]:
-        """As JSON: what is no number is null."""
-        return {"schema_version": 1, **finite(asdict(self))}
 
 
 @dataclass(frozen=True)
@@ -457,7 +366,7 @@ def write_profile(measured: Profile, folder: Path) -> tuple[Path, Path]:
     jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     longest = max(row.p90 for batch in measured.batches for row in batch.modes if not row.error)
     drawn = jinja.get_template("profile.svg.jinja").render(profile=measured, longest=longest) + "\n"
-    data, plot = folder / "profile.json", folder / "profile.svg"
+    data, plot = folder / FILE, folder / "profile.svg"
     write_text(data, json.dumps(measured.as_record(), indent=2) + "\n")
     write_text(plot, drawn)
     return data, plot

@@ -13,8 +13,7 @@ from edgekit.cli.arguments import Json, TrustBuild, app
 from edgekit.cli.completion import among, model_names
 
 if TYPE_CHECKING:
-    from edgekit.analysis.compilation import Share
-    from edgekit.analysis.profile import BatchProfile, ModeProfile, Profile
+    from edgekit.artifact.profile import BatchProfile, ModeProfile, Profile, Share
 
 
 @app.command(

@@ -15,6 +15,7 @@ from typing import Any
 from edgekit.artifact.fact import Code, Fact, fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import refuse_parts
+from edgekit.artifact.profile import read_profile
 from edgekit.artifact.result import RESULT, Result, Verdict
 from edgekit.artifact.run_record import CACHE, NOT_MADE, AskedTarget, RunRecord, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact, require_build, result_of
@@ -22,7 +23,6 @@ from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.spec import Array
 from edgekit.reference.info import read_info, tensors
 from edgekit.report.imports import IMPORTED, read_imported
-from edgekit.report.profile import read_profile
 from edgekit.report.study import ReportedArtifact, ReportRow, RowStatus, Study
 from edgekit.storage import door
 from edgekit.storage.files import load_json

@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 from edgekit.artifact.fact import EVALUATION, Fact
 from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.metric import metric_info
+from edgekit.artifact.profile import Profile
 from edgekit.artifact.result import CANDIDATE, Measure, Result, Status, Timing, Verdict
 from edgekit.artifact.run_record import RunRecord
 from edgekit.model.spec import Array
 from edgekit.reference.info import ReferenceInfo
-from edgekit.report.profile import ProfileInfo
 
 RowStatus = Status | Literal["over budget", "not judged yet", "unreadable", "failed", "skipped", "not installed"]
 
@@ -140,7 +140,7 @@ class Study:
     artifacts: tuple[ReportedArtifact, ...]
     reference: ReferenceInfo
     run: RunRecord = field(default_factory=RunRecord)
-    profile: ProfileInfo | None = None
+    profile: Profile | None = None
 
     @property
     def rows(self) -> tuple[ReportRow, ...]:

@@ -15,13 +15,13 @@ import torch
 import edgekit
 from edgekit.analysis import compilation
 from edgekit.analysis.modes import COMPILED, EAGER, furthest
-from edgekit.analysis.profile import BatchProfile, ModeProfile, Profile, Request, advice, break_even, part_of, profile
+from edgekit.analysis.profile import Request, advice, break_even, part_of, profile
+from edgekit.artifact.profile import BatchProfile, ModeProfile, Profile, read_profile
 from edgekit.artifact.store import contents
 from edgekit.cli.main import app
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.report.profile import read_profile
 from edgekit.testing import contract
 from tests import modules
 from tests.manifests import resealed, spoilt
