@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from edgekit.errors import UsageError
-from edgekit.pipeline.listener import Silent, remaining, words
+from edgekit.pipeline.listener import Listener, remaining, words
 from edgekit.pipeline.outcome import TargetOutcome
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ COLOURS = {
 MARKS = {"verified": "✓", "rejected": "✗", "failed": "✗", "not verified here": "?", "skipped": "-"}
 
 
-def shown(style: Style) -> Silent:
+def shown(style: Style) -> Listener:
     """The listener of a style; "auto" is live on a terminal and in a notebook that can show it, and lines elsewhere."""
-    kinds: dict[str, type[Silent]] = {"live": Live, "lines": Lines, "none": Silent}
+    kinds: dict[str, type[Listener]] = {"live": Live, "lines": Lines, "none": Listener}
     if style == "auto":
         style = "live" if sys.stderr.isatty() or _live_in_notebook() else "lines"
     if style not in kinds:
@@ -42,7 +42,7 @@ def shown(style: Style) -> Silent:
     return kinds[style]()
 
 
-class Live(Silent):
+class Live(Listener):
     """A line a target with its verdict or what it does, on standard error or below a notebook's cell.
 
     Each line stays until the end of the run, when the view is taken away.
@@ -161,7 +161,7 @@ def _live_in_notebook() -> bool:
 
 
 @dataclass
-class Lines(Silent):
+class Lines(Listener):
     """Lines on standard error: where a step begins, what it does every ten seconds, and how it ended.
 
     Attributes:

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from edgekit.pipeline.listener import Silent
+from edgekit.pipeline.listener import Listener
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.progress import Lines, Live, Style, shown
 
@@ -22,7 +22,7 @@ VERIFIED = TargetOutcome("onnx", Path("onnx"), "verified")
 FAILED = TargetOutcome("coreml", Path("coreml"), "failed", "the converter died")
 
 
-def whole_run(listener: Silent) -> None:
+def whole_run(listener: Listener) -> None:
     with listener:
         listener.progress("model", 0.5, "writing the model")
         listener.done("model")
@@ -43,8 +43,8 @@ def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
 
 
-@pytest.mark.parametrize(("style", "kind"), [("none", Silent), ("lines", Lines), ("live", Live)])
-def test_a_style_by_name(style: Style, kind: type[Silent]) -> None:
+@pytest.mark.parametrize(("style", "kind"), [("none", Listener), ("lines", Lines), ("live", Live)])
+def test_a_style_by_name(style: Style, kind: type[Listener]) -> None:
     assert type(shown(style)) is kind
 
 

@@ -101,8 +101,7 @@ def answer(model: ArrCoc, sample: Sample) -> Answers:
             rendered = flat.render(seeds, sample.frame, things)
         else:
             rendered = render(seeds, sample.frame, bank, sprites=things)
-        pose = questions.pose if things is None else naming.pose
-        asked = questions.answered(rendered, pose(rendered, seeds, sample.queries, sample.shares))
+        asked = questions.answered(rendered, naming.poser(things)(rendered, seeds, sample.queries, sample.shares))
         features, rows, columns = model.texture(rendered.images.to(torch.float32) / 255.0)
         relevance, maps, weights = model.weigh(features, rows, columns, asked.encode(table))
         names = asked.concepts[..., len(DRAWN) :]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.nouns import NAMES, NOUNS, UNSURE
 from edgekit.arrcoc.queries import ATTRIBUTES, DRAWN, MEANINGS, OBJECT, OUTLINE
+from training import questions
 from training.questions import ABSENT, HARD, NAMED, SHARES, SUBSETS, TRIES, Posed, _subset, _target
 from training.scenes import Scenes
-from training.sprites import group_of
+from training.sprites import Sprites, group_of
 
 PARTS = (*(len(values) for values in ATTRIBUTES), len(NOUNS), len(NAMES) - len(NOUNS))
 """How many values each part of a query has: size, colour, texture, shape, noun, group."""
@@ -82,6 +85,11 @@ def pose(scenes: Scenes, seeds: Tensor, count: int, shares: tuple[int, int] = (A
     concepts[..., MEANINGS.index(OBJECT)] = torch.where(kind == 0, named, kind == 1)
     concepts[..., MEANINGS.index(OUTLINE)] = kind == 2
     return Posed(kind, answer, concepts, fits)
+
+
+def poser(sprites: Sprites | None) -> Callable[..., Posed]:
+    """What poses queries about scenes that were rendered with these sprites, or without any."""
+    return questions.pose if sprites is None else pose
 
 
 def elsewhere(posed: Posed, seeds: Tensor) -> Posed:

@@ -11,7 +11,6 @@ them, among them a flat picture, two things with names, one without an answer an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -134,7 +133,8 @@ def _pictures(sort: str, seeds: Tensor, bank: Tensor) -> tuple[Array, list[str]]
     try:
         for part in torch.split(seeds, _BATCH):
             rendered = _render(sort, part, bank, sprites.CALIBRATION)
-            asked = questions.answered(rendered, _pose(sort)(rendered, part, TRIES))
+            pose = naming.poser(_things(sort, sprites.CALIBRATION))
+            asked = questions.answered(rendered, pose(rendered, part, TRIES))
             images = rendered.images if sort != SORTS[2] else photograph(part, bank)
             found.append(images.numpy())
             unsure = (asked.concepts[..., len(DRAWN) :] & ~naming.KNOWN).any(2).to(torch.int64)
@@ -170,7 +170,8 @@ def scene(sort: int, number: int, bank: Tensor) -> tuple[scenes.Scenes, question
     rendered = _render(SORTS[sort], seeds, bank, sprites.HELD_OUT)
     wanted = 0 if number % UNANSWERED != UNANSWERED - 1 else 1 + number // UNANSWERED % 2
     shares = ((0, 0), (100, 0), (0, 100))[wanted]
-    asked = questions.answered(rendered, _pose(SORTS[sort])(rendered, seeds, TRIES, shares))
+    pose = naming.poser(_things(SORTS[sort], sprites.HELD_OUT))
+    asked = questions.answered(rendered, pose(rendered, seeds, TRIES, shares))
     seen = asked.truth[0].sum(1)
     fitting = (seen >= LEAST) if wanted == 0 else (asked.answer[0] == wanted)
     if SORTS[sort] in NAMED:
@@ -181,19 +182,15 @@ def scene(sort: int, number: int, bank: Tensor) -> tuple[scenes.Scenes, question
 
 def _render(sort: str, seeds: Tensor, bank: Tensor, style: str) -> scenes.Scenes:
     """Scenes of one sort, in which things with names are of one set of sprites."""
-    things = _things(style) if sort in NAMED else None
+    things = _things(sort, style)
     if sort in (SORTS[3], SORTS[5]):
         return flat.render(seeds, sprites=things)
     return scenes.render(seeds, bank=None if sort == SORTS[0] else bank, sprites=things)
 
 
 @cache
-def _things(style: str) -> sprites.Sprites:
-    return sprites.load(sprites.HERE, (style,))
-
-
-def _pose(sort: str) -> Callable[..., questions.Posed]:
-    return naming.pose if sort in NAMED else questions.pose
+def _things(sort: str, style: str) -> sprites.Sprites | None:
+    return sprites.load(sprites.HERE, (style,)) if sort in NAMED else None
 
 
 def _scenes(sort: int, bank: Tensor) -> list[Image]:

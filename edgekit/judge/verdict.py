@@ -32,7 +32,7 @@ from edgekit.artifact.result import Measure, Status, Verdict
 from edgekit.judge.deviation import channel_deviations
 from edgekit.judge.limits import STRESS, TASK_DROP, TASK_DROP_WORST, Kind, Limit, Tolerance, kind_of
 from edgekit.judge.metrics import Comparison, RowValues
-from edgekit.model.spec import Array, Output
+from edgekit.model.spec import ORDERED, Array, Output
 
 NOISE_MULTIPLE = 4.0
 """Times the reference's own noise: both sides have it, and a maximum over few images is a small estimate of it."""
@@ -46,7 +46,6 @@ CHANNEL = "channel "  # of the names of metrics of channels
 Found = tuple[Comparison, RowValues]
 SHARED = {"batch", "output", "metric", "value", "limit", "row", "index"}
 """What a reason has of the measure that gives it."""
-_OF_SCORES = {"scores", "counts", "ranking"}  # roles whose differences are in units of a score
 REAL_INPUTS = "real inputs"
 """All of them, of every size: shares of wrong answers are held to their limit there."""
 POOLS: Mapping[Kind, str] = {"real": REAL_INPUTS, "changed": "changed inputs", "random": "random inputs"}
@@ -321,13 +320,13 @@ def _finite(value: float) -> float | None:
 
 
 def _own(m: RowValues, noise: Mapping[str, float]) -> float:
-    return NOISE_MULTIPLE * (noise.get(m.of, 0.0) if m.role in _OF_SCORES else noise.get(m.output, 0.0) / m.peak)
+    return NOISE_MULTIPLE * (noise.get(m.of, 0.0) if m.role in ORDERED else noise.get(m.output, 0.0) / m.peak)
 
 
 def _excused(comparison: Comparison, m: RowValues, noise: Mapping[str, float], real: bool) -> Array:
     excused = np.zeros(len(m.values), bool)
     if metric_info(m.metric).relative:
-        off = comparison.get(m.of, "max abs") if m.role in _OF_SCORES else comparison.get(m.output, "relative")
+        off = comparison.get(m.of, "max abs") if m.role in ORDERED else comparison.get(m.output, "relative")
         excused |= np.asarray(off) <= min(_own(m, noise), NOISE_LIMIT)
     if (
         m.role == "features" and not real and not m.names

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgekit import registry
 from edgekit.artifact.option import OptionValue, as_text
+from edgekit.pipeline.asked import export_words
 from edgekit.storage.files import digest_file, digest_text, dump_json
 
 
@@ -91,16 +92,9 @@ class Cell:
     @property
     def arguments(self) -> tuple[str, ...]:
         """What `edgekit export` is given, but for the folder."""
-        words = [self.entry.model, "-t", self.target, "--name", self.model]
-        for name in ("weights", "author", "licence", "data", "metric", "calibration"):
-            words += [f"--{name}", given] if (given := getattr(self.entry, name)) else []
-        for name in ("axes", "inputs", "outputs"):
-            words += [word for given in getattr(self.entry, name) for word in (f"--{name}", given)]
-        words += ["--ema"] if self.entry.ema else []
-        for target, options in self.options.items():
-            words += [word for name, value in options.items() for word in ("-O", f"{target}.{name}={as_text(value)}")]
-        words += [word for place in self.places for word in ("--place", place)]
-        return (*words, *(word for budget in self.budget for word in ("--budget", budget)))
+        said = self.entry.model_dump(exclude={"model"})
+        there = {"place": tuple(self.places), "budget": tuple(self.budget)}
+        return tuple(export_words(self.entry.model, (self.target,), self.options, name=self.model, **said, **there)[1:])
 
     def follows(self, earlier: Sequence[Cell]) -> Cell | None:
         """Which of the earlier cells of a matrix its build begins with: that of its source, else its model's first."""

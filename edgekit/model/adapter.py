@@ -69,9 +69,10 @@ def in_eval(module: torch.nn.Module) -> torch.nn.Module:
 
     if not isinstance(module, torch.fx.GraphModule) or "train" not in vars(module):
         return module
-    # Copies of a program's structures say so each time; nobody who exports can change it.
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-    settled = copy.deepcopy(module)
+    with warnings.catch_warnings():
+        # Copies of a program's structures say so each time; nobody who exports can change it.
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+        settled = copy.deepcopy(module)
     for part in settled.modules():
         part.training = False
         vars(part).pop("train", None)

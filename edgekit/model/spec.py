@@ -58,6 +58,8 @@ Role = Literal[
     "state",
     "tensor",
 ]
+ORDERED = ("scores", "counts", "ranking")
+"""Roles whose order matters, and whose differences are in units of a score."""
 """What an output is for, which decides how it is judged (shapes without the batch, which may stand anywhere):
 
 - "scores" [N]: values in [0, 1] whose order matters; "counts" [N]: integers that follow from scores by

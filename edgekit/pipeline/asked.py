@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edgekit import registry
+from edgekit.artifact.option import as_text
 from edgekit.artifact.run_record import AskedTarget, RunRecord, earlier_run, write_run
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
@@ -29,15 +30,22 @@ def command_of(
     """
     if not isinstance(model, str | Path):
         return ""
-    words = ["edgekit", "export", str(model)]
+    return shlex.join(("edgekit", *export_words(model, targets, options, **flags)))
+
+
+def export_words(
+    model: str | Path, targets: Iterable[str], options: Mapping[str, Mapping[str, object]], **flags: object
+) -> list[str]:
+    """The words of a command that exports; arguments as for `command_of`."""
+    words = ["export", str(model)]
     words += [word for target in targets for word in ("-t", target)]
     for name, given_value in flags.items():
         for value in given_value if isinstance(given_value, tuple) else (given_value,):
             if value not in (None, "", False):
                 words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     for target, given in options.items():
-        words += [word for name, value in given.items() for word in ("-O", f"{target}.{name}={value}")]
-    return shlex.join(words)
+        words += [word for name, value in given.items() for word in ("-O", f"{target}.{name}={as_text(value)}")]
+    return words
 
 
 def started(command: str) -> RunRecord:

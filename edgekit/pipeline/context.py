@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgekit.artifact.run_record import MODEL
 from edgekit.model.spec import ModelSpec
-from edgekit.pipeline.listener import StepListener
+from edgekit.pipeline.listener import Listener
 from edgekit.pipeline.signature import Signed
 from edgekit.reference.store import Reference
 from edgekit.storage.limits import Limits, limits_for
@@ -35,7 +35,7 @@ class RunContext:
     root: Path
     targets: Mapping[str, Target]
     recorded: Reference
-    listener: StepListener
+    listener: Listener
     fresh: bool
     trusted: bool = True
     signed: Signed | None = None

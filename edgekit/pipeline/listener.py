@@ -1,39 +1,19 @@
-"""Who is told what a run does: protocols, a listener that shows nothing, and how long targets took in earlier runs."""
+"""Who is told what a run does: a listener that shows nothing, and how long targets took in earlier runs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from edgekit.pipeline.outcome import TargetOutcome
 from edgekit.storage import door
 from edgekit.storage.files import dump_json, load_json, write_text
 
 
-class StepListener(Protocol):
-    """Told what a step does."""
-
-    def progress(self, name: str, done: float, text: str) -> None:
-        """A step is done to this share in [0, 1]."""
-
-    def done(self, name: str) -> None:
-        """A step that is no target has ended."""
-
-
-class Listener(StepListener, Protocol):
-    """Told what happens, and how each target ended."""
-
-    def started(self, targets: tuple[str, ...], expected: Mapping[str, float]) -> None:
-        """The run has begun, with these targets in this order, which took these seconds in an earlier run."""
-
-    def finished(self, outcome: TargetOutcome) -> None:
-        """A target has ended."""
-
-
-class Silent:
-    """Shows nothing."""
+class Listener:
+    """Told what happens; this one shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -42,16 +22,16 @@ class Silent:
         """Nothing to end."""
 
     def started(self, targets: tuple[str, ...], expected: Mapping[str, float]) -> None:
-        """Not shown."""
+        """The run has begun, with these targets in this order, which took these seconds in an earlier run."""
 
     def progress(self, name: str, done: float, text: str) -> None:
-        """Not shown."""
+        """A step is done to this share in [0, 1]."""
 
     def done(self, name: str) -> None:
-        """Not shown."""
+        """A step that is no target has ended."""
 
     def finished(self, outcome: TargetOutcome) -> None:
-        """Not shown."""
+        """A target has ended."""
 
 
 DURATIONS = "durations.json"

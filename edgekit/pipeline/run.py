@@ -45,7 +45,7 @@ from edgekit.pipeline.evaluate_step import (
     variant_target,
 )
 from edgekit.pipeline.export_step import make
-from edgekit.pipeline.listener import Listener, StepListener, read_durations, write_duration
+from edgekit.pipeline.listener import Listener, read_durations, write_duration
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome, allowed_budgets, held_to_budgets
 from edgekit.pipeline.plan import Options, made_from_onnx, planned, reserves_of
 from edgekit.pipeline.signature import require_signed
@@ -329,7 +329,7 @@ def _earlier(context: RunContext, name: str) -> TargetOutcome:
     return _outcome(context, made, found) if found is not None else further_places.unasked(context, made)
 
 
-def _save_program(captured: Capture, root: Path, listener: StepListener) -> None:
+def _save_program(captured: Capture, root: Path, listener: Listener) -> None:
     owner = model_digest(root / MODEL)
     if program_matches(root / PROGRAM, owner):
         return

@@ -19,7 +19,7 @@ from edgekit.artifact.manifest import Manifest
 from edgekit.errors import ArtifactError, UsageError, reason
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
-from edgekit.runtime.ort import OrtRuntime, checked
+from edgekit.runtime.ort import checked
 from edgekit.runtime.protocol import Runtime, WithFacts
 from edgekit.storage.door import require_plain
 
@@ -144,13 +144,13 @@ class BucketRuntime:
 
     Args:
         folder: With `buckets.json`.
-        opener: What opens a file that was checked; without it ONNX Runtime on the CPU.
+        opener: What opens a file that was checked.
 
     Raises:
         ArtifactError: If `buckets.json` is damaged, or the runtime refuses the first file.
     """
 
-    def __init__(self, folder: Path, opener: Callable[[Path], Runtime] | None = None) -> None:
+    def __init__(self, folder: Path, opener: Callable[[Path], Runtime]) -> None:
         self._folder, self._index, self._opener = folder, read_index(folder), opener
         self._opened: dict[str, Runtime] = {}
         self._device = self._open(self._index.buckets[0]).device
@@ -197,8 +197,7 @@ class BucketRuntime:
 
     def _open(self, bucket: Bucket) -> Runtime:
         if bucket.file not in self._opened:
-            file, weights = self._folder / bucket.file, self._index.weights
-            if self._opener is not None:
-                checked(file, weights)
-            self._opened[bucket.file] = self._opener(file) if self._opener else OrtRuntime(file, beside=weights)
+            file = self._folder / bucket.file
+            checked(file, self._index.weights)
+            self._opened[bucket.file] = self._opener(file)
         return self._opened[bucket.file]

@@ -23,21 +23,20 @@ class OrtRuntime(OrtSession):
     Args:
         model: Path of the `.onnx` file.
         settings: As `OrtSession` takes them, for example `session.x64quantprecision`.
-        beside: Name of the file in the same folder that holds its weights, where it does not hold them itself.
 
     Raises:
         DependencyError: If not exactly one build of ONNX Runtime is installed.
         ArtifactError: If the check or ONNX Runtime refuses the model.
     """
 
-    def __init__(self, model: Path, settings: Mapping[str, str] | None = None, beside: str = "") -> None:
+    def __init__(self, model: Path, settings: Mapping[str, str] | None = None) -> None:
         require_onnxruntime()
-        checked(model, beside)
+        checked(model)
         super().__init__(model, settings)
 
 
 def checked(model: Path, beside: str = "") -> None:
-    """See that a file may be given to a runtime.
+    """See that a file may be given to a runtime; `beside` names the file in its folder that holds its weights.
 
     Raises:
         ArtifactError: If the check refuses it.

@@ -192,33 +192,13 @@ def write_together(texts: dict[Path, str]) -> None:
     """
     if all(_holds(path, text) for path, text in texts.items()):
         return
-    temporary: dict[Path, Path] = {}
-    try:
+    with contextlib.ExitStack() as stack:
         for path, text in texts.items():
-            temporary[path] = _written_aside(path, text.encode())
+            temporary = stack.enter_context(aside(path))
+            temporary.write_bytes(text.encode())
+            _fsync(temporary)  # before the first old one goes
         for path in texts:
             path.unlink(missing_ok=True)
-        for path, fresh in temporary.items():
-            fresh.replace(path)
-    finally:
-        for fresh in temporary.values():
-            fresh.unlink(missing_ok=True)
-    for folder in {path.parent for path in texts}:
-        _fsync(folder)
-
-
-def _written_aside(path: Path, data: bytes) -> Path:
-    """A temporary sibling of a file, which holds these bytes on the disk."""
-    temporary = path.parent / _temporary(path.name, "tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
 
 
 @contextlib.contextmanager

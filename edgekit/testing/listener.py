@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from edgekit.pipeline.listener import Silent
+from edgekit.pipeline.listener import Listener
 from edgekit.pipeline.outcome import TargetOutcome
 
 
-class QuietListener(Silent):
+class QuietListener(Listener):
     """Remembers outcomes."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgekit.errors import ExportError, UsageError
 from edgekit.model import capture_errors as causes
 from edgekit.model.shapes import BATCHES
-from edgekit.model.spec import Axis, Input, ModelSpec
+from edgekit.model.spec import ORDERED, Axis, Input, ModelSpec
 from edgekit.runtime.coreml import open_package
 from edgekit.runtime.logs import quiet
 from edgekit.target import Place, Runtime
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 BATCH = "batch"  # the axis that may stay dynamic
 BYTE = 255.0  # largest value of a pixel buffer
-DECIDING = ("scores", "counts", "ranking")  # outputs whose order matters
 WIDTH_OF_HEAD = 16  # values a score: an operator with fewer belongs to the scores, one with more to the features
 WEIGHTED = frozenset({"conv", "conv_transpose", "linear"})
 
@@ -100,7 +99,7 @@ def _features(spec: ModelSpec) -> Callable[[Any], bool]:
     few hundred numbers an image, and top-K leaves the accelerator anyway. Walking back from the deciding outputs it
     ends at weighted operators and at values that are wider than `WIDTH_OF_HEAD` numbers a score.
     """
-    deciding = [n for n, o in enumerate(spec.outputs) if o.role in DECIDING]
+    deciding = [n for n, o in enumerate(spec.outputs) if o.role in ORDERED]
     head: set[Any] = set()
     found: list[bool] = []
 

@@ -21,10 +21,10 @@ from edgekit.model.folder import load_model
 from edgekit.model.graph import capture
 from edgekit.model.own_operators import decomposed
 from edgekit.model.sources.checkpoint import weights_digest
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.runtime.coreml import CORE_ML, INTERPRETER, Derived, entries
 from edgekit.target import FP16, FP32_DELEGATED, About, Exported, Job, Need, Option, Place, Target
-from edgekit_targets._coreml import BATCH, DECIDING, Wishes, batches, convert, load
+from edgekit_targets._coreml import BATCH, Wishes, batches, convert, load
 from mil_interpreter import write_package
 
 SCORES_ONLY = "the package gives scores only: the app computes counts and rankings, as `edgekit.derived` says"
@@ -155,7 +155,7 @@ def _notes(spec: ModelSpec, description: Any, job: Job) -> Iterator[str]:
         yield TOPK_LEAVES
     if job.get(TOPK) == "cut":
         yield SCORES_ONLY
-    if job.get(PRECISION) == "fp16" and any(o.role in DECIDING for o in spec.outputs):
+    if job.get(PRECISION) == "fp16" and any(o.role in ORDERED for o in spec.outputs):
         yield HEAD_IN_FP32
 
 

@@ -16,7 +16,7 @@ from edgekit.errors import ExportError, reason
 from edgekit.model.adapter import to_tensors
 from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.quantization import calibration
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Target
 from edgekit_targets import _executorch
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 
 FLOAT = Option[tuple[str, ...]](name="float", default=(), help="modules to keep in fp32, by name, separated by commas")
-DECIDING = ("scores", "counts", "ranking")  # outputs whose order matters
 CONVOLUTION = "aten.conv2d.default"
 LAYERS = ("aten.linear.default", CONVOLUTION)
 SAMPLES = 32
@@ -95,7 +94,7 @@ def _last_layers(spec: ModelSpec, graph: torch.fx.GraphModule) -> tuple[str, ...
     given = graph.graph.output_node().args[0]
     results = given if isinstance(given, (tuple, list)) else (given,)
     named = zip(results, spec.outputs, strict=True)
-    waiting = [node for node, o in named if o.role in DECIDING and isinstance(node, torch.fx.Node)]
+    waiting = [node for node, o in named if o.role in ORDERED and isinstance(node, torch.fx.Node)]
     seen: set[torch.fx.Node] = set()
     found: set[str] = set()
     while waiting:

@@ -27,7 +27,8 @@ from edgekit.onnxgraph.graph import save_graph
 from edgekit.onnxgraph.optimizer import fixed
 from edgekit.onnxgraph.shared_weights import SharedWeights
 from edgekit.runtime.buckets import INDEX, WEIGHTS, Bucket, BucketRuntime, Buckets, Part
-from edgekit.runtime.ort import OrtRuntime
+from edgekit.runtime.ort import OrtRuntime, require_onnxruntime
+from edgekit.runtime.ort_session import OrtSession
 from edgekit.storage.files import dump_json
 from edgekit.target import FP32, About, Exported, Job, Need, Option, Place, Runtime, Target
 
@@ -90,7 +91,8 @@ def export(source: Path, out: Path, job: Job) -> Exported:
 
 def load(artifact: Path, place: Place) -> Runtime:
     """Run them in ONNX Runtime, each input in the file that the picker chooses."""
-    return BucketRuntime(artifact / ENTRY)
+    require_onnxruntime()
+    return BucketRuntime(artifact / ENTRY, OrtSession)
 
 
 def _wanted(spec: ModelSpec, named: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:

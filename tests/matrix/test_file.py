@@ -39,7 +39,7 @@ def test_a_list_of_options_makes_a_cell_each_and_the_first_is_for_what_is_made_o
 def test_what_is_said_of_a_model_is_said_to_its_exports(tmp_path: Path) -> None:
     words = 'axes = ["images:0=batch"], inputs = ["queries:range=-1..1"], data = ".", metric = "top_k:relevance"'
     text = GOOD.replace(f'"{MODEL}"', f'{{model = "{MODEL}", {words}}}')
-    said = ("--data", ".", "--metric", "top_k:relevance", "--axes", "images:0=batch", "--inputs", "queries:range=-1..1")
+    said = ("--axes", "images:0=batch", "--inputs", "queries:range=-1..1", "--data", ".", "--metric", "top_k:relevance")
     assert cells(tmp_path, text)[0].arguments[5:] == said
 
 

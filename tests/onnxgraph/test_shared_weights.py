@@ -12,7 +12,8 @@ from onnx import helper
 
 from edgekit.errors import ArtifactError
 from edgekit.onnxgraph.shared_weights import LEAST, SharedWeights
-from edgekit.runtime.ort import OrtRuntime
+from edgekit.runtime.ort import OrtRuntime, checked
+from edgekit.runtime.ort_session import OrtSession
 from tests.onnxgraph.graphs import model, rounded
 
 LARGE = rounded(32, 16)
@@ -39,7 +40,7 @@ def test_each_value_lies_there_once_and_the_answers_are_the_same(tmp_path: Path)
         (tmp_path / "whole.onnx").write_bytes(graph(rows).SerializeToString())
         x = np.random.default_rng(rows).random((rows, 32), np.float32)
         right = OrtRuntime(tmp_path / "whole.onnx").run({"x": x})["y"]
-        beside = OrtRuntime(tmp_path / f"{rows}.onnx", beside="weights.bin")
+        beside = OrtSession(tmp_path / f"{rows}.onnx")
         np.testing.assert_array_equal(beside.run({"x": x})["y"], right)
     with pytest.raises(ArtifactError, match="in another file: save it as one"):
         OrtRuntime(tmp_path / "2.onnx")
@@ -79,7 +80,7 @@ def test_a_tensor_elsewhere_is_refused(change: Callable[[onnx.TensorProto], None
     change(next(tensor for tensor in wrong.graph.initializer if tensor.external_data))
     (tmp_path / "2.onnx").write_bytes(wrong.SerializeToString())
     with pytest.raises(ArtifactError, match=said):
-        OrtRuntime(tmp_path / "2.onnx", beside="weights.bin")
+        checked(tmp_path / "2.onnx", "weights.bin")
 
 
 def test_a_link_in_the_place_of_the_weights_is_refused(tmp_path: Path) -> None:
@@ -87,4 +88,4 @@ def test_a_link_in_the_place_of_the_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").rename(tmp_path / "elsewhere.bin")
     (tmp_path / "weights.bin").symlink_to(tmp_path / "elsewhere.bin")
     with pytest.raises(ArtifactError, match="which does not hold it"):
-        OrtRuntime(tmp_path / "2.onnx", beside="weights.bin")
+        checked(tmp_path / "2.onnx", "weights.bin")

@@ -29,7 +29,7 @@ from edgekit.judge import latency, metrics, verdict
 from edgekit.judge.limits import INT8
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.sources import resolve_model
-from edgekit.model.spec import Array, ModelSpec
+from edgekit.model.spec import ORDERED, Array, ModelSpec
 from edgekit.onnxgraph import dynamic, qdq
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.pipeline import run
@@ -120,7 +120,7 @@ def _judged(spec: ModelSpec, runtime: OrtRuntime, recorded: Path) -> tuple[str, 
     """Spearman on the mean and the worst image, lost mass on the worst, the task metric's drop, and the verdict."""
     batch = next(b for b in read_reference(recorded).batches if b.name == EVALUATION)
     answers = [runtime.run(row) for row in batch.rows()]
-    outputs = tuple(o for o in spec.outputs if o.role in ("scores", "counts", "ranking"))
+    outputs = tuple(o for o in spec.outputs if o.role in ORDERED)
     got = {o.name: np.concatenate([row[o.name] for row in answers]) for o in outputs}
     right = {o.name: batch.outputs[o.name] for o in outputs}
     real = spec.evaluation() if spec.evaluation is not None else None

@@ -31,7 +31,7 @@ from edgekit.judge import metrics
 from edgekit.judge.limits import INT8
 from edgekit.judge.verdict import score_tolerance
 from edgekit.model.folder import load_builds_model
-from edgekit.model.spec import ModelSpec
+from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch
 from edgekit.reference.store import read_reference
 from edgekit.runtime.openvino import OpenvinoRuntime
@@ -120,7 +120,7 @@ def _accuracy(spec: ModelSpec, batch: Batch, racer: Racer) -> tuple[str, str, st
         edgekit.load(racer.folder, trust_build=True) if own else OpenvinoRuntime(racer.contender[1])
     ) as runtime:
         answers = [runtime.run(row) for row in batch.rows()]
-    outputs = tuple(o for o in spec.outputs if o.role in ("scores", "counts", "ranking"))
+    outputs = tuple(o for o in spec.outputs if o.role in ORDERED)
     got = {o.name: np.concatenate([row[o.name] for row in answers]) for o in outputs}
     right = {o.name: batch.outputs[o.name] for o in outputs}
     found = metrics.compare(outputs, right, got, batch.names, score_tolerance=score_tolerance(INT8, 0.0))
