@@ -55,7 +55,7 @@ def graph_breaks(spec: ModelSpec) -> tuple[tuple[GraphBreak, ...], str]:
     """Where compiling cuts the module at its default sizes; and why PyTorch could not say, empty where it could."""
     import torch
 
-    with _quiet():
+    with warnings.catch_warnings(action="ignore"):
         torch._dynamo.reset()
         try:
             found = torch._dynamo.explain(spec.module)(*to_tensors(spec, spec.random(seed=0)))
@@ -84,7 +84,7 @@ def recompilations(spec: ModelSpec, sizes: Sequence[Mapping[str, int]]) -> tuple
         return graph.forward
 
     found = []
-    with _quiet(), said.heard(), torch.no_grad():
+    with warnings.catch_warnings(action="ignore"), said.heard(), torch.no_grad():
         torch._dynamo.reset()
         module = torch.compile(spec.module, backend=backend)
         for number, chosen in enumerate(sizes):
@@ -155,7 +155,7 @@ def operator_times(call: Any, inputs: Sequence[torch.Tensor]) -> tuple[Share, ..
     os.environ.setdefault(*SILENT)
     cuda = any(tensor.is_cuda for tensor in inputs)
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with torch.inference_mode(), _quiet():
+    with torch.inference_mode(), warnings.catch_warnings(action="ignore"):
         call(*inputs)
         with profile(activities=kinds) as profiler:
             for _ in range(RUNS):
@@ -249,13 +249,6 @@ class _Messages(logging.Handler):
         finally:
             log.handlers, log.propagate = handlers, propagates
             set_logs()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PyTorch's own deprecations, and its advice
-        yield
 
 
 def _first_line(error: object) -> str:

@@ -17,10 +17,10 @@ from edgekit.errors import EdgekitError
 from edgekit.hosts.catalogue import RUNTIMES
 from edgekit.model.adapter import to_tensors
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.runtime.eager import captured
 from edgekit.runtime.ort import OrtRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime, SelfTimed, SeveralWays
+from edgekit.runtime.torch_cuda import captured
 from edgekit.target import Place, Target
 
 if TYPE_CHECKING:

@@ -74,8 +74,7 @@ def profile(spec: ModelSpec, request: Request, progress: Progress = silent) -> P
         UsageError: If there is no such device, batch size or mode.
     """
     _check(spec, request)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's deprecations and advice
+    with warnings.catch_warnings(action="ignore"):  # the compiler's deprecations and advice
         return _profile(spec, request, progress)
 
 

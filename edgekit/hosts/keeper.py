@@ -76,8 +76,7 @@ def exit_as(code: int) -> NoReturn:
 
 def forked() -> int:
     """`os.fork`, of a process whose threads are those of a library that ends them before."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # OpenBLAS
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # OpenBLAS
         return os.fork()
 
 

@@ -175,8 +175,7 @@ def _run_converter(graph: ir.Model, kept: frozenset[ir.Node]) -> onnx.ModelProto
     values = [value for value in proto.graph.value_info if value.name not in graph.graph.initializers]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(values)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         converted = float16.convert_float_to_float16(
             proto,
             min_positive_val=SMALLEST,

@@ -25,9 +25,10 @@ from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.answers import aligned, answerable, answered, kept
 from edgekit.reference.batches import EVALUATION, Batch, batches_for
 from edgekit.reference.store import declaration, write_reference
-from edgekit.runtime.eager import EagerRuntime, captured
+from edgekit.runtime.eager import EagerRuntime
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Runtime
+from edgekit.runtime.torch_cuda import captured
 from edgekit.target import silent
 
 SCHEMA_VERSION = 2
@@ -287,8 +288,7 @@ def _any_algorithm() -> Iterator[None]:
 
     torch.use_deterministic_algorithms(False)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the compiler recommends TF32, which the reference leaves off
+        with warnings.catch_warnings(action="ignore"):  # the compiler recommends TF32, which the reference leaves off
             yield
     finally:
         torch.use_deterministic_algorithms(True)

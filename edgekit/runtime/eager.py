@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from edgekit.model.adapter import named_outputs, to_tensors
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.runtime.processor import threads
-from edgekit.runtime.torch_cuda import WARM_UPS
 
 if TYPE_CHECKING:
     import torch
@@ -52,22 +51,3 @@ class EagerRuntime:
     def close(self) -> None:
         """Free the module."""
         del self._module
-
-
-def captured(module: Callable[..., Any], tensors: tuple[torch.Tensor, ...]) -> tuple[Callable[[], None], Any]:
-    """A module as a CUDA graph on tensors on the GPU: what replays it, and the answer that each replay overwrites.
-
-    The graph reads the module's weights where they are: they must outlive it.
-    """
-    import torch
-
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.inference_mode(), torch.cuda.stream(side):
-        for _ in range(WARM_UPS):
-            module(*tensors)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph):
-        answer = module(*tensors)
-    return graph.replay, answer

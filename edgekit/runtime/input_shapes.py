@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from edgekit.artifact.manifest import Manifest
-from edgekit.errors import UsageError
+from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.shapes import size_text
 from edgekit.model.spec import Array
 
@@ -38,6 +38,27 @@ def arguments(
             )
     taken = {one.name: inputs[one.name] for one in manifest.inputs}
     return {n: np.asarray(a, dtype=(narrow or {}).get(a.dtype.name, a.dtype), order="C") for n, a in taken.items()}
+
+
+def require_names(
+    manifest: Manifest, entry: str, inputs: Collection[str], outputs: Collection[str], unread: bool = False
+) -> None:
+    """See that a file takes and gives what its manifest declares.
+
+    Args:
+        manifest: The artifact's.
+        entry: The file.
+        inputs: Names that it takes.
+        outputs: Names that it gives.
+        unread: Whether inputs that nothing reads are not in the file.
+
+    Raises:
+        ArtifactError: If it takes or gives others.
+    """
+    for kind, has, declared in (("inputs", inputs, manifest.inputs), ("outputs", outputs, manifest.outputs)):
+        names = sorted(one.name for one in declared)
+        if sorted(has) != names and not (unread and kind == "inputs" and set(has) <= set(names)):
+            raise ArtifactError(f"'{entry}' has the {kind} {sorted(has)}, not {names}: export again")
 
 
 def enumerated_size(manifest: Manifest, inputs: Mapping[str, Array]) -> Mapping[str, int]:

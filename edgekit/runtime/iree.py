@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgekit.artifact.store import read_artifact
 from edgekit.model.spec import Array
-from edgekit.runtime.input_shapes import arguments
-from edgekit.runtime.iree_session import IreeSession, require_names
+from edgekit.runtime.input_shapes import arguments, require_names
+from edgekit.runtime.iree_session import IreeSession
 
 
 class IreeRuntime(IreeSession):
@@ -23,8 +23,7 @@ class IreeRuntime(IreeSession):
         self._manifest = read_artifact(folder)
         super().__init__(folder / entry)
         try:
-            require_names(entry, self.inputs, [one.name for one in self._manifest.inputs])
-            require_names(entry, self.outputs, [one.name for one in self._manifest.outputs])
+            require_names(self._manifest, entry, self.inputs, self.outputs)
         except BaseException:
             self.close()
             raise

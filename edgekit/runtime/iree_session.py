@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,16 +110,6 @@ class IreeSession:
             return self._iree.get_driver("local-sync").create_default_device()
         self._iree.flags.parse_flags(f"--task_topology_group_count={self._threads}")
         return self._iree.get_driver("local-task").create_default_device()
-
-
-def require_names(file: str, has: Iterable[str], declared: Iterable[str]) -> None:
-    """See that a file takes or gives what its manifest declares.
-
-    Raises:
-        ArtifactError: If it does not.
-    """
-    if sorted(has) != sorted(declared):
-        raise ArtifactError(f"'{file}' has {sorted(has)}, not {sorted(declared)}: export again")
 
 
 def _require_processor(content: bytes) -> None:

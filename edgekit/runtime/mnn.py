@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, RuntimeMissingError, reason
 from edgekit.model.spec import Array
-from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.runtime.processor import threads
 
 CPU = "mnn-cpu"
@@ -52,7 +51,7 @@ class MnnRuntime:
         facts = self._module.get_info()
         self._outputs: list[str] = facts["outputNames"]
         self._inputs = dict(zip(facts["inputNames"], (one.dtype for one in facts["inputs"]), strict=True))
-        _require_names(self._manifest, entry, self._inputs, self._outputs)
+        require_names(self._manifest, entry, self._inputs, self._outputs, unread=True)
 
     @property
     def device(self) -> str:
@@ -137,13 +136,3 @@ def _imported() -> Any:
     except ImportError as error:
         raise RuntimeMissingError(f"MNN is not installed ({error})") from error
     return MNN
-
-
-def _require_names(manifest: Manifest, entry: str, inputs: Mapping[str, object], outputs: list[str]) -> None:
-    """See that a file computes the manifest's outputs of its inputs; one that nothing reads is not in the file."""
-    known, wanted = {one.name for one in manifest.inputs}, {one.name for one in manifest.outputs}
-    if not inputs.keys() <= known or wanted != set(outputs):
-        raise ArtifactError(
-            f"'{entry}' has the inputs {sorted(inputs)} and the outputs {sorted(outputs)}, not {sorted(known)} and "
-            f"{sorted(wanted)}: export again"
-        )

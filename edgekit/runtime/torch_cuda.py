@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,8 +131,7 @@ class TorchCudaRuntime:
         import torch
 
         example = [torch.zeros(one["shape"], dtype=getattr(torch, one["dtype"])) for one in self._inputs]
-        with torch.inference_mode(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice to turn TF32 on, which would change answers
+        with torch.inference_mode(), warnings.catch_warnings(action="ignore"):  # advice to turn TF32 on
             self._compiled = torch.compile(self._module)
             try:
                 self._compiled(*(tensor.cuda() for tensor in example))
@@ -163,28 +162,20 @@ class TorchCudaRuntime:
         buffers = [tensor.to(CUDA, copy=True) for tensor in tensors]
         if "no CUDA graph" in self._facts:
             return _Called(buffers, self._compiled)
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            try:
-                self._compiled(*buffers)
-            except AssertionError:  # of the program's guards on its inputs
-                raise
-            except Exception as error:  # whatever Inductor raises for a shape of another kind
-                self._compiled = self._module
-                self._facts["not compiled"] = reason(error)
-            for _ in range(WARM_UPS):
-                self._compiled(*buffers)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
-                outputs = _tensors(self._compiled(*buffers))
+            self._compiled(*buffers)
+        except AssertionError:  # of the program's guards on its inputs
+            raise
+        except Exception as error:  # whatever Inductor raises for a shape of another kind
+            self._compiled = self._module
+            self._facts["not compiled"] = reason(error)
+        try:
+            replay, outputs = captured(self._compiled, buffers)
         except RuntimeError as error:
             torch.cuda.synchronize()
             self._facts["no CUDA graph"] = reason(error)
             return _Called(buffers, self._compiled)
-        return _Graph(buffers, outputs, graph.replay)
+        return _Graph(buffers, _tensors(outputs), replay)
 
     def _bound(self, inputs: Mapping[str, Array]) -> _Bound:
         self.run(inputs)
@@ -242,14 +233,32 @@ class _Bound:
         """Nothing of its own."""
 
 
+def captured(module: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> tuple[Callable[[], None], Any]:
+    """A module as a CUDA graph on tensors on the GPU: what replays it, and the answer that each replay overwrites.
+
+    The graph reads the module's weights where they are: they must outlive it.
+    """
+    import torch
+
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch ships it untyped
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.inference_mode(), torch.cuda.stream(side):
+        for _ in range(WARM_UPS):
+            module(*tensors)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):
+        answer = module(*tensors)
+    return graph.replay, answer
+
+
 def _opened(file: Path, device: str) -> tuple[torch.nn.Module, dict[str, Any]]:
     """The program on its device, and what it declares."""
     import torch
 
     extra = {DECLARED: ""}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its own deprecations
+        with warnings.catch_warnings(action="ignore"):  # of its own deprecations
             exported = torch.export.load(file, extra_files=extra)
             if device == CUDA:
                 from torch.export.passes import move_to_device_pass

@@ -274,8 +274,7 @@ def load(artifact: Path, place: Place) -> Runtime:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Coreai-torch prints what it converts and warns of local versions of torch; torchao warns of its own parts."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         yield
 
 

@@ -138,8 +138,7 @@ def _compiled(name: str, exported: torch.export.ExportedProgram, march: str) -> 
         "aot_inductor.enable_line_tables": False,
         "aot_inductor.precompile_headers": False,  # they would stay in a folder that other users may write
     }
-    with tempfile.TemporaryDirectory() as folder, fresh_cache(dir=folder), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own deprecations
+    with tempfile.TemporaryDirectory() as folder, fresh_cache(dir=folder), warnings.catch_warnings(action="ignore"):
         path = Path(folder) / ENTRY
         try:
             aoti_compile_and_package(exported, package_path=str(path), inductor_configs=configs)

@@ -16,8 +16,7 @@ from edgekit import Evaluation
 from edgekit.errors import ModelError
 from edgekit.model.sources.module import spec_of_module
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with warnings.catch_warnings(action="ignore"):
     NEEDS = "needs executorch: pip install 'edgekit[executorch]'"
     pt2e = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e", reason=NEEDS)
     xnnpack = pytest.importorskip("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", reason=NEEDS)

@@ -30,8 +30,7 @@ class Attention(nn.Module):
 
 
 def exported(module: nn.Module, inputs: tuple[Tensor, ...], table: dict[Any, Any] | None) -> onnx.ModelProto:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's deprecated helpers
+    with warnings.catch_warnings(action="ignore"):  # the exporter's deprecated helpers
         names = ["query", "key", "value"]
         made = torch.onnx.export(
             module.eval(), inputs, dynamo=True, opset_version=20, verbose=False, input_names=names,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from edgekit.reference import record
-from edgekit.runtime.eager import captured
+from edgekit.runtime.torch_cuda import captured
 from edgekit.testing import small_model
 
 pytestmark = pytest.mark.gpu

@@ -109,8 +109,7 @@ def test_patches_are_a_gemm_nodes_keep_their_modules_names_and_attention_is_two_
 
 def test_attention_whose_batch_is_of_windows_is_translated(tmp_path: Path) -> None:
     """Swin: the exporter takes its attention apart, and viewed the answer as PyTorch's kernel lays it out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         spec = checked(swin())
         path = exported(spec, tmp_path)
     assert_same(spec, path, spec.random(0, {"batch": 3}), 1e-4)

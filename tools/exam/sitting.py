@@ -100,8 +100,13 @@ class Room:
         here = contextlib.nullcontext() if self.workers else called_here()
         said = io.StringIO()
         settings = environment({**SETTINGS, "EDGEKIT_THREADS": str(threads)})
-        with here, settings, without_report(), contextlib.redirect_stdout(said), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of exporters; a worker's are shown to nobody
+        with (
+            here,
+            settings,
+            without_report(),
+            contextlib.redirect_stdout(said),
+            warnings.catch_warnings(action="ignore"),
+        ):
             code = exit_code(*arguments, "--json")
         return code, json.loads(said.getvalue())
 

@@ -16,9 +16,9 @@ from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError, NotVerifiedHere
 from edgekit.model.spec import Array
 from edgekit.runtime.browser import PATIENCE, SCRIPT, launch, received, sent
-from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.runtime.litert.frames import NARROW
-from edgekit.runtime.litert.runtime import JS, require_names
+from edgekit.runtime.litert.runtime import JS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -53,7 +53,8 @@ class LitertJsRuntime:
                 self._page.add_init_script(path=script)
             self._page.route("**/*", self._answer)
             self._page.goto(ORIGIN)
-            require_names(self._manifest, entry, self._evaluated("openModel", f"LiteRT.js refuses '{entry}'"))
+            facts = self._evaluated("openModel", f"LiteRT.js refuses '{entry}'")
+            require_names(self._manifest, entry, facts["inputs"], facts["outputs"])
         except BaseException:
             self.close()
             raise

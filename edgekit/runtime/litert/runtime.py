@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.model.spec import Array
-from edgekit.runtime.input_shapes import arguments
+from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.runtime.litert import answering, frames
 from edgekit.runtime.processor import threads
 from edgekit.runtime.protocol import Timings
@@ -47,7 +46,7 @@ class LitertRuntime:
         self._manifest = read_artifact(folder)
         self._process = Process(folder / entry)
         try:
-            require_names(self._manifest, entry, self._process.facts)
+            require_names(self._manifest, entry, self._process.facts["inputs"], self._process.facts["outputs"])
         except BaseException:
             self.close()
             raise
@@ -74,17 +73,6 @@ class LitertRuntime:
     def close(self) -> None:
         """End the process."""
         self._process.close()
-
-
-def require_names(manifest: Manifest, entry: str, facts: Mapping[str, Any]) -> None:
-    """See that a file's signature is that of the manifest.
-
-    Raises:
-        ArtifactError: If it has other inputs or outputs.
-    """
-    for kind, declared in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
-        if facts[kind] != (names := sorted(one.name for one in declared)):
-            raise ArtifactError(f"'{entry}' has the {kind} {facts[kind]}, not {names}: export again")
 
 
 def parts(path: Path) -> int:

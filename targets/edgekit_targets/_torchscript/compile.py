@@ -202,8 +202,8 @@ def _trace(spec: ModelSpec, axes: tuple[str, ...]) -> torch.jit.ScriptModule:
     # A size of 1 broadcasts, which would hide a baked batch: dynamic axes are traced at another size than the default.
     sizes = {name: min(axis.default + axis.multiple_of, axis.maximum) for name, axis in spec.axes.items()}
     arguments = to_tensors(spec, spec.random(0, {name: sizes[name] for name in axes}))
-    with quiet(), warnings.catch_warnings(), torch.no_grad(), decomposed(spec):
-        warnings.simplefilter("ignore")  # TracerWarning: `values_read` and the guards see more than it does
+    # TracerWarning: `values_read` and the guards see more than it does
+    with quiet(), warnings.catch_warnings(action="ignore"), torch.no_grad(), decomposed(spec):
         traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]  # untyped
             copy.deepcopy(spec.module), arguments, check_trace=False, strict=False
         )

@@ -46,8 +46,7 @@ def values_read(spec: ModelSpec) -> str:
         found.append(f"{operator}{determinism.at(frames)}")
 
     try:
-        with warnings.catch_warnings(), fakes, determinism.watched(note):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), fakes, determinism.watched(note):
             module(*arguments)
     except Exception as error:
         found.append(f"{determinism.said(error)}")
@@ -69,8 +68,7 @@ def sizes_decided(spec: ModelSpec, axes: tuple[str, ...]) -> str:
     axis_of: dict[sympy.Basic, str] = {}
     arguments = [_symbolic(fakes, spec, axes, place, axis_of) for place in range(len(spec.inputs))]
     try:
-        with warnings.catch_warnings(), fakes, determinism.watched(lambda *_: None):
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), fakes, determinism.watched(lambda *_: None):
             module(*arguments)
     except Exception as error:
         return f"{determinism.said(error)}"

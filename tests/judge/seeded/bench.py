@@ -48,8 +48,7 @@ def export(spec: ModelSpec) -> onnx.ModelProto:
     arguments = to_tensors(spec, spec.random(0, {"batch": 2, "height": 224, "width": 192}))
     free = torch.export.Dim.DYNAMIC
     shapes = tuple({d: free for d, size in enumerate(i.shape) if isinstance(size, str)} for i in spec.inputs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         captured = torch.export.export(spec.module, arguments, dynamic_shapes=shapes, strict=False)
         names = [[i.name for i in spec.inputs], [o.name for o in spec.outputs]]
         made = torch.onnx.export(
