@@ -11,7 +11,7 @@ from edgekit import Axis, Detector, Evaluation, Input, ModelSpec
 CELLS, STRIDE, CLASSES = 4, 8, 2
 SIDES = (12.0, 20.0)
 """Pixels: of the anchors of each cell."""
-SIZE, ROWS, MOST = CELLS * STRIDE, 24, 8
+SIZE, ROWS, MOST = CELLS * STRIDE, 24, 4
 CHANNELS = len(SIDES) * (4 + CLASSES)
 
 

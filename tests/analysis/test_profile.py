@@ -22,7 +22,6 @@ from edgekit.cli.main import app
 from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
-from edgekit.testing import contract
 from tests import modules
 from tests.manifests import resealed, spoilt
 
@@ -44,6 +43,7 @@ class Branching(torch.nn.Module):
         return answer
 
 
+ROOT = Path(__file__).parents[2]
 LINE = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "if x.sum()" in text)
 
 
@@ -156,16 +156,22 @@ class TestBuild:
     @pytest.fixture(scope="class")
     @classmethod
     def build(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        made = contract.small_build(tmp_path_factory.getbasetemp(), ("onnx", "torchscript"))
-        folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("profile") / "small"))
-        edgekit.profile(folder, batches=[2], modes=["compiled", "onnx"], seconds=0.1, progress="none")
+        """Of a model with few sizes, each of which is compiled."""
+        home = tmp_path_factory.mktemp("profile")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.syspath_prepend(str(ROOT))
+            edgekit.export("tests.matrix.models:wide", targets=("torchscript",), output=home, progress="none")
+        folder = home / "wide"
+        edgekit.profile(
+            folder, batches=[2], modes=["compiled", "torchscript"], seconds=0.1, trust_build=True, progress="none"
+        )
         return folder
 
     def test_times_every_mode_that_was_asked_for(self, build: Path) -> None:
         record = json.loads((build / "cache" / "profile.json").read_text())
         (batch,) = record["batches"]
         assert batch["batch"] == 2
-        assert {row["mode"] for row in batch["modes"]} == {"eager", "compiled", "onnx"}
+        assert {row["mode"] for row in batch["modes"]} == {"eager", "compiled", "torchscript"}
         for row in batch["modes"]:
             assert row["error"] == ""
             assert 0 < row["p10"] <= row["p50"] <= row["p90"]
@@ -177,18 +183,18 @@ class TestBuild:
     def test_a_modules_profile_is_not_the_builds(self, build: Path) -> None:
         before = (build / "cache" / "profile.json").read_bytes()
         named = next(name for name, _ in load_model(build / "model").module.named_children())
-        edgekit.profile(build, module=named, modes=["compiled"], seconds=0.01, progress="none")
+        edgekit.profile(build, module=named, modes=["compiled"], seconds=0.01, trust_build=True, progress="none")
         assert (build / "cache" / "profile.json").read_bytes() == before
 
     def test_is_drawn_and_shown_in_the_report(self, build: Path) -> None:
         drawn = ElementTree.fromstring((build / "cache" / "profile.svg").read_text())  # noqa: S314 - our own
         texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
-        assert {"eager", "compiled", "onnx"} <= {*texts}
+        assert {"eager", "compiled", "torchscript"} <= {*texts}
         page = (build / "report.html").read_text()
         assert "Modes of PyTorch, and what compiling costs" in page
 
     def test_a_damaged_profile_is_left_out(self, build: Path, tmp_path: Path) -> None:
-        copy = Path(shutil.copytree(build, tmp_path / "small"))
+        copy = Path(shutil.copytree(build, tmp_path / "wide"))
         assert read_profile(copy, contents(copy)) is not None
         whole = json.loads((build / "cache" / "profile.json").read_text())
         for text in ("", "[]", '{"device": 3}', json.dumps({**whole, "recompilations": [{}]})):
@@ -196,15 +202,15 @@ class TestBuild:
             assert read_profile(copy, contents(copy)) is None
 
     def test_a_profile_of_other_artifacts_is_left_out(self, build: Path, tmp_path: Path) -> None:
-        copy = Path(shutil.copytree(build, tmp_path / "small"))
+        copy = Path(shutil.copytree(build, tmp_path / "wide"))
         assert read_profile(copy, contents(copy)) is not None
-        resealed(copy / "onnx", notes=("another one",))
+        resealed(copy / "torchscript", notes=("another one",))
         assert read_profile(copy, contents(copy)) is not None  # its files are the same
-        spoilt(copy / "onnx")
+        spoilt(copy / "torchscript")
         assert read_profile(copy, contents(copy)) is None
 
     def test_the_command_prints_one_object(self, build: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        arguments = ["profile", str(build), "--mode", "torchscript", "--seconds", "0.05", "--json"]
+        arguments = ["profile", str(build), "--mode", "torchscript", "--seconds", "0.05", "--trust-build", "--json"]
         app(arguments, standalone_mode=False)
         found = json.loads(capsys.readouterr().out)
         assert [row["mode"] for row in found["batches"][0]["modes"]] == ["eager", "torchscript"]

@@ -1,6 +1,6 @@
 """Killed, or met by an error of the operating system, at any file-system call: nothing is lost and nothing is half.
 
-Some fifty points; EDGEKIT_SLOW=1 asks all of them, of an export two hundred.
+Some forty points; EDGEKIT_SLOW=1 asks all of them, of an export two hundred.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def verified(build: Build) -> bool:
 
 @pytest.mark.usefixtures("no_report")
 def test_an_export_that_is_killed_leaves_whole_artifacts_and_the_next_run_finishes(kept: Kept) -> None:
-    asked = points(kept.root, lambda: kept.export(fresh=True), 16, 200)
+    asked = points(kept.root, lambda: kept.export(fresh=True), 12, 200)
     for stop in asked:
         end = interrupted.run(kept.root, lambda: kept.export(fresh=True), stop)
         assert end.how in (interrupted.KILLED, interrupted.DONE), end.text
@@ -116,7 +116,7 @@ def test_assets_that_are_killed_are_completed_by_the_next_run(kept: Kept, tmp_pa
     def write() -> None:
         apps.write_assets("android", build, app, trust_build=True)
 
-    asked = points(app, write, 10, 1000)
+    asked = points(app, write, 5, 1000)
     for stop in asked:
         shutil.rmtree(app)
         toy.android_app(app)

@@ -248,14 +248,17 @@ def test_a_whole_is_driven_again_where_its_factory_may_run(made: Build, tmp_path
 
 def test_what_was_changed_in_a_whole_is_refused(made: Build, tmp_path: Path) -> None:
     root = shutil.copytree(made.path, tmp_path / "tiny")
-    other = edgekit.export(model(seed=1), targets=["onnx"], output=tmp_path / "other", progress="none")
+    step = made.parts["step"]["onnx"]
+    assert step.manifest is not None
+    files = (step.manifest.files[0].model_copy(update={"sha256": "0" * 64}), *step.manifest.files[1:])
+    other = replace(step, manifest=step.manifest.model_copy(update={"files": files}))
 
     def verified(**parts: Build) -> TargetOutcome:
         return whole.verify(root, (), lambda folder: {**made.parts, **parts}[folder.name])["onnx"]
 
     assert verified().status == "verified"
     assert whole.verify(root, (), lambda folder: made.parts[folder.name], signed=True).unsigned == (PARTS,)
-    swapped = verified(step=other.parts["step"])
+    swapped = verified(step=replace(made.parts["step"], outcomes=(other,)))
     assert [swapped.status, swapped.error[:44]] == ["failed", "its part 'step' is not the artifact that the"]
     entry = root / "step" / "onnx" / "model.onnx"
     entry.write_bytes(entry.read_bytes() + b"0")
