@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgekit.artifact.manifest import File, Manifest, Name
-from edgekit.artifact.parts_record import HUB, PartsRecord, read_parts
+from edgekit.artifact.parts_record import HUB, PartsRecord, check_hub, read_parts
 from edgekit.artifact.result import Status
 from edgekit.artifact.run_record import CACHE, MODEL, PARTS, PROGRAM, REFERENCE, RUN, read_run
 from edgekit.artifact.store import MANIFEST, read_artifact
@@ -140,11 +140,7 @@ def _of_whole(build: Path, record: PartsRecord) -> tuple[Index, tuple[str, ...]]
                 raise ArtifactError(
                     f"the part '{part}' in '{build}' is not the '{target}' that the whole was judged with: export again"
                 )
-    for path, sha256 in record.hub.items():
-        try:
-            door.check_file(build / HUB, path, None, sha256)
-        except door.RefusedError as error:
-            raise ArtifactError(f"'{build / HUB / path}' {error}; export again") from error
+    check_hub(build, record)
     files = [one.model_copy(update={"path": f"{folder}/{one.path}"}) for folder, i in each.items() for one in i.files]
     files += [_file(build, path) for path in (PARTS, *(f"{HUB}/{path}" for path in record.hub))]
     known = {file.path for file in files}

@@ -89,6 +89,19 @@ def read_parts(folder: Path) -> PartsRecord:
     return record
 
 
+def check_hub(build: Path, record: PartsRecord) -> None:
+    """See that the files in the folder `hub` are those that a record names.
+
+    Raises:
+        ArtifactError: If one is missing or differs.
+    """
+    for path, sha256 in record.hub.items():
+        try:
+            door.check_file(build / HUB, path, None, sha256)
+        except door.RefusedError as error:
+            raise ArtifactError(f"'{build / HUB / path}' {error}; export again") from error
+
+
 def refuse_parts(folder: Path) -> None:
     """Refuse the build of a model of several graphs where that of one graph is needed.
 

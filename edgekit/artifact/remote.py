@@ -11,9 +11,8 @@ was fetched of builds that are not yet whole. It may be removed whenever nothing
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,17 @@ from edgekit.artifact.manifest import File
 from edgekit.artifact.run_record import CACHE
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.storage import door
-from edgekit.storage.files import aside, digest_bytes, digest_file, locked, staging, sweep, write_bytes
+from edgekit.storage.files import (
+    aside,
+    digest_bytes,
+    digest_file,
+    every_path,
+    locked,
+    staging,
+    sweep,
+    user_folder,
+    write_bytes,
+)
 from edgekit.storage.object_store import Store, in_parallel, open_store
 
 INDEX, PARTS = "index.json", "parts"
@@ -161,15 +170,14 @@ def pull(build: Transfer, into: Path, tell: Tell) -> Transfer:
 def working_copy(build: Transfer, tell: Tell) -> Path:
     """A fresh copy of a build, in the cache too, for what writes into a build, such as `verify`."""
     final = cache() / build.address.ref / "work" / build.index.name
-    with _held(tell), staging(final, _everything) as staged:
+    with _held(tell), staging(final, every_path) as staged:
         _place(build.index, lambda file: build.path / file.path, staged)
     return final
 
 
 def cache() -> Path:
     """Where builds lie that were taken from stores: $EDGEKIT_BUILDS, or `edgekit/builds` in the user's cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get("EDGEKIT_BUILDS") or Path(home) / "edgekit" / "builds").absolute()
+    return user_folder("builds", "EDGEKIT_BUILDS").absolute()
 
 
 def _send(store: Store, build: Path, file: File) -> None:
@@ -208,7 +216,7 @@ def _fetch(store: Store, index: Index, folder: Path, tell: Tell) -> _Moved:
     fresh = tuple({file.sha256: file for file in index.files if file.sha256 not in here}.values())
     moved = _Moved(fresh, tell)
     in_parallel(lambda file: _receive(store, file, parts), fresh, moved.add)
-    with staging(folder, _everything) as staged:
+    with staging(folder, every_path) as staged:
         _place(index, lambda file: here.get(file.sha256, parts / file.sha256), staged)
     for file in index.files:
         (parts / file.sha256).unlink(missing_ok=True)
@@ -276,11 +284,7 @@ def _held(tell: Tell) -> Iterator[None]:
 
 def _cached(folder: Path) -> set[str]:
     """Files of a build's cache, and of its parts' caches where it has parts."""
-    return {path for path in _everything(folder) if CACHE in path.split("/")[:2]}
-
-
-def _everything(folder: Path) -> Collection[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    return {path for path in every_path(folder) if CACHE in path.split("/")[:2]}
 
 
 class _Moved:

@@ -22,7 +22,7 @@ from edgekit.artifact.result import RESULT, Result, parsed_result
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.model.onnx_check import BYTES, RefusalError, Walk
 from edgekit.storage import door
-from edgekit.storage.files import digest_file, staging, write_text
+from edgekit.storage.files import digest_file, every_path, staging, write_text
 
 MANIFEST = "manifest.json"
 ONNX = ".onnx"
@@ -110,7 +110,7 @@ def amend(
     """
     manifest = read_artifact(folder)
     given = results or {}
-    with staging(folder, _everything) as staged:
+    with staging(folder, every_path) as staged:
         shutil.copytree(folder, staged, symlinks=True, dirs_exist_ok=True)
         for old in manifest.results:
             (staged / old.path).unlink()
@@ -217,11 +217,6 @@ def _check_external_data(folder: Path, manifest: Manifest) -> None:
                         f"'{folder / file.path}' takes weights from {name!r}, which the manifest does not name: "
                         "export again"
                     )
-
-
-def _everything(folder: Path) -> Collection[str]:
-    """All files of a folder: what replaces it is a copy of it."""
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
 
 def _files(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
-from edgekit.artifact.parts_record import HUB, PartRecord, PartsRecord, WholeRecord, read_parts, write_parts
+from edgekit.artifact.parts_record import HUB, PartRecord, PartsRecord, WholeRecord, check_hub, read_parts, write_parts
 from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.run_record import PARTS
 from edgekit.artifact.store import read_artifact
@@ -32,7 +32,6 @@ from edgekit.pipeline.loaded import LoadedArtifact, load
 from edgekit.pipeline.outcome import ENDED, Build, TargetOutcome
 from edgekit.pipeline.plan import made_in_memory
 from edgekit.reference.record import host
-from edgekit.storage.door import RefusedError, check_file
 from edgekit.storage.files import digest_text
 from edgekit.storage.host_errors import as_sentences
 from edgekit.target import Place, Target
@@ -103,11 +102,7 @@ def verify(
             fails or makes other parts.
     """
     record = read_parts(root)
-    for path, sha256 in record.hub.items():
-        try:
-            check_file(root / HUB, path, None, sha256)
-        except RefusedError as error:
-            raise ArtifactError(f"'{root / HUB / path}' {error}; export again") from error
+    check_hub(root, record)
     builds = {name: one(root / part.folder) for name, part in record.parts.items()}
     there = [name for name in record.targets if all(name in build for build in builds.values())]
     if lacking := [name for name in only if name in registry.available() and name not in there]:

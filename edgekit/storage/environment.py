@@ -8,7 +8,6 @@ written last, and the folder gets its name when all of it is there: an interrupt
 from __future__ import annotations
 
 import functools
-import os
 import platform
 import re
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import DependencyError, UsageError
-from edgekit.storage.files import digest_file, dump_json, load_json, staging
+from edgekit.storage.files import digest_file, dump_json, every_path, load_json, staging, user_folder
 
 LITERT = "litert"
 LOCKED = {LITERT: ("linux", "x86_64")}
@@ -31,8 +30,7 @@ PYTHON = Path("bin") / "python"
 
 def folder(name: str) -> Path:
     """Where an environment lies: $EDGEKIT_<NAME>, or `edgekit/<name>` in the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get(f"EDGEKIT_{name.upper()}") or Path(cache) / "edgekit" / name)
+    return user_folder(name, f"EDGEKIT_{name.upper()}")
 
 
 def command(name: str) -> str:
@@ -109,7 +107,7 @@ def _own(name: str, there: Path) -> Collection[str]:
         own = load_json((there / RECORD).read_text())["name"] == name
     except (OSError, ValueError, KeyError, TypeError):
         own = False
-    return {path.relative_to(there).as_posix() for path in there.rglob("*")} if own else ()
+    return every_path(there) if own else ()
 
 
 def _pip(home: Path, name: str, *arguments: str) -> None:

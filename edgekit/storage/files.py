@@ -87,6 +87,17 @@ def load_json(text: str | bytes, **hooks: Any) -> Any:
         raise ValueError("it is nested too deep") from error
 
 
+def user_folder(name: str, variable: str = "") -> Path:
+    """A folder of edgekit's in the user's cache, or the one that an environment variable names."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get(variable) or Path(home) / "edgekit" / name)
+
+
+def every_path(folder: Path) -> Collection[str]:
+    """All that is in a folder, as relative paths: what may go where a folder is replaced by a copy of it."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
 def no_files(folder: Path) -> Collection[str]:
     """What is known of a folder that edgekit never writes twice: nothing."""
     return ()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from edgekit.errors import ExportError
 from edgekit.serving.static import HEADERS
-from edgekit.storage.files import digest_file, dump_json, locked, write_bytes
+from edgekit.storage.files import digest_file, dump_json, locked, user_folder, write_bytes
 
 PACKAGED = Path(__file__).parent / "_web"
 CHECKOUT = Path(__file__).parents[2] / "web"
@@ -202,7 +202,7 @@ def _kept(data: bytes, how: str, compress: Callable[[], bytes], expand: Callable
     """What compressing gave before, if it still expands to the data, or gives now; short files are never kept."""
     if len(data) < KEPT:
         return compress()
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgekit" / "compressed"
+    root = user_folder("compressed")
     kept = root / f"{hashlib.sha256(data).hexdigest()}.{how}"
     try:
         found = kept.read_bytes()

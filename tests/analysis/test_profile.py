@@ -23,7 +23,7 @@ from edgekit.errors import UsageError
 from edgekit.model.folder import load_model
 from edgekit.model.spec import Array, ModelSpec
 from tests import modules
-from tests.manifests import resealed, spoilt
+from tests.manifests import resealed
 
 
 class Branching(torch.nn.Module):
@@ -206,7 +206,8 @@ class TestBuild:
         assert read_profile(copy, contents(copy)) is not None
         resealed(copy / "torchscript", notes=("another one",))
         assert read_profile(copy, contents(copy)) is not None  # its files are the same
-        spoilt(copy / "torchscript")
+        (copy / "torchscript" / "model.pt").write_bytes(b"another program")
+        resealed(copy / "torchscript")
         assert read_profile(copy, contents(copy)) is None
 
     def test_the_command_prints_one_object(self, build: Path, capsys: pytest.CaptureFixture[str]) -> None:

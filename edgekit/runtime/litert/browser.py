@@ -7,7 +7,6 @@ request of the page is answered here, with the model, a file of the package, or 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from edgekit.runtime.browser import PATIENCE, SCRIPT, launch, received, sent
 from edgekit.runtime.input_shapes import arguments, require_names
 from edgekit.runtime.litert.frames import NARROW
 from edgekit.runtime.litert.runtime import JS
+from edgekit.storage.files import user_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -104,8 +104,7 @@ def modules() -> Path:
     Raises:
         NotVerifiedHere: There is none, or it holds another version, with the command that installs it.
     """
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.environ.get(NAMED) or Path(cache) / "edgekit" / JS)
+    folder = user_folder(JS, NAMED)
     command = f"npm install --ignore-scripts --prefix {folder} {PACKAGE}@{VERSION}"
     try:
         version = json.loads((folder / "node_modules" / PACKAGE / "package.json").read_text())["version"]
