@@ -24,7 +24,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
 
 from edgekit.analysis.pair import Noise, Pair, rankings
 from edgekit.artifact.store import read_artifact
@@ -109,8 +111,7 @@ def explain(folder: Path, images: int = IMAGES) -> Attribution:
     if manifest.export.source.sha256 != read_artifact(source).sha256:
         raise ArtifactError(f"'{folder}' was made from another fp32 artifact than '{source}': export again")
     answer = process.call(attributed, {"build": str(build), "target": folder.resolve().name, "images": images})
-    parts = cast("list[dict[str, Any]]", answer["parts"])
-    return Attribution(manifest.target, int(str(answer["images"])), tuple(Part(**part) for part in parts))
+    return TypeAdapter(Attribution).validate_python({"target": manifest.target, **answer})
 
 
 def attributed(build: str, target: str, images: int, progress: process.Progress) -> dict[str, object]:

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from edgekit.artifact.store import read_artifact
 from edgekit.errors import UsageError
@@ -146,12 +148,9 @@ def inspect(folder: Path) -> Inspection:
     manifest = onnx_artifact(folder)
     place = folder.resolve()
     answer = process.call(inspected, {"build": str(place.parent), "target": place.name})
-    layers = tuple(Layer(**layer) for layer in cast("list[dict[str, Any]]", answer["layers"]))
-    sizes, operators = (cast("dict[str, int]", answer[name]) for name in ("sizes", "operators"))
-    passes = (
-        tuple(Pass(**one) for one in json.loads((folder / PASSES).read_bytes())) if (folder / PASSES).is_file() else ()
-    )
-    return Inspection(manifest.target, manifest.precision, manifest.size, sizes, operators, layers, passes)
+    passes = json.loads((folder / PASSES).read_bytes()) if (folder / PASSES).is_file() else ()
+    known = {"target": manifest.target, "precision": manifest.precision, "size": manifest.size, "passes": passes}
+    return TypeAdapter(Inspection).validate_python({**known, **answer})
 
 
 def onnx_artifact(folder: Path) -> Manifest:

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from edgekit.analysis.inspection import UNCOUNTED, layers_of, onnx_artifact, recorded_row
 from edgekit.analysis.operator_rules import TABLES, Rules, Table, key
@@ -115,13 +116,9 @@ def would_take(folder: Path, provider: str) -> Answer:
     place = folder.resolve()
     arguments = {"build": str(place.parent), "target": place.name, "provider": provider}
     answer = process.call(answered, arguments, limits=limits_for(manifest.size))
-    found = tuple(
-        Coverage(**{**one, "left": tuple(Left(**left) for left in one["left"]), "unchecked": tuple(one["unchecked"])})
-        for one in cast("list[dict[str, Any]]", answer["found"])
-    )
-    largest = cast("tuple[float, str] | None", answer["largest"])
     said_by = qnn.named() if provider == QNN else TABLES[provider].said_by.format(version=onnxruntime.__version__)
-    return Answer(manifest.target, provider, said_by, found, None if largest is None else (largest[0], largest[1]))
+    known = {"target": manifest.target, "provider": provider, "said_by": said_by}
+    return TypeAdapter(Answer).validate_python({**known, **answer})
 
 
 def answered(build: str, target: str, provider: str, progress: process.Progress) -> dict[str, object]:

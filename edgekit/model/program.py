@@ -14,11 +14,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from edgekit.errors import CaptureError, ModelError
 from edgekit.model.graph import Program, capture, quiet
@@ -225,9 +227,7 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
         name=config["name"],
         module=_module(config, folder),
         inputs=declared_inputs(config["inputs"]),
-        outputs=tuple(
-            Output(**{**o, "axes": tuple(o["axes"]), "classes": tuple(o["classes"])}) for o in config["outputs"]
-        ),
+        outputs=TypeAdapter(tuple[Output, ...]).validate_python(config["outputs"]),
         axes=declared_axes(config["axes"]),
         licence=config["licence"],
         author=config["author"],
@@ -236,14 +236,14 @@ def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
     )
 
 
-def declared_inputs(rows: Iterable[Mapping[str, Any]]) -> tuple[Input, ...]:
+def declared_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[Input, ...]:
     """Inputs as a record on disk has them: `dataclasses.asdict`, through JSON."""
-    return tuple(Input(**{**row, **{name: tuple(row[name]) for name in ("shape", "mean", "std")}}) for row in rows)
+    return TypeAdapter(tuple[Input, ...]).validate_python(rows)
 
 
 def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
     """Axes as a record on disk has them."""
-    return {name: Axis(**row) for name, row in rows.items()}
+    return TypeAdapter(dict[str, Axis]).validate_python(rows)
 
 
 def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:

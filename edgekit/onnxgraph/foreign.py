@@ -37,9 +37,11 @@ def adopted(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str
     with exact():
         model = rewriter.rewrite(model)
     passes.RemoveUnusedNodesPass()(model)
+    for value, name in zip((*model.graph.inputs, *model.graph.outputs), (*inputs, *outputs), strict=True):
+        made_by[name] = made_by.get(str(value.name), "")
+        value.name = name
     proto: onnx.ModelProto = ir.to_proto(model)
     _name_nodes(proto, made_by)
-    _rename(proto, inputs, outputs)
     return proto
 
 
@@ -54,17 +56,6 @@ def _recent(graph: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:
         reason = f"opset {opset} cannot be brought to {OLDEST}: export the model again, with opset 17"
         raise ExportError(reason) from error
-
-
-def _rename(graph: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    pairs = zip((*graph.graph.input, *graph.graph.output), (*inputs, *outputs), strict=True)
-    names = {value.name: name for value, name in pairs if value.name != name}
-    for value in (*graph.graph.input, *graph.graph.output):
-        value.name = names.get(value.name, value.name)
-    for node in graph.graph.node:
-        for tensors in (node.input, node.output):
-            for place, name in enumerate(tensors):
-                tensors[place] = names.get(name, name)
 
 
 def _name_nodes(graph: onnx.ModelProto, made_by: Mapping[str, str]) -> None:

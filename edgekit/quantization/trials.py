@@ -6,7 +6,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from edgekit.onnxgraph.quant_config import QuantConfig
 from edgekit.quantization.evaluator import Quality
@@ -56,7 +57,7 @@ class TrialLog:
             try:
                 record = load_json(line)
                 if record["context"] == self.context and record.get(SEAL) == seal_of(record):
-                    row = _row(record)
+                    row = TypeAdapter(Trial).validate_python(record)
                     self.rows[row.recipe.key] = row
             except (ValueError, KeyError, TypeError):
                 continue
@@ -129,10 +130,3 @@ def _pareto(rows: list[Trial]) -> set[str]:
         for key, cost in costs.items()
         if not any(other != cost and all(o <= c for o, c in zip(other, cost, strict=True)) for other in costs.values())
     }
-
-
-def _row(record: Mapping[str, Any]) -> Trial:
-    recipe = QuantConfig(**{**record["recipe"], "floats": tuple(record["recipe"]["floats"])})
-    sentences = {name: tuple(record["quality"][name]) for name in ("reasons", "broken")}
-    quality = Quality(**{**record["quality"], **sentences})
-    return Trial(recipe, quality, int(record["size"]), float(record["work"]))

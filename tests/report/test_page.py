@@ -7,7 +7,6 @@ import io
 import json
 import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -23,31 +22,30 @@ from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import ArtifactError, UsageError
 from edgekit.report.page import script_hash
 from tests.manifests import EXPORT, read_result
+from tests.tables import Tables
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> =HYPERLINK() | `x` {{ 7*7 }}"
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 ALONE = {"circle", "rect", "line", "image", "use", "stop"}  # SVG elements that close themselves
 
 
-class Page(HTMLParser):
+class Page(Tables):
     """Checks that elements nest, and collects what the tests ask for."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
         self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str]]] = []
         self.text: list[str] = []
-        self.feed(text)
+        super().__init__(text)
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        super().handle_starttag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in ALONE
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        super().handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
