@@ -442,7 +442,7 @@ def profile(
 
 def targets() -> dict[str, TargetInfo]:
     """Every target that can be imported, by name."""
-    return registry.infos()
+    return {name: registry.info(name, target) for name, target in registry.loadable()[0].items()}
 
 
 def _names(targets: Iterable[str]) -> tuple[str, ...]:

@@ -62,6 +62,9 @@ class TargetInfo:
     Attributes:
         name: As `-t` takes it.
         summary: What it makes.
+        choose_for: Whom it is for.
+        proved_by: What runs it where it is judged.
+        not_proved: What its verdict says nothing of.
         source: What it is made from.
         groups: Names that select it besides its own.
         places: Where it is judged.
@@ -71,6 +74,9 @@ class TargetInfo:
 
     name: str
     summary: str
+    choose_for: str
+    proved_by: str
+    not_proved: str
     source: str
     groups: tuple[str, ...]
     places: tuple[str, ...]
@@ -105,26 +111,20 @@ def loadable() -> tuple[dict[str, Target], dict[str, str]]:
     return targets, broken
 
 
-def descriptions() -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """What `edgekit targets` shows of each target, and the sentence of each broken one by name."""
-    loaded, broken = loadable()
-    return [description(name, target) for name, target in loaded.items()], broken
-
-
-def description(name: str, target: Target) -> dict[str, Any]:
-    """A target for machines; its options as a JSON schema."""
-    return {
-        "name": name,
-        "summary": target.summary,
-        "choose_for": target.about.choose_for,
-        "proved_by": target.about.proved_by,
-        "not_proved": target.about.not_proved,
-        "source": target.source,
-        "groups": list(target.groups),
-        "places": [place.name for place in target.places],
-        "missing": [f"{need.module}: {need.install}" for need in missing(target)],
-        "options": {"type": "object", "properties": {option.name: option.schema() for option in target.options}},
-    }
+def info(name: str, target: Target) -> TargetInfo:
+    """What there is to know of a target."""
+    return TargetInfo(
+        name=name,
+        summary=target.summary,
+        choose_for=target.about.choose_for,
+        proved_by=target.about.proved_by,
+        not_proved=target.about.not_proved,
+        source=target.source,
+        groups=target.groups,
+        places=tuple(place.name for place in target.places),
+        missing=tuple(f"{need.module}: {need.install}" for need in missing(target)),
+        options={"type": "object", "properties": {option.name: option.schema() for option in target.options}},
+    )
 
 
 def missing(target: Target) -> tuple[Need, ...]:
@@ -327,19 +327,3 @@ def _there(need: Need) -> bool:
         return util.find_spec(need.module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def infos() -> dict[str, TargetInfo]:
-    """Every target that can be imported, by name, as records."""
-    return {
-        row["name"]: TargetInfo(
-            row["name"],
-            row["summary"],
-            row["source"],
-            tuple(row["groups"]),
-            tuple(row["places"]),
-            tuple(row["missing"]),
-            row["options"],
-        )
-        for row in descriptions()[0]
-    }

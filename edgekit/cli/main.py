@@ -47,7 +47,11 @@ def main() -> None:
             print(plain(error.report or "".join(traceback.format_exception(error))), file=sys.stderr)
         print(visible(f"edgekit: {error}", "\n\t"), file=sys.stderr)
         sys.exit(USER_ERROR)
-    except (KeyboardInterrupt, SystemExit) as left:  # Typer turns Ctrl-C into its exit code
+    except BaseException as error:
+        ends = (KeyboardInterrupt, SystemExit)  # Typer turns Ctrl-C into its exit code
+        left = error.__cause__ if isinstance(error.__cause__, ends) else error  # of pydantic, while it wrote a record
+        if not isinstance(left, ends):
+            raise
         code = INTERRUPTED if isinstance(left, KeyboardInterrupt) else left.code
         if code in (INTERRUPTED, TERMINATED):
             print("edgekit: interrupted; what was finished is kept, run the same command to go on", file=sys.stderr)

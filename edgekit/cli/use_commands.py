@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib import util
 from pathlib import Path
 from typing import Annotated
@@ -50,17 +51,16 @@ def targets(
     if name:
         target = registry.find(name)
         if as_json:
-            print(json.dumps(registry.description(name, target), indent=2))
+            print(json.dumps(asdict(registry.info(name, target)), indent=2))
         else:
             show_target(name, target)
         return
-    rows, broken = registry.descriptions()
+    loaded, broken = registry.loadable()
+    rows = [registry.info(name, target) for name, target in loaded.items()]
     if as_json:
-        print(json.dumps({"schema_version": 2, "targets": rows, "broken": broken}, indent=2))
+        print(json.dumps({"schema_version": 2, "targets": list(map(asdict, rows)), "broken": broken}, indent=2))
         return
-    shown = [
-        (str(r["name"]), str(r["summary"]), str(r["source"]), "; ".join(r["missing"]) or "installed") for r in rows
-    ]
+    shown = [(row.name, row.summary, row.source, "; ".join(row.missing) or "installed") for row in rows]
     shown += [(name, sentence, "", "broken") for name, sentence in broken.items()]
     print_table(("target", "makes", "from", "state"), shown)
 

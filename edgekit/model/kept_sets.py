@@ -35,12 +35,8 @@ def write_sets(spec: ModelSpec, folder: Path, which: Collection[str] = tuple(SET
 
 def with_sets(spec: ModelSpec, folder: Path, described: Mapping[str, Any]) -> ModelSpec:
     """A model with the sets that travelled with it."""
-    sets = {name: _reader(folder / SETS[name], each) for name, each in described.items()}
-    if "evaluation" in sets:
-        spec = replace(spec, evaluation=sets["evaluation"])
-    if "calibration" in sets:
-        spec = replace(spec, calibration=sets["calibration"])
-    return replace(spec, brought=frozenset(sets))
+    sets: dict[str, Any] = {name: _reader(folder / SETS[name], each) for name, each in described.items()}
+    return replace(spec, **sets, brought=frozenset(sets))
 
 
 def _write_set(samples: Evaluation, path: Path) -> None:

@@ -58,8 +58,6 @@ Role = Literal[
     "state",
     "tensor",
 ]
-ORDERED = ("scores", "counts", "ranking")
-"""Roles whose order matters, and whose differences are in units of a score."""
 """What an output is for, which decides how it is judged (shapes without the batch, which may stand anywhere):
 
 - "scores" [N]: values in [0, 1] whose order matters; "counts" [N]: integers that follow from scores by
@@ -74,6 +72,8 @@ ORDERED = ("scores", "counts", "ranking")
 - "embedding" [D]: its direction matters; "image" [C, H, W]: depth, denoised ...; "state": goes in again with the next
   run; "tensor": the rest.
 """
+ORDERED = ("scores", "counts", "ranking")
+"""Roles whose order matters, and whose differences are in units of a score."""
 
 
 SUM = "+"

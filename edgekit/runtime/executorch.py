@@ -100,9 +100,7 @@ def _delegate(path: Path) -> str:
 
 
 def _load(path: Path, backend: str) -> _Method:
-    import warnings
-
-    with logs.quiet(), warnings.catch_warnings(action="ignore"):  # importing it registers deprecated helpers of PyTorch
+    with logs.silent():  # importing it registers deprecated helpers of PyTorch
         from executorch.extension.pybindings import portable_lib
         from executorch.runtime import Runtime, Verification
 

@@ -31,6 +31,13 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Quiet, and no warning at all: of libraries that warn of their own deprecations, which no user can fix."""
+    with quiet(), warnings.catch_warnings(action="ignore"):
+        yield
+
+
 def caught(function: Callable[[], object]) -> str:
     """What is written to the process's standard error, by C++ too, while a function runs; what it raises is dropped.
 

@@ -8,11 +8,7 @@ it (`_xnnpack`): each operator that it leaves ends a subgraph, and the next one 
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +20,7 @@ from edgekit.model.graph import Program
 from edgekit.model.own_operators import decomposed
 from edgekit.model.spec import ModelSpec, axes_in, size_of
 from edgekit.runtime.executorch import ExecutorchRuntime
+from edgekit.runtime.logs import silent
 from edgekit.target import Option, Place, Runtime
 from edgekit_targets import _executorch_graph
 from edgekit_targets._xnnpack import passes, views
@@ -120,7 +117,7 @@ def captured(spec: ModelSpec, module: torch.fx.GraphModule, axes: tuple[str, ...
     # Sizes of 1 get no symbol, hence not the default.
     sizes = {n: min(a.default + a.multiple_of, a.maximum) for n, a in spec.axes.items() if n in axes}
     arguments = to_tensors(spec, spec.random(0, sizes))
-    with quiet(), torch.no_grad(), decomposed(spec):
+    with silent(), torch.no_grad(), decomposed(spec):
         try:
             return torch.export.export(module, arguments, dynamic_shapes=_shapes(spec, axes))
         except Exception as error:
@@ -140,7 +137,7 @@ def lowered(
     """
     import torch
 
-    with quiet(), torch.no_grad():
+    with silent(), torch.no_grad():
         from executorch.devtools.backend_debug import get_delegation_info
         from executorch.exir import to_edge_transform_and_lower
 
@@ -212,18 +209,6 @@ def _multiplications(node: torch.fx.Node) -> int:
 def _values(sizes: torch.Size) -> int:
     """Number of values of one sample: what grows counts once."""
     return math.prod(size for size in sizes if isinstance(size, int))
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """ExecuTorch, torchao and the exporter warn and log of their own deprecations, which no user can fix."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.disable(level)
 
 
 def _shapes(spec: ModelSpec, axes: tuple[str, ...]) -> tuple[dict[int, object], ...]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import DependencyError, ExportError
 from edgekit.runtime import executorch as runtime
+from edgekit.runtime.logs import silent
 from edgekit.target import Option
-from edgekit_targets import _executorch
 
 if TYPE_CHECKING:
     from executorch.exir.backend.partitioner import Partitioner
@@ -59,7 +59,7 @@ def delegate(name: str) -> Delegate:
     """
     if name in REFUSED:
         raise DependencyError(f"executorch.backend={name} cannot be made here: {REFUSED[name]}")
-    with _executorch.quiet():
+    with silent():
         return Delegate(runtime.DELEGATES[BACKENDS[name]], _partitioner(name))
 
 

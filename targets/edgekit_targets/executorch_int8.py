@@ -18,6 +18,7 @@ from edgekit.model.folder import load_model
 from edgekit.model.program import load_program
 from edgekit.model.spec import ORDERED, ModelSpec
 from edgekit.quantization import calibration
+from edgekit.runtime.logs import silent
 from edgekit.target import INT8, About, Exported, Job, Need, Option, Place, Target
 from edgekit_targets import _executorch
 from edgekit_targets._xnnpack import constants
@@ -35,7 +36,7 @@ SAMPLES = 32
 
 def export(source: Path, out: Path, job: Job) -> Exported:
     """Captured program -> model.pte with INT8 weights."""
-    with _executorch.quiet():
+    with silent():
         from executorch.backends.xnnpack.partition import xnnpack_partitioner as partition
 
     spec = load_model(job.model)
@@ -131,7 +132,7 @@ def _quantized(
 
     samples = calibration.samples(spec, count=SAMPLES, least=1).batches(1)
     chosen: set[str] = set()
-    with _executorch.quiet(), torch.no_grad():
+    with silent(), torch.no_grad():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
         try:

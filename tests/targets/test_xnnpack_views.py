@@ -4,21 +4,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edgekit_targets import _executorch
+from edgekit.runtime.logs import silent
 from edgekit_targets._xnnpack.views import simplify_views
 from tests.targets.captured import Parts, exported
 
 
 def test_views_have_numbers_and_two_permutations_are_one() -> None:
     pytest.importorskip("executorch", reason="no ExecuTorch: pip install 'edgekit[executorch]'")
-    with _executorch.quiet():
+    with silent():
         from executorch.exir import to_edge_transform_and_lower
 
     def formula(_: nn.ModuleList, x: Tensor) -> Tensor:
         y = x.reshape(-1, 6, 2).permute(1, 0, 2).permute(2, 1, 0).permute(1, 2, 0).squeeze(-3)
         return y.unsqueeze(1).expand(x.shape[0], 1, 6, 2).reshape(x.shape[0], 12)
 
-    with _executorch.quiet():
+    with silent():
         edge = to_edge_transform_and_lower(exported(Parts(formula), 12), [simplify_views])
     graph = edge.exported_program().graph_module
     names = [node.target.__name__ for node in graph.graph.nodes if node.op == "call_function"]
