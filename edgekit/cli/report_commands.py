@@ -64,8 +64,7 @@ def diff(
 ) -> None:
     """Tell what became better or worse between two builds, by artifact, image and metric; exit 3 if any is worse."""
     from edgekit.report.change import Allowed
-    from edgekit.report.difference import compare_builds
-    from edgekit.report.matrix_difference import are_matrices, compare_matrices
+    from edgekit.report.difference import are_matrices, compare_builds, compare_matrices
     from edgekit.stores import local
 
     there, here = (local(build, progress=progress_style(as_json)) for build in (before, after))

@@ -113,7 +113,8 @@ def _picture(data: bytes, name: str, pixels: int) -> Array:
     from PIL import Image, ImageOps
 
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
             if opened.width * opened.height > pixels:
                 raise TooLargeError(

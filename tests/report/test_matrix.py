@@ -11,8 +11,8 @@ from edgekit.artifact.result import Measure, Verdict
 from edgekit.artifact.run_record import AskedTarget, RunRecord, write_run
 from edgekit.errors import EdgekitError, UsageError
 from edgekit.report.change import Allowed
+from edgekit.report.difference import are_matrices, compare_matrices
 from edgekit.report.matrix import CellRecord, Matrix, read_cell, read_matrix, record_of, write_cell, write_matrix
-from edgekit.report.matrix_difference import are_matrices, compare_matrices
 from tests.report.conftest import ORT, Builder
 
 EVIL = "<script>alert(1)</script>"

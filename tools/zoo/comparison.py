@@ -109,7 +109,8 @@ def _onnx(artifact: Path) -> Run:
 
 
 def _script(artifact: Path) -> Run:
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
         module = torch.jit.load(_entry(artifact))  # type: ignore[no-untyped-call]
     return lambda inputs: _tensors(module(*map(torch.from_numpy, inputs.values())))
 
@@ -117,7 +118,8 @@ def _script(artifact: Path) -> Run:
 def _lite(artifact: Path) -> Run:
     from torch.jit.mobile import _load_for_lite_interpreter
 
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
         module = _load_for_lite_interpreter(_entry(artifact))  # type: ignore[no-untyped-call]
     return lambda inputs: _tensors(module(*map(torch.from_numpy, inputs.values())))
 

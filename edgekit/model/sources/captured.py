@@ -155,7 +155,8 @@ def _program(folder: Path, record: dict[str, Any]) -> torch.export.ExportedProgr
     import torch
 
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.export.load(folder / PROGRAM)
     except Exception as error:  # whatever a program of another version makes of its reader
         raise ModelError(

@@ -6,6 +6,7 @@ was scripted most that has no loops and no arguments with defaults.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import warnings
@@ -44,7 +45,7 @@ def write(module: torch.jit.ScriptModule, path: Path) -> str:
     """Write a module; returns what identifies its code: two archives of one module differ in their bytes."""
     import torch
 
-    with warnings.catch_warnings(action="ignore"):  # TorchScript is deprecated as a whole
+    with _quiet():
         torch.jit.save(module, str(path))
     return hashlib.sha256(_SOURCE.sub("", str(module.inlined_graph)).encode()).hexdigest()
 
@@ -53,7 +54,7 @@ def read(path: Path) -> torch.nn.Module:
     """The module of a file that `write` wrote."""
     import torch
 
-    with warnings.catch_warnings(action="ignore"):
+    with _quiet():
         module: torch.nn.Module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
     return module
 
@@ -74,7 +75,7 @@ def converted(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor,
     from torch._export.converter import TS2EPConverter
 
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with _quiet():
             graph: torch.nn.Module = TS2EPConverter(module, arguments).convert().module(check_guards=False)
     except Exception as error:  # it raises errors of many kinds, and asserts
         why = "an assertion in its converter fails" if "INTERNAL ASSERT" in str(error) else reason(error)
@@ -83,3 +84,11 @@ def converted(name: str, module: torch.nn.Module, arguments: tuple[torch.Tensor,
             "for other targets export the module that it was made from"
         ) from error
     return graph
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """TorchScript is deprecated as a whole, and its converter warns of what it leaves out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
