@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from edgekit import registry
+from edgekit import registry, report
 from edgekit.analysis import attribution
 from edgekit.analysis.attribution import Attribution
 from edgekit.analysis.profile import SECONDS, Request, part_of, write_profile
@@ -39,7 +39,6 @@ from edgekit.progress import Style, shown
 from edgekit.reference.dataset import check_folder
 from edgekit.reference.record import record_reference
 from edgekit.registry import TargetInfo
-from edgekit.report import write_report
 from edgekit.storage.host_errors import as_sentences
 from edgekit.storage.object_store import require_folder
 from edgekit.stores import local, pull, push
@@ -436,7 +435,7 @@ def profile(
     if folder is not None:
         write_profile(done, folder)
     if build is not None and folder == own:
-        write_report(build)
+        report.write_report(build)
     return done
 
 

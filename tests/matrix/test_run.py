@@ -115,7 +115,7 @@ def test_an_interrupted_run_keeps_what_is_finished(tmp_path: Path) -> None:
     assert sorted(rest.started) == ["onnx-fp16", "torchscript"]
 
 
-TOY = """targets = ["torch-mobile", "torchscript"]
+TOY = """targets = ["onnx", "torchscript"]
 [models]
 linear = "tests.matrix.models:linear"
 dying = "tests.matrix.models:killed_once"
@@ -149,7 +149,7 @@ def test_a_run_that_is_killed_and_interrupted_goes_on(
     assert exit_code(*toy, "--json") == 0
     found = Matrix.model_validate_json(capfd.readouterr().out)
     assert {one.name: one.status for one in found.cells} == dict.fromkeys(
-        ("linear torch-mobile", "linear torchscript", "dying torch-mobile"), "verified"
+        ("linear onnx", "linear torchscript", "dying onnx"), "verified"
     )
     assert (tmp_path / "killed").exists()
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -161,7 +161,7 @@ def test_a_run_that_is_killed_and_interrupted_goes_on(
 
 
 def test_a_cell_may_take_so_long(toy: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    Path("toy.toml").write_text(TOY.replace('"torch-mobile", ', "").replace("killed_once", "killed"))
+    Path("toy.toml").write_text(TOY.replace('"onnx", ', "").replace("killed_once", "killed"))
     assert exit_code(*toy, "--seconds", "1") == 2
     assert "it took more than 1 s (--seconds)" in capfd.readouterr().out
     (record,) = (json.loads(path.read_text()) for path in _records(tmp_path / "build" / "toy"))
