@@ -147,7 +147,7 @@ class Place:
             "all"; 0 for all. The verdict says so.
         timed: Whether latency is measured here (an interpreter's is meaningless).
         limits: Tolerances in the place of `tolerance` where an option gives the artifact another precision, by
-            precision; for INT8 where a model rounds its own activations `INT8`.
+            precision.
     """
 
     name: str
@@ -163,9 +163,9 @@ class Place:
         """The names of the limits that may apply here, the usual one first."""
         return tuple(dict.fromkeys(each.name for each in (self.tolerance, *self.limits.values())))
 
-    def tolerance_of(self, precision: str) -> Tolerance:
-        """What an artifact of this precision may differ from the reference by."""
-        return self.limits.get(precision, INT8 if precision == "int8" else self.tolerance)
+    def tolerance_of(self, made: Manifest) -> Tolerance:
+        """What an artifact may differ from the reference by: as INT8 may where the model itself rounds."""
+        return INT8 if made.export.self_quantized else self.limits.get(made.precision, self.tolerance)
 
 
 class Export(Protocol):

@@ -142,6 +142,8 @@ class ExportInfo(_Record):
         options: The target's options.
         tools: Versions of the libraries that made it.
         failures: What the exporter itself found wrong; such an artifact is rejected.
+        self_quantized: Whether the model rounds its activations itself, in ranges that it learned; it is then judged as
+            INT8 in every target.
     """
 
     key: str
@@ -150,6 +152,7 @@ class ExportInfo(_Record):
     options: dict[str, str] = {}
     tools: dict[str, str] = {}
     failures: tuple[str, ...] = ()
+    self_quantized: bool = False
 
 
 class VerdictInfo(_Record):

@@ -155,7 +155,7 @@ class FurtherPlace:
     def tolerance(self, manifest: Manifest, target: Target) -> Tolerance:
         """What an artifact may differ from the reference by: as in its target's first place, or as fp16 may."""
         half = bool(self.runtime) and RUNTIMES[self.runtime].half and manifest.precision == "fp32"
-        return FP16 if half else target.places[0].tolerance_of(manifest.precision)
+        return FP16 if half else target.places[0].tolerance_of(manifest)
 
     def taken(self, manifest: Manifest) -> Manifest:
         """An artifact as it is asked there: an emulator compiles for its default sizes, or for those of its files."""

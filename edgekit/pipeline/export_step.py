@@ -158,13 +158,14 @@ def _manifest(
     left_out: Mapping[str, str],
 ) -> Manifest:
     spec = context.spec
+    self_quantized = rounds(spec.module)
     answers, rows = context.recorded.batches[0].outputs, context.recorded.info.row_axes
     sizes = exported.sizes or _sizes(context, source.name)
     fixed = sizes[0] if len(sizes) == 1 else {}
     return Manifest(
         name=spec.name,
         target=name,
-        precision="int8" if rounds(spec.module) else exported.precision,
+        precision="int8" if self_quantized else exported.precision,
         entry=exported.entry,
         export=ExportInfo(
             key=key,
@@ -173,6 +174,7 @@ def _manifest(
             options=dict(options),
             failures=exported.failures,
             tools=dict(tools),
+            self_quantized=self_quantized,
         ),
         inputs=tuple(TensorInfo.of_input(i) for i in spec.inputs),
         outputs=tuple(TensorInfo.of_output(o, shape_of(answers[o.name], rows.get(o.name, 0))) for o in spec.outputs),

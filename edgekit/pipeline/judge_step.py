@@ -119,7 +119,7 @@ def _compared_and_judged(
     measured: Measured,
 ) -> Verdict:
     real = evaluation_of(spec)
-    tolerance = place.tolerance_of(made.precision)
+    tolerance = place.tolerance_of(made)
     images = sample_of(made, place)
     batches = applicable_batches(recorded.batches, made, images)
     if noisy := too_noisy(tolerance, spec.outputs, recorded.noise, spreads(spec.outputs, _known(recorded), {})):

@@ -7,7 +7,7 @@ was found of it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 
 from edgekit import registry
 from edgekit.artifact.fact import EVALUATION, Code, fact
+from edgekit.artifact.manifest import Manifest
 from edgekit.artifact.parts_record import HUB, PartRecord, PartsRecord, WholeRecord, check_hub, read_parts, write_parts
 from edgekit.artifact.result import Evidence, Result, Verdict
 from edgekit.artifact.run_record import PARTS
@@ -169,8 +170,8 @@ def _holds_with(parts: Parts, found: Driven, root: Path, target: str, others: Ma
     with contextlib.ExitStack() as stack:
         rest = {part: stack.enter_context(load(folder, trust_build=True)) for part, folder in folders.items()}
         answers = [answered(parts, {**rest, **others}, given) for given in parts.inputs]
-    made = [read_artifact(root / part / target).precision for part in parts.parts]
-    tolerance = registry.find(target).places[0].tolerance_of(made[0])
+    made = _deciding(read_artifact(root / part / target) for part in parts.parts)
+    tolerance = registry.find(target).places[0].tolerance_of(made)
     return verdict.judge(tolerance, {}, evaluation=_compared(found, answers)).status == "verified"
 
 
@@ -185,7 +186,7 @@ def _outcome(
     result = Result(
         name=parts.name,
         target=name,
-        precision=_precision(each),
+        precision=_deciding(o.manifest for o in each.values()).precision,
         artifact_sha256=digest_text("\n".join(f"{p} {o.manifest.sha256}" for p, o in each.items() if o.manifest)),
         reference_sha256=_digest(found.answers),
         reference_device=found.device,
@@ -228,7 +229,8 @@ def _judged(parts: Parts, found: Driven, each: Mapping[str, TargetOutcome], plac
             f" (an option of '{fixed}' may keep sizes open that it fixed: `edgekit targets {fixed}`)" if fixed else ""
         )
         return verdict.failed(fact(Code.RUNTIME_FAILED, text=f"{error}{hint}"))
-    passed = verdict.judge(place.tolerance_of(_precision(each)), {}, evaluation=_compared(found, answers))
+    tolerance = place.tolerance_of(_deciding(o.manifest for o in each.values()))
+    passed = verdict.judge(tolerance, {}, evaluation=_compared(found, answers))
     evidence = Evidence(inputs={EVALUATION: len(answers)}, place=device, answered_by={found.device: len(answers)})
     asked = fact(Code.ASKED, text=f"the whole driven from end to end, {evidence}")
     more = {"device": device, "evidence": evidence, "notes": (asked, *passed.notes)}
@@ -240,9 +242,10 @@ def _fixes(outcome: TargetOutcome) -> bool:
     return outcome.manifest is not None and not all(axis.dynamic for axis in outcome.manifest.axes.values())
 
 
-def _precision(each: Mapping[str, TargetOutcome]) -> str:
-    """Of the artifacts of a target: the first part's."""
-    return next(o.manifest.precision for o in each.values() if o.manifest is not None)
+def _deciding(made: Iterable[Manifest | None]) -> Manifest:
+    """Of the parts' artifacts of a target the one that says how far the whole may differ: one that rounds itself."""
+    there = [one for one in made if one is not None]
+    return next((one for one in there if one.export.self_quantized), there[0])
 
 
 @contextlib.contextmanager

@@ -122,7 +122,7 @@ def soak_artifact(request: Mapping[str, Any], progress: Progress) -> dict[str, o
     target = registry.find(asked.target)
     place = target.place(asked.place)
     spec = load_model(asked.model)
-    tolerance = place.tolerance_of(made.precision)
+    tolerance = place.tolerance_of(made)
     units = units_of(spec, recorded, tolerance)
     noise, axes = recorded.noise, recorded.info.row_axes
     found: dict[str, list[Comparison]] = {}

@@ -58,7 +58,7 @@ def test_what_pt2e_converted_keeps_its_ranges_and_is_judged_as_int8(tmp_path: Pa
     assert "leave 'onnx-int8-static' out" in build["onnx-int8-static"].sentences[0]
     manifest = build["onnx"].manifest
     assert manifest is not None
-    assert manifest.precision == "int8"
+    assert (manifest.precision, manifest.export.self_quantized) == ("int8", True)
     graph = onnx.load(build["onnx"].path / "model.onnx").graph
     assert sum(node.op_type == "QuantizeLinear" for node in graph.node) >= 3
     learned = {
