@@ -89,6 +89,7 @@ def serve(
         http=connection(timeout, limits.body),
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(timeout) + 1,

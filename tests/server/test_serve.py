@@ -160,7 +160,13 @@ def test_what_is_refused_is_a_sentence_and_is_counted(exported: Path, serve: Sta
         413,
         {"error": "the picture has 1200 x 900 pixels: at most 1000000 are taken"},
     )
-    for path in ("/v2/models/other/infer", "/v2/models/toy/versions/other/infer", "/nothing"):
+    unknown = (
+        "/predict?target=other",
+        f"{INFER}?target=other",
+        "/v2/models/other/infer",
+        "/v2/models/toy/versions/other/infer",
+    )
+    for path in (*unknown, "/nothing"):
         response, data = server.ask("POST", path, b"{}")
         assert response.status == 404
         assert json.loads(data)["error"]
