@@ -26,6 +26,7 @@ import torch
 from edgekit.arrcoc import nouns
 from edgekit.arrcoc.counter_rng import Chance
 from edgekit.arrcoc.knowing import QUERY_WIDTH
+from edgekit.arrcoc.near import NEAR
 from edgekit.reference.vocabulary import Vocabulary
 
 ATTRIBUTES = (
@@ -87,7 +88,8 @@ SCALE, OFFSET = 2 / 256, 1 / 256
 def vocabulary() -> Vocabulary:
     """The vocabulary of the family, made from its definition."""
     means = {word: MEANINGS.index(concept) for concept in CONCEPTS for word in _words(concept)}
-    return Vocabulary(tuple(means), concept_table().numpy()[list(means.values())])
+    near = {known: tuple(words.split()) for known, words in NEAR.items()}
+    return Vocabulary(tuple(means), concept_table().numpy()[list(means.values())], near)
 
 
 def _words(concept: str) -> tuple[str, ...]:
@@ -108,7 +110,8 @@ def save(vocabulary: Vocabulary, folder: Path) -> None:
     """Write `vocabulary.json` and `embeddings.bin` (int8, row-major, each row once)."""
     numbers: dict[bytes, int] = {}
     rows = [numbers.setdefault(row.tobytes(), len(numbers)) for row in vocabulary.table]
-    known = {"dim": QUERY_WIDTH, "scale": SCALE, "offset": OFFSET, "words": list(vocabulary.words), "rows": rows}
+    known = {"dim": QUERY_WIDTH, "scale": SCALE, "offset": OFFSET, "words": vocabulary.words, "rows": rows}
+    known["near"] = vocabulary.near
     (folder / "vocabulary.json").write_text(json.dumps(known) + "\n", encoding="utf-8")
     table = np.stack([np.frombuffer(row, np.float32) for row in numbers])
     (folder / "embeddings.bin").write_bytes(((table - OFFSET) / SCALE).astype(np.int8).tobytes())

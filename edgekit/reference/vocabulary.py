@@ -2,14 +2,15 @@
 
 `vocabulary.json` is {"dim": 768, "scale": 0.0078125, "offset": 0.00390625, "words": [...], "rows": [...]}: the row of
 each word in `embeddings.bin`, which holds int8 [rows, dim]; a value is scale * byte + offset. Words that mean the same
-share a row.
+share a row. "near" may hold, by known word, the unknown ones that it is the nearest to: {"dog": ["beagle"]}.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -32,10 +33,12 @@ class Vocabulary:
     Attributes:
         words: Lower-case words.
         table: [words, Q] float32, one row a word; a query is the mean of its words' rows.
+        near: Known words and the unknown ones that each is the nearest to in meaning: a page may ask for it instead.
     """
 
     words: tuple[str, ...]
     table: Array
+    near: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def encode(self, text: str) -> Array:
         """A query [Q] float32: the mean of its words' rows, as every library makes it.
@@ -47,11 +50,16 @@ class Vocabulary:
         unknown = [word for word in dict.fromkeys(words) if word not in self._rows]
         if unknown or not words:
             what = f"does not know {', '.join(repr(word) for word in unknown)}" if unknown else "needs a word"
-            near = [known for word in unknown for known in difflib.get_close_matches(word, self.words, 1)]
+            near = [known for word in unknown for known in self._nearest(word)]
             hint = f"did you mean '{' '.join(near)}'?" if near else f"it knows {', '.join(self.words[:EXAMPLES])} ..."
             raise UsageError(f"the model {what} in the query '{visible(text)}': {hint}")
         rows = self.table[[self._rows[word] for word in words]]
         return np.asarray(rows.mean(0, dtype=np.float32))
+
+    def _nearest(self, word: str) -> list[str]:
+        """The known word that is nearest to an unknown one, in meaning or else in letters."""
+        kind = [known for known, words in self.near.items() if word in words]
+        return kind or difflib.get_close_matches(word, self.words, 1)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -88,6 +96,9 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
         values = np.float32(record["scale"]) * stored.astype(np.float32) + np.float32(record["offset"])
         if len(rows) != len(words) or min(rows, default=0) < 0:
             raise ValueError(f"{len(words)} words with {len(rows)} rows")
-        return Vocabulary(words, values[rows])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        near = {str(known): tuple(map(str, unknown)) for known, unknown in record.get("near", {}).items()}
+        if lost := near.keys() - {*words}:
+            raise ValueError(f"the word {min(lost)!r} has near ones and no row")
+        return Vocabulary(words, values[rows], near)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ExportError(f"'{listed}' and '{table}' do not fit each other ({error})") from error

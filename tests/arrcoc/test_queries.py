@@ -75,6 +75,16 @@ def test_the_shipped_files_are_this_vocabulary(tmp_path: Path) -> None:
     assert loaded is not None
     assert loaded.words == VOCABULARY.words
     assert np.array_equal(loaded.table, VOCABULARY.table)
+    assert loaded.near == VOCABULARY.near
+
+
+def test_a_near_word_is_unknown_and_leads_to_one_that_is_known() -> None:
+    near = [word for words in VOCABULARY.near.values() for word in words]
+    assert len(near) == len(set(near))
+    assert not set(near) & set(VOCABULARY.words)
+    assert VOCABULARY.near.keys() <= set(VOCABULARY.words)
+    with pytest.raises(UsageError, match="does not know 'beagle' in the query 'red beagle': did you mean 'dog'"):
+        VOCABULARY.encode("red beagle")
 
 
 def test_the_ten_lines_of_the_docstring_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.errors import ExportError
+from edgekit.errors import ExportError, UsageError
 from edgekit.reference.vocabulary import Vocabulary, read_vocabulary
 
 
@@ -39,7 +39,19 @@ def test_a_vocabulary_is_read_whole_or_refused(tmp_path: Path) -> None:
     assert found is not None
     first, second = [-63.0, 1.0, 64.5], [1.5, 2.0, 2.5]
     assert (found.words, found.table.tolist()) == (("red", "ring", "hoop"), [second, first, first])
-    for wrong in ({"dim": 4}, {"rows": [1, 0]}, {"rows": [1, 0, -1]}, {"rows": [2, 0, 0]}):
+    assert found.near == {}
+    (tmp_path / "vocabulary.json").write_text(json.dumps(listed | {"near": {"ring": ["band"]}}))
+    assert (found := read_vocabulary(tmp_path)) is not None
+    with pytest.raises(UsageError, match="did you mean 'ring'"):
+        found.encode("red band")
+    for wrong in (
+        {"near": {"rung": ["band"]}},
+        {"near": ["band"]},
+        {"dim": 4},
+        {"rows": [1, 0]},
+        {"rows": [1, 0, -1]},
+        {"rows": [2, 0, 0]},
+    ):
         (tmp_path / "vocabulary.json").write_text(json.dumps(listed | wrong))
         with pytest.raises(ExportError, match="do not fit each other"):
             read_vocabulary(tmp_path)

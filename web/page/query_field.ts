@@ -70,9 +70,17 @@ export class QueryField {
     this.updateStatus();
   }
 
-  /** What is asked for: the text, or one of the things that it names. */
+  /** What is asked for: the text, or one of the things that it names; with known words for those that are kinds of them. */
   get query(): string {
+    return this.asKinds(this.said);
+  }
+
+  private get said(): string {
     return this.parts[this.part] ?? this.text;
+  }
+
+  private asKinds(text: string): string {
+    return text.replace(/[\p{L}\p{N}]+/gu, (word) => this.encoder?.kindOf(word.toLowerCase()) ?? word);
   }
 
   private get parts(): readonly string[] {
@@ -106,7 +114,7 @@ export class QueryField {
   updateStatus(): void {
     if (!this.encoder) return;
     const unknown = this.encoder.unknown(this.query);
-    const several = this.parts.length > 1 ? this.partHints() : [];
+    const several = [...(this.parts.length > 1 ? this.partHints() : []), ...this.kindHints(this.encoder)];
     this.status.replaceChildren(...several, ...(unknown.length > 0 ? this.corrections(unknown, this.encoder) : several.length > 0 ? [] : this.exampleHints()));
     this.showWords(unknown.some((word) => this.encoder?.nearest(word) === undefined && this.encoder?.complete(word, 1).length === 0));
   }
@@ -123,6 +131,11 @@ export class QueryField {
     near.delete(undefined);
     const hints = near.size === 0 ? [". "] : [": did you mean ", ...[...near].map(([right, wrong]) => this.correctionButton(wrong, right ?? "")), "? "];
     return [`The model does not know ${named}`, ...hints, "It knows the words below."];
+  }
+
+  private kindHints(encoder: QueryEncoder): readonly string[] {
+    const kinds = encoder.unknown(this.said).flatMap((word) => ((kind) => (kind ? [`“${cutWords(word)}”, so it looks for “${kind}”`] : []))(encoder.kindOf(word)));
+    return kinds.length > 0 ? [`The model does not know ${kinds.join(", nor ")}. `] : [];
   }
 
   private partHints(): readonly (string | Node)[] {

@@ -2,7 +2,8 @@
  * QueryEncoder: a query's vector is the mean of its words' rows in the embedding table.
  *
  * `vocabulary.json` is {"dim": 768, "scale": ..., "offset": ..., "words": [...], "rows": [...]}: the row of each word in
- * `embeddings.bin`, which has int8 values; each is scale * byte + offset. Words that mean the same share a row.
+ * `embeddings.bin`, which has int8 values; each is scale * byte + offset. Words that mean the same share a row. "near" may
+ * hold, by known word, the unknown ones that it is the nearest to in meaning.
  * Text is converted to lower case and split at every character that is neither a letter nor a digit, as in
  * edgekit/arrcoc/queries.py.
  */
@@ -23,20 +24,23 @@ interface Vocabulary {
   readonly offset: number;
   readonly words: readonly string[];
   readonly rows: readonly number[];
+  readonly near?: Readonly<Record<string, readonly string[]>>;
 }
 
 export class QueryEncoder {
   readonly words: readonly string[];
   readonly dim: number;
   private readonly rows: ReadonlyMap<string, number>;
+  private readonly near: ReadonlyMap<string, string>;
   private table: Promise<Float32Array> | undefined;
 
   private constructor(
-    { dim, words, rows }: Vocabulary,
+    { dim, words, rows, near = {} }: Vocabulary,
     private readonly fetchTable: () => Promise<Float32Array>,
   ) {
     [this.words, this.dim] = [words, dim];
     this.rows = new Map(words.map((word, at) => [word, rows[at] ?? 0]));
+    this.near = new Map(Object.entries(near).flatMap(([known, unknown]) => unknown.map((word) => [word, known])));
   }
 
   /**
@@ -124,8 +128,14 @@ export class QueryEncoder {
     return [...found.values()];
   }
 
-  /** The known word closest to a mistyped one: at most two edits, and fewer than half of its letters. */
+  /** The known word that an unknown one is a kind of ("beagle": "dog"), or undefined. */
+  kindOf(word: string): string | undefined {
+    return this.near.get(word);
+  }
+
+  /** The known word nearest to an unknown one: what it is a kind of, or else at most two edits, fewer than half of its letters. */
   nearest(word: string): string | undefined {
+    if (this.near.has(word)) return this.near.get(word);
     const maxEdits = Math.min(2, Math.floor((word.length - 1) / 2));
     let best: string | undefined;
     let fewest = maxEdits + 1;
