@@ -35,7 +35,7 @@ Kinds = dict[str, list[str]]
 
 
 def wordnet(folder: Path) -> tuple[Kinds, Kinds]:
-    """Read its database: of a word the senses that are things, the usual one first; of a sense those that it is a kind of."""
+    """Of each word its senses that are things, the usual one first; of each sense those that it is a kind of."""
     lines = [line.split(" | ")[0].split() for line in (folder / "data.noun").open() if line[0] != " "]
     above, things = {}, set()
     for fields in lines:
