@@ -9,7 +9,7 @@ This file stands alone: copied anywhere, it needs torch from 2.10, numpy and saf
 
     program.pt2          torch.export's program, with its weights
     answers.safetensors  of each run by its number the inputs and what the module answered: `0/in/1`, `0/out/0`
-    capture.json         the name, the axes, what captured it, how many runs, the hashes of both files and of itself
+    capture.json         the name, the axes, what captured it, how many runs, the hashes of the files and of itself
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 RECORD, PROGRAM, ANSWERS = "capture.json", "program.pt2", "answers.safetensors"
 SEAL = "content_sha256"  # field of the record with its own hash
+DECLARED = "declared"  # and with what `edgekit capture` knows of a model beyond its program
 MOST_IMAGES = 8  # of a batch, where nothing is said
 LARGEST = 1 << 27  # elements of the inputs of a recorded run
 CLOSE = 1e-5  # of an output's largest value: the program holds the module's own operators
@@ -96,6 +97,9 @@ def capture(
     folder: str | Path,
     axes: Mapping[str, str] | None = None,
     name: str = "",
+    *,
+    declared: Mapping[str, Any] | None = None,
+    files: Sequence[Path] = (),
 ) -> Path:
     """Capture a module, see that its program answers as it does, and write both down.
 
@@ -107,6 +111,8 @@ def capture(
         axes: Which dimensions vary, as `edgekit.export` takes them: `{"ids": "0=batch,1=length:1..512"}`. None lets
             the first dimension be the batch, of 1 to 8, of each input that has the first input's size there.
         name: Of the model; that of its class where none is given.
+        declared: What `edgekit capture` knows of the model beyond its program, as JSON has it.
+        files: What else it knows, copied beside the program.
 
     Returns:
         The folder.
@@ -147,8 +153,9 @@ def capture(
         "axes": words,
         "runs": len(runs),
         "made_by": {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine()},
+        **({} if declared is None else {DECLARED: dict(declared)}),
     }
-    _write(place, record, program, runs)
+    _write(place, record, program, runs, files)
     return place
 
 
@@ -361,7 +368,7 @@ def _close(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
     return distance(one, other) <= CLOSE
 
 
-def _write(place: Path, record: dict[str, Any], program: Any, runs: Sequence[Any]) -> None:
+def _write(place: Path, record: dict[str, Any], program: Any, runs: Sequence[Any], files: Sequence[Path]) -> None:
     """Write all into a new folder beside its place, and give it its name at the end."""
     import torch
     from safetensors.torch import save_file
@@ -377,7 +384,9 @@ def _write(place: Path, record: dict[str, Any], program: Any, runs: Sequence[Any
             for place, tensor in enumerate(tensors)
         }
         save_file(arrays, made / ANSWERS)
-        record["files"] = {n: hashlib.sha256((made / n).read_bytes()).hexdigest() for n in (PROGRAM, ANSWERS)}
+        for file in files:
+            shutil.copyfile(file, made / file.name)
+        record["files"] = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(made.iterdir())}
         record[SEAL] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
         text = json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         (made / RECORD).write_text(text, encoding="utf-8")

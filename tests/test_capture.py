@@ -18,12 +18,15 @@ from torch import Tensor, nn
 from edgekit import capture as alone
 from edgekit.capture import ANSWERS, PROGRAM, RECORD, NotCapturedError, capture
 from edgekit.errors import EdgekitError, ModelError, UsageError
+from edgekit.model.evaluation_set import calibration_of, evaluation_of
 from edgekit.model.program import Capture
 from edgekit.model.sources import check_model, resolve_model
+from edgekit.model.sources.captured import write_capture
 from edgekit.model.spec import Axis
-from edgekit.model.words import words_of
+from edgekit.model.words import NOTHING, words_of
 from edgekit.storage.door import read_record, sealed
 from edgekit.storage.files import digest_file
+from tests import models
 from tests.command import exit_code
 
 SCRIPT = """
@@ -191,6 +194,23 @@ def test_the_command_captures_a_factorys_module(
     assert exit_code("capture", "tests.models:branching", "-o", "other") == 2
     assert "torch.where or torch.cond" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_captured_models_names_roles_and_sets_are_its_own(tmp_path: Path) -> None:
+    folder = write_capture("tests.models:declared", tmp_path / "declared", NOTHING)
+    spec, own = resolve_model(f"capture:{folder}"), resolve_model("tests.models:declared")
+    for fact in ("name", "inputs", "outputs", "axes", "licence"):
+        assert getattr(spec, fact) == getattr(own, fact), fact
+    evaluation, calibration = evaluation_of(spec), calibration_of(spec, 2)
+    assert evaluation is not None
+    assert calibration is not None
+    assert (evaluation.names, evaluation.truth is None) == (("first", "second", "third"), False)
+    np.testing.assert_array_equal(calibration.inputs["images"], models.PICTURES[:2])
+    said = resolve_model(f"capture:{folder}", words_of(None, None, {"class": "role=labels"}))
+    assert (said.outputs[0].role, said.inputs) == ("labels", own.inputs)
+    (folder / "evaluation.safetensors").write_bytes(b"else")
+    with pytest.raises(ModelError, match="its content is not what was recorded"):
+        resolve_model(f"capture:{folder}")
 
 
 def test_a_folder_that_exists_is_left(tmp_path: Path) -> None:

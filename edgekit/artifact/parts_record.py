@@ -57,6 +57,7 @@ class PartsRecord(_Record):
         name: Of the model.
         driver: Where it is defined, as module:name.
         factory: `package.module:function` that makes the model again; empty where it was given in memory.
+        code_sha256: Hash of the files of its parts' and its driver's code, and of their libraries' versions.
         inputs: How many the whole was judged on.
         parts: By name.
         targets: What was found, by target.
@@ -67,6 +68,7 @@ class PartsRecord(_Record):
     name: str
     driver: str
     factory: str = ""
+    code_sha256: str = ""
     inputs: int
     parts: dict[str, PartRecord] = Field(min_length=1)
     targets: dict[str, WholeRecord]

@@ -78,17 +78,17 @@ def _packs(error: BaseException) -> bool:
     """Whether a function of PyTorch was at sequences that are packed by their lengths."""
     from torch.nn.utils.rnn import PackedSequence
 
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _theirs(frame.f_code.co_filename))
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_users(frame.f_code.co_filename))
     return any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values())
 
 
 def line_of(error: BaseException) -> str:
     """` at file:line (source)` of the innermost frame that is neither PyTorch's nor edgekit's, or nothing."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _theirs(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
     return f" at {frames[-1].filename}:{frames[-1].lineno} ({frames[-1].line})" if frames else ""
 
 
-def _theirs(filename: str) -> bool:
+def _is_users(filename: str) -> bool:
     ours = Path(__file__).parent  # capturing starts here: no other room of edgekit is on the way
     return "/torch/" not in filename and not filename.startswith("<") and ours not in Path(filename).parents
 

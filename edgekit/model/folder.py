@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import CheckpointError, ModelError
 from edgekit.model import own_operators
 from edgekit.model.contract import checked
+from edgekit.model.declared import declaration
 from edgekit.model.kept_sets import SETS, with_sets, write_sets
 from edgekit.model.program import Capture, holds_program, read_captured, write_captured
 from edgekit.model.records import CONFIG, GRAPH, WEIGHTS, model_files, read_config
@@ -27,6 +28,11 @@ from edgekit.storage.files import digest_file, digest_text, dump_json, scratch, 
 
 if TYPE_CHECKING:
     import torch
+
+
+CHANGED = (
+    "the code behind '{factory}', or a library's version, is not that of this build's export: {what}; export again"
+)
 
 
 def save_model(spec: ModelSpec, folder: Path, captured: Capture | None = None) -> None:
@@ -100,11 +106,11 @@ def other_code(folder: Path, spec: ModelSpec) -> str:
         spec: What `load_model` made of it.
     """
     config = read_config(folder)
-    if not config["factory"] or config["code_sha256"] == _code_sha256(spec):
+    if not config["factory"] or config["code_sha256"] == code_digest(code_of(spec)):
         return ""
-    return (
-        f"the code behind '{config['factory']}', or a library's version, is not what this build was exported with: "
-        "recorded answers are of the code of then, fresh ones (--soak, --seed) of that of today; export again"
+    return CHANGED.format(
+        factory=config["factory"],
+        what="recorded answers are of the code of then, fresh ones (--soak, --seed) of that of today",
     )
 
 
@@ -144,18 +150,11 @@ def _buffers(module: torch.nn.Module) -> frozenset[str]:
 
 def _config(spec: ModelSpec) -> dict[str, object]:
     return {
+        **declaration(spec),
         "schema_version": 1,
-        "name": spec.name,
         "factory": spec.factory,
-        "code_sha256": _code_sha256(spec),
+        "code_sha256": code_digest(code_of(spec)),
         "weights_sha256": checkpoint.weights_digest(spec),
-        "inputs": [asdict(i) for i in spec.inputs],
-        "outputs": [asdict(o) for o in spec.outputs],
-        "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
-        "licence": spec.licence,
-        "author": spec.author,
-        "description": spec.description,
-        "trained_on": spec.trained_on,
         "words": spec.words.as_record() if spec.words else {},
     }
 
@@ -176,10 +175,14 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "files": files}
 
 
-def _code_sha256(spec: ModelSpec) -> str:
-    """Hash of the files that define the module and of their libraries' versions: another one is exported again."""
+def code_of(spec: ModelSpec) -> set[str]:
+    """Names of the Python modules that define a model."""
     names = {type(module).__module__ for module in spec.module.modules()} | {spec.factory.partition(":")[0]}
-    names |= {function.__module__ for function in own_operators.replacements(spec)}
+    return names | {function.__module__ for function in own_operators.replacements(spec)}
+
+
+def code_digest(names: Collection[str]) -> str:
+    """Hash of the files of Python modules and of their libraries' versions: with another a model is exported again."""
     texts = []
     for name in sorted(names):
         path = getattr(sys.modules.get(name), "__file__", None)

@@ -14,20 +14,19 @@ from __future__ import annotations
 import contextlib
 import shutil
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-
 from edgekit.errors import CaptureError, ModelError
+from edgekit.model.declared import declared_spec
 from edgekit.model.graph import Program, capture, quiet
 from edgekit.model.own_operators import register, registered_by
 from edgekit.model.records import GRAPH, INFO, PROGRAM, WEIGHTS, program_files, read_info
 from edgekit.model.sources import onnx, script
-from edgekit.model.spec import Axis, Input, ModelSpec, Output
+from edgekit.model.spec import ModelSpec
 from edgekit.storage.door import sealed
 from edgekit.storage.files import digest_file, digest_text, link, staging, write_text
 
@@ -223,27 +222,7 @@ def holds_program(config: Mapping[str, Any]) -> bool:
 
 def read_captured(config: Mapping[str, Any], folder: Path) -> ModelSpec:
     """The model of a folder that `write_captured` wrote."""
-    return ModelSpec(
-        name=config["name"],
-        module=_module(config, folder),
-        inputs=declared_inputs(config["inputs"]),
-        outputs=TypeAdapter(tuple[Output, ...]).validate_python(config["outputs"]),
-        axes=declared_axes(config["axes"]),
-        licence=config["licence"],
-        author=config["author"],
-        description=config["description"],
-        trained_on=config.get("trained_on", ""),
-    )
-
-
-def declared_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[Input, ...]:
-    """Inputs as a record on disk has them: `dataclasses.asdict`, through JSON."""
-    return TypeAdapter(tuple[Input, ...]).validate_python(rows)
-
-
-def declared_axes(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Axis]:
-    """Axes as a record on disk has them."""
-    return TypeAdapter(dict[str, Axis]).validate_python(rows)
+    return declared_spec(config, _module(config, folder))
 
 
 def _module(config: Mapping[str, Any], folder: Path) -> torch.nn.Module:

@@ -25,6 +25,7 @@ from edgekit.errors import ArtifactError, EdgekitError, HostError, NotVerifiedHe
 from edgekit.judge import metrics, verdict
 from edgekit.judge.deviation import spreads
 from edgekit.judge.metrics import Comparison
+from edgekit.model.folder import CHANGED, code_digest, code_of
 from edgekit.model.parts import Parts, Session
 from edgekit.model.spec import Array, ModelSpec
 from edgekit.pipeline.driven import Driven, answered, driven
@@ -38,6 +39,7 @@ from edgekit.storage.host_errors import as_sentences
 from edgekit.target import Place, Target
 
 Answer = dict[str, Array]
+DRIVEN_BY = "its parts are judged by answers of the code of then, and the whole was driven by that of today"
 
 
 @as_sentences()
@@ -109,17 +111,17 @@ def verify(
     if lacking := [name for name in only if name in registry.available() and name not in there]:
         raise ArtifactError(f"'{root / PARTS}' does not say what became of the whole in '{lacking[0]}': export again")
     held = {name: _again(root, record.targets[name], {p: build[name] for p, build in builds.items()}) for name in there}
-    outcomes = tuple(held.values())
+    outcomes, note = tuple(held.values()), ""
     if again is not None and record.factory:
-        outcomes = _driven_again(root, record, builds, held, again(record.factory))
+        outcomes, note = _driven_again(root, record, builds, held, again(record.factory))
     unsigned = (PARTS, *([HUB] if record.hub else [])) if signed else ()
-    return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, parts=builds)
+    return Build(outcomes, root, next(iter(builds.values())).reference, unsigned, parts=builds, note=note)
 
 
 def _driven_again(
     root: Path, record: PartsRecord, builds: Mapping[str, Build], held: Mapping[str, TargetOutcome], made: Parts
-) -> tuple[TargetOutcome, ...]:
-    """Drive the whole with its artifacts once more, and write what was found."""
+) -> tuple[tuple[TargetOutcome, ...], str]:
+    """Drive the whole with its artifacts once more, and write what was found; says where its code is another."""
     parts = replace(made, name=record.name)
     if parts.parts.keys() != record.parts.keys():
         raise ArtifactError(f"'{record.factory}' makes other parts than '{root / PARTS}' names: export again")
@@ -130,7 +132,8 @@ def _driven_again(
     )
     again = {outcome.target: _of_target(outcome, builds) for outcome in outcomes}
     write_parts(root, record.model_copy(update={"targets": record.targets | again}))
-    return outcomes
+    alike = record.code_sha256 == _code(parts, found, record.factory)
+    return outcomes, "" if alike else CHANGED.format(factory=record.factory, what=DRIVEN_BY)
 
 
 def _again(root: Path, found: WholeRecord, each: Mapping[str, TargetOutcome]) -> TargetOutcome:
@@ -298,10 +301,17 @@ def _record(parts: Parts, found: Driven, factory: str, targets: Mapping[str, Who
         name=parts.name,
         driver=f"{parts.driver.__module__}:{getattr(parts.driver, '__qualname__', type(parts.driver).__name__)}",
         factory=factory,
+        code_sha256=_code(parts, found, factory),
         inputs=len(parts.inputs),
         parts={name: PartRecord(folder=name, calls=count) for name, count in found.calls.items()},
         targets=dict(targets),
     )
+
+
+def _code(parts: Parts, found: Driven, factory: str) -> str:
+    """Hash of the code behind the parts, the driver and what makes them."""
+    names = {parts.driver.__module__, *([factory.partition(":")[0]] if factory else [])}
+    return code_digest(names.union(*map(code_of, found.specs.values())))
 
 
 def _of_target(outcome: TargetOutcome, builds: Mapping[str, Build]) -> WholeRecord:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.model.program import declared_axes, declared_inputs
+from edgekit.model.declared import declared_axes, declared_inputs
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info

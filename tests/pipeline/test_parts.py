@@ -228,17 +228,24 @@ def other_factory() -> Parts:
     return model(seed=1)
 
 
-def test_a_whole_is_driven_again_where_its_factory_may_run(made: Build, tmp_path: Path) -> None:
+def test_a_whole_is_driven_again_where_its_factory_may_run(
+    made: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = shutil.copytree(made.path, tmp_path / "tiny")
+    (tmp_path / "moved_towers.py").write_text(f"from {__name__} import factory\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
 
-    def verified(factory: str) -> TargetOutcome:
+    def verified(factory: str) -> Build:
         write_parts(root, read_parts(root).model_copy(update={"factory": factory}))
         again = given_model.parts_of_factory
-        return whole.verify(root, (), lambda folder: made.parts[folder.name], again=again)["onnx"]
+        return whole.verify(root, (), lambda folder: made.parts[folder.name], again=again)
 
     found = verified(f"{__name__}:factory")
-    assert [found.status, found.reused] == ["verified", False]
-    assert verified(f"{__name__}:other_factory").status == "rejected"  # as it would be exported now
+    assert [found["onnx"].status, found["onnx"].reused, found.note] == ["verified", False, ""]
+    moved = verified("moved_towers:factory")
+    assert "the code behind 'moved_towers:factory', or a library's version, is not that of this build's" in moved.note
+    assert moved["onnx"].status == "verified"
+    assert verified(f"{__name__}:other_factory")["onnx"].status == "rejected"  # as it would be exported now
     assert read_parts(root).targets["onnx"].status == "rejected"
     with pytest.raises(EdgekitError, match="makes no model of parts any more"):
         verified("edgekit.testing:small_model")

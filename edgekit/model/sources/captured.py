@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.capture import ANSWERS, PROGRAM, RECORD, NotCapturedError, capture, distance
+from edgekit.capture import ANSWERS, DECLARED, PROGRAM, RECORD, NotCapturedError, capture, distance
 from edgekit.errors import CaptureError, ModelError, UsageError, reason
 from edgekit.model.capture_errors import sentence
 from edgekit.model.contract import check_name, checked
+from edgekit.model.declared import declaration, declared_spec
+from edgekit.model.kept_sets import SETS, with_sets, write_sets
 from edgekit.model.sources import factory
 from edgekit.model.sources.module import spec_of_module
-from edgekit.model.spec import SUM, ModelSpec
-from edgekit.model.words import Words, words_of
+from edgekit.model.spec import ModelSpec
+from edgekit.model.words import Words, axes_in_words, words_of
 from edgekit.storage import door
+from edgekit.storage.files import scratch
 
 if TYPE_CHECKING:
     import torch
@@ -78,8 +83,12 @@ def spec_of_capture(folder: Path, words: Words) -> ModelSpec:
 
     there = str(record["made_by"]["torch"])
     furthest = max(_distance(folder, module, given(run), run, there, here) for run in runs)
-    said = replace(words, axes=words_of(record["axes"], None, None).axes)
-    spec = replace(spec_of_module(module, given(runs[0]), said), name=str(record["name"]))
+    if declared := record.get(DECLARED):
+        spec = with_sets(words.of_spec(declared_spec(declared, module)), folder, declared["sets"])
+    else:
+        said = replace(words, axes=words_of(record["axes"], None, None).axes)
+        spec = spec_of_module(module, given(runs[0]), said)
+    spec = replace(spec, name=str(record["name"]))
     check_name(spec.name)
     note = (
         f"captured with torch {there}: of {len(runs)} recorded answers the program's here (torch {here}) differ by "
@@ -92,8 +101,8 @@ def write_capture(name: str, folder: Path, words: Words, own_name: str = "") -> 
     """Write the module of a factory down with `capture`, asked random inputs at its default sizes.
 
     Args:
-        name: `package.module:factory`, which returns a module or a ModelSpec; of that its sets, roles and translations
-            are left behind.
+        name: `package.module:factory`, which returns a module or a ModelSpec; of that its files, its reference and what
+            stands for its own operators are left behind.
         folder: Where to write; it must not exist.
         words: What is said of it, as for `edgekit export`.
         own_name: Of the model, in place of its own.
@@ -111,25 +120,44 @@ def write_capture(name: str, folder: Path, words: Words, own_name: str = "") -> 
     if ":" not in name or name.startswith((PREFIX, "transformers:", "timm:")) or Path(name).exists():
         raise UsageError(f"'{name}' is no package.module:factory: `edgekit export` takes other models where they are")
     spec = factory.single(factory.named(name, words))
-    example = {n: torch.from_numpy(np.asarray(array)) for n, array in spec.random(0).items()}
-    try:
-        return capture(spec.module, tuple(example.values()), folder, _axes(spec), own_name or spec.name)
-    except NotCapturedError as error:
-        raise CaptureError(str(error)) from error
+    example = tuple(torch.from_numpy(np.asarray(array)) for array in spec.random(0).values())
+    names, said = _parameters(spec), axes_in_words(spec.inputs, spec.axes)
+    axes = {name: said[i.name] for name, i in zip(names, spec.inputs, strict=True) if i.name in said}
+    with scratch() as place:
+        declared = {**declaration(spec), "sets": write_sets(spec, place)}
+        files = sorted(place.iterdir())
+        try:
+            return capture(
+                _named(spec, names), example, folder, axes, own_name or spec.name, declared=declared, files=files
+            )
+        except NotCapturedError as error:
+            raise CaptureError(str(error)) from error
 
 
-def _axes(spec: ModelSpec) -> dict[str, str]:
-    """The axes of each input in words, with every range where it is named alone."""
-    names = list(inspect.signature(spec.module.forward).parameters)
+def _parameters(spec: ModelSpec) -> list[str]:
+    """The inputs' names, where a parameter may have them."""
+    return [
+        i.name if i.name.isidentifier() and not iskeyword(i.name) else f"input_{number}"
+        for number, i in enumerate(spec.inputs)
+    ]
 
-    def dimension(at: int, axis: str) -> str:
-        if SUM in axis:
-            return f"{at}={axis}"
-        span = spec.axes[axis]
-        return f"{at}={axis}:{span.minimum}..{span.maximum}/{span.multiple_of}@{span.default}"
 
-    of_inputs = [[dimension(at, d) for at, d in enumerate(i.shape) if isinstance(d, str)] for i in spec.inputs]
-    return {n: ",".join(said) for n, said in zip(names, of_inputs, strict=False) if said}
+def _named(spec: ModelSpec, parameters: Iterable[str]) -> torch.nn.Module:
+    """A model's module with parameters of these names, of a class that has the model's name: errors show both."""
+    import torch
+
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = spec.module
+
+        def forward(self, *tensors: torch.Tensor) -> Any:
+            return self.inner(*tensors)
+
+    own = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", *parameters)]
+    Named.forward.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # capture() names them so
+    Named.__name__ = spec.name
+    return Named().eval()
 
 
 def is_capture(folder: Path) -> bool:
@@ -140,7 +168,8 @@ def is_capture(folder: Path) -> bool:
 def _record(folder: Path) -> dict[str, Any]:
     try:
         record = door.read_record(folder, RECORD)
-        for name in (PROGRAM, ANSWERS):
+        sets = record.get(DECLARED, {}).get("sets", {})
+        for name in (PROGRAM, ANSWERS, *(SETS[one] for one in sets)):
             door.check_file(folder, name, None, str(record["files"][name]))
         str(record["name"]), dict(record["axes"]), int(record["runs"]), str(record["made_by"]["torch"])
     except (door.RefusedError, LookupError, TypeError, ValueError) as error:
