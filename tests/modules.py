@@ -252,7 +252,7 @@ def counting() -> ModelSpec:
 
 
 def counting_in_torchscript() -> ModelSpec:
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with warnings.catch_warnings(action="ignore"):
         return spec(torch.jit.trace(Counting().eval(), torch.ones(1, 6), check_trace=False))  # type: ignore[no-untyped-call]
 
 

@@ -31,7 +31,7 @@ class TorchScriptRuntime:
             load: Callable[[str], Callable[..., object]] = _load_for_lite_interpreter if lite else torch.jit.load
             with warnings.catch_warnings():
                 # Both are deprecated, which the docs of the targets say; a user of the artifact cannot change it.
-                warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interp)", category=DeprecationWarning)
+                warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interp)")
                 self._module = load(str(folder / entry))
         except Exception as error:
             raise ArtifactError(f"PyTorch refuses '{folder / entry}': {reason(error)}") from error

@@ -163,7 +163,7 @@ def test_an_input_of_another_first_size_has_no_batch() -> None:
 def scripted(how: str, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(6, 4), nn.ReLU()).eval()
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with warnings.catch_warnings(action="ignore"):
         traced = torch.jit.trace(net, torch.ones(2, 6))  # type: ignore[no-untyped-call]
         script = traced if how == "traced" else torch.jit.script(net)
         return torch.jit.freeze(script) if how == "frozen" else script
@@ -184,7 +184,7 @@ def test_the_constants_of_frozen_torchscript_are_its_weights() -> None:
 
 
 def test_torchscript_that_is_not_converted_says_which_targets_keep_it(tmp_path: Path) -> None:
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with warnings.catch_warnings(action="ignore"):
         script = torch.jit.script(modules.Repeating().eval())
     with pytest.raises(CaptureError, match=r"is TorchScript, and PyTorch cannot convert .* torchscript and"):
         edgekit.export(script, example=torch.ones(2, 6), targets=["onnx"], output=tmp_path, progress="none")
@@ -262,7 +262,7 @@ def test_weights_of_a_class_of_their_own_are_plain_ones(tmp_path: Path) -> None:
     assert torch.equal(load_model(tmp_path / "model").module(torch.ones(1, 64)), net(torch.ones(1, 64)))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:torch.quantize_per_tensor")
 def test_kernels_of_torch_ao_are_refused() -> None:
     net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(6, 4)).eval())  # type: ignore[no-untyped-call]
     with pytest.raises(ModelError, match=r"was changed by torch.ao.quantization \('0' is Linear\)"):

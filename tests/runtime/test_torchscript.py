@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     """An artifact with both files, of a module that changes its input in place."""
     import warnings
 
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+    with warnings.catch_warnings(action="ignore"):
         module = torch.jit.script(TwoAnswers().eval())
         lite = module._save_to_buffer_for_lite_interpreter()  # type: ignore[no-untyped-call]
         full = io.BytesIO()

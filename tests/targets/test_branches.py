@@ -50,7 +50,7 @@ def hybrid() -> ModelSpec:
     return modules.of_rows("hybrid", Head(encoder), 8, low=-1.0, factory=f"{__name__}:hybrid")
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 def test_a_traced_encoder_under_a_head_with_control_flow_is_proved_on_both_sides(tmp_path: Path) -> None:
     spec = hybrid()
@@ -66,7 +66,7 @@ def test_a_traced_encoder_under_a_head_with_control_flow_is_proved_on_both_sides
     assert sides == {True, False}
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_a_side_that_no_input_took_is_named_with_its_line() -> None:
     spec = hybrid()
     spec.module.limit = 1000.0  # type: ignore[assignment]  # an attribute of Head

@@ -110,7 +110,7 @@ def _onnx(artifact: Path) -> Run:
 
 def _script(artifact: Path) -> Run:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
         module = torch.jit.load(_entry(artifact))  # type: ignore[no-untyped-call]
     return lambda inputs: _tensors(module(*map(torch.from_numpy, inputs.values())))
 
@@ -119,7 +119,7 @@ def _lite(artifact: Path) -> Run:
     from torch.jit.mobile import _load_for_lite_interpreter
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
         module = _load_for_lite_interpreter(_entry(artifact))  # type: ignore[no-untyped-call]
     return lambda inputs: _tensors(module(*map(torch.from_numpy, inputs.values())))
 

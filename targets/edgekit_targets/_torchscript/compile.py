@@ -117,7 +117,7 @@ def compiled(spec: ModelSpec, finish: Finish) -> Compiled:
 def quiet() -> Iterator[None]:
     """TorchScript is deprecated as a whole, which the docs of the targets say; each call need not."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interpreter)", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=r".*(torch\.jit|Lite Interpreter)")
         yield
 
 
