@@ -20,7 +20,6 @@ from edgekit.hosts import process
 from edgekit.hosts.run_record import Measured
 from edgekit.judge import verdict
 from edgekit.judge.deviation import relative_errors
-from edgekit.model.records import WEIGHTS
 from edgekit.model.spec import Array
 from edgekit.pipeline import worker
 from edgekit.pipeline.context import RunContext
@@ -36,8 +35,6 @@ CHANGING = (HostError, DependencyError)
 """What this host lacks now and may have in the next run: time, memory, disk space, a library."""
 NOT_HERE = (NotVerifiedHere, *CHANGING)
 """What says something of this host and nothing of an artifact."""
-LARGE = 100 << 20
-"""Bytes of weights from which PyTorch, which judges nothing, is timed beside the first artifact of a chain alone."""
 
 
 @dataclass(frozen=True)
@@ -227,16 +224,14 @@ def _request(context: RunContext, name: str, made: Manifest, place: Place, out: 
     source = context.targets.get(target.source)
     baseline = context.folder(target.source)
     same = next((p for p in source.places if p.name == place.name and p.timed), None) if source is not None else None
-    beside = (target.source, baseline) if same is not None and (baseline / MANIFEST).is_file() else None
-    large = (context.folder(MODEL) / WEIGHTS).stat().st_size >= LARGE
     return worker.RunRequest(
         target=name,
         folder=context.folder(name),
         place=place.name,
         reference=context.folder(REFERENCE),
         out=out,
-        baseline=beside,
-        model=None if beside is not None and large else context.folder(MODEL),
+        baseline=(target.source, baseline) if same is not None and (baseline / MANIFEST).is_file() else None,
+        model=context.folder(MODEL),
         images=sample_of(made, place),
     )
 

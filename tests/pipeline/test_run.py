@@ -15,7 +15,7 @@ from edgekit.artifact.store import commit, own_files, read_artifact
 from edgekit.errors import ArtifactError
 from edgekit.hosts import process
 from edgekit.model.sources import resolve_model
-from edgekit.pipeline import evaluate_step, run, worker
+from edgekit.pipeline import run, worker
 from edgekit.pipeline.outcome import Build
 from edgekit.storage.files import staging
 from edgekit.testing import SMALL, QuietListener
@@ -44,15 +44,6 @@ def test_a_build_is_a_picture_of_the_river(small_build: Path) -> None:
     assert {ratio.baseline for ratio in place.ratios} == {"onnx", "pytorch"}
     assert place.proof
     assert (small_build / "onnx" / "scores-cpu.safetensors").is_file()
-
-
-def test_a_large_model_is_timed_in_pytorch_beside_the_first_of_a_chain(
-    build: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evaluate_step, "LARGE", 0)
-    run.verify(build, QuietListener())
-    timed = {name: set(read_result(build / name).places[0].timings) for name in ("onnx", "onnx-fp16")}
-    assert timed == {"onnx": {"candidate", "pytorch"}, "onnx-fp16": {"candidate", "onnx"}}
 
 
 def test_an_option_makes_a_new_artifact(build: Path) -> None:
