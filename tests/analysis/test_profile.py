@@ -160,10 +160,15 @@ class TestBuild:
         home = tmp_path_factory.mktemp("profile")
         with pytest.MonkeyPatch.context() as patched:
             patched.syspath_prepend(str(ROOT))
-            edgekit.export("tests.matrix.models:wide", targets=("torchscript",), output=home, progress="none")
+            edgekit.export("tests.matrix.models:wide", targets=("onnx", "torchscript"), output=home, progress="none")
         folder = home / "wide"
         edgekit.profile(
-            folder, batches=[2], modes=["compiled", "torchscript"], seconds=0.1, trust_build=True, progress="none"
+            folder,
+            batches=[2],
+            modes=["compiled", "onnx", "torchscript"],
+            seconds=0.1,
+            trust_build=True,
+            progress="none",
         )
         return folder
 
@@ -171,7 +176,7 @@ class TestBuild:
         record = json.loads((build / "cache" / "profile.json").read_text())
         (batch,) = record["batches"]
         assert batch["batch"] == 2
-        assert {row["mode"] for row in batch["modes"]} == {"eager", "compiled", "torchscript"}
+        assert {row["mode"] for row in batch["modes"]} == {"eager", "compiled", "onnx", "torchscript"}
         for row in batch["modes"]:
             assert row["error"] == ""
             assert 0 < row["p10"] <= row["p50"] <= row["p90"]
@@ -189,7 +194,7 @@ class TestBuild:
     def test_is_drawn_and_shown_in_the_report(self, build: Path) -> None:
         drawn = ElementTree.fromstring((build / "cache" / "profile.svg").read_text())  # noqa: S314 - our own
         texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
-        assert {"eager", "compiled", "torchscript"} <= {*texts}
+        assert {"eager", "compiled", "onnx", "torchscript"} <= {*texts}
         page = (build / "report.html").read_text()
         assert "Modes of PyTorch, and what compiling costs" in page
 
