@@ -134,8 +134,9 @@ export class QueryField {
   }
 
   private kindHints(encoder: QueryEncoder): readonly string[] {
-    const kinds = encoder.unknown(this.said).flatMap((word) => ((kind) => (kind ? [`“${cutWords(word)}”, so it looks for “${kind}”`] : []))(encoder.kindOf(word)));
-    return kinds.length > 0 ? [`The model does not know ${kinds.join(", nor ")}. `] : [];
+    const unknown = encoder.unknown(this.said).filter((word) => encoder.kindOf(word));
+    const quoted = (words: readonly (string | undefined)[]) => words.map((word) => `“${cutWords(word ?? "")}”`).join(" and ");
+    return unknown.length > 0 ? [`The model does not know ${quoted(unknown)}: it looks for ${quoted(unknown.map((word) => encoder.kindOf(word)))}. `] : [];
   }
 
   private partHints(): readonly (string | Node)[] {
