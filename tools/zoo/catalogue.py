@@ -40,7 +40,10 @@ VISION = (
     "videomae",
 )
 WORDS = ("bert", "distilbert", "clip_text", "gpt2", "t5_encoder", "whisper_encoder", "wav2vec2")
-PLAIN = ("lstm", "gru", "unet", "vae_decoder", "generator", "encoder", "tcn")
+PLAIN = (
+    *("lstm", "gru", "unet", "vae_decoder", "generator", "encoder", "tcn"),
+    *("kv_decoder", "selective_scan", "graph_network", "fourier_operator", "mask_decoder"),
+)
 SHIPPED = ("crepe", "pnet", "rnet", "onet", "voice_encoder")
 ROOMS = {vision: VISION, words: WORDS, plain: PLAIN, shipped: SHIPPED}
 MODELS = {name: f"{room.__name__}:{name}" for room, names in ROOMS.items() for name in names}

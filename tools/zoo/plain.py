@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgekit.model.spec import Axis, Input, ModelSpec, Output
-from tools.zoo.samples import BATCH, model, pictures, sounds, vectors
+from tools.zoo.samples import BATCH, joined, model, pictures, sounds, vectors
 
 SIDE = Axis(32, 32, 64, 16)
+WORDS = 40
 
 
 class StatefulLstm(nn.Module):
@@ -119,6 +120,107 @@ class Tcn(nn.Module):
         return self.leave(x)  # type: ignore[no-any-return]
 
 
+class KvDecoder(nn.Module):
+    """A word and the keys and values of those before it -> the next word's logits, and all keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, 32)
+        self.inner = nn.ModuleList([nn.Linear(32, 96) for _ in range(2)])
+        self.norms = nn.ModuleList([nn.LayerNorm(32) for _ in range(2)])
+        self.mix = nn.ModuleList([nn.Sequential(nn.Linear(32, 64), nn.SiLU(), nn.Linear(64, 32)) for _ in range(2)])
+        self.head = nn.Linear(32, WORDS)
+
+    def forward(self, word: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = self.embed(word)
+        found: list[tuple[Tensor, Tensor]] = []
+        for number, (inner, norm, mix) in enumerate(zip(self.inner, self.norms, self.mix, strict=True)):
+            query, key, value = inner(norm(x)).unflatten(-1, (3, 4, 8)).transpose(1, 3).unbind(2)
+            own = torch.cat([keys[:, number], key], 2), torch.cat([values[:, number], value], 2)
+            x = x + functional.scaled_dot_product_attention(query, *own).transpose(1, 2).flatten(2)
+            x = x + mix(x)
+            found.append(own)
+        keys, values = (torch.stack(one, 1) for one in zip(*found, strict=True))
+        return self.head(x), keys, values
+
+
+class SelectiveScan(nn.Module):
+    """A sequence through a state whose decay and input follow from the sequence itself, as Mamba's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.step = nn.Linear(12, 32), nn.Linear(16, 16)
+        self.between, self.leave = nn.Linear(16, 16), nn.Linear(16, 5)
+        self.decay = nn.Parameter(torch.zeros(16, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.enter(x).chunk(2, -1)
+        time = functional.softplus(self.step(value)).unsqueeze(-1)
+        write, read = self.between(value).chunk(2, -1)
+        keep = torch.exp(-time * torch.exp(self.decay))
+        new = time * value.unsqueeze(-1) * write.unsqueeze(2)
+        state, answers = torch.zeros_like(new[:, 0]), []
+        for at in range(x.shape[1]):
+            state = keep[:, at] * state + new[:, at]
+            answers.append((state * read[:, at].unsqueeze(1)).sum(-1))
+        return self.leave((torch.stack(answers, 1) * functional.silu(gate)).mean(1))  # type: ignore[no-any-return]
+
+
+class GraphNetwork(nn.Module):
+    """Nodes and edges by their ends -> classes: two rounds of messages along the edges, added up at their ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.message, self.leave = nn.Linear(8, 16), nn.Linear(32, 16), nn.Linear(16, 5)
+
+    def forward(self, starts: Tensor, ends: Tensor, nodes: Tensor) -> Tensor:
+        x = torch.relu(self.enter(nodes))
+        starts, ends = (one.unsqueeze(2).expand(-1, -1, 16) for one in (starts, ends))
+        for _ in range(2):
+            sent = torch.relu(self.message(torch.cat([x.gather(1, starts), x.gather(1, ends)], 2)))
+            x = x + torch.zeros_like(x).scatter_add(1, ends, sent) / 4
+        return self.leave(x.mean(1))  # type: ignore[no-any-return]
+
+
+class FourierOperator(nn.Module):
+    """A function on a line -> another one: products of its first Fourier coefficients, as FNO's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Conv1d(1, 8, 1), nn.Conv1d(8, 1, 1)
+        self.real, self.imaginary = (nn.Parameter(torch.zeros(8, 8, 12)) for _ in range(2))
+        self.beside = nn.Conv1d(8, 8, 1)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        x = self.enter(sound)
+        found = torch.fft.rfft(x)[..., :12]
+        products = torch.einsum("bif,iof->bof", found, torch.complex(self.real, self.imaginary))
+        smooth = torch.fft.irfft(functional.pad(products, (0, 21)), n=64)
+        return self.leave(functional.gelu(smooth + self.beside(x)))  # type: ignore[no-any-return]
+
+
+class MaskDecoder(nn.Module):
+    """An encoder's map of a picture and points -> masks and how good they are, as SAM's decoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Parameter(torch.zeros(4, 32))
+        self.place = nn.Linear(2, 32)
+        self.there, self.back = (nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(2))
+        self.norm1, self.norm2, self.good = nn.LayerNorm(32), nn.LayerNorm(32), nn.Linear(32, 1)
+        self.up = nn.Sequential(nn.ConvTranspose2d(32, 16, 2, 2), nn.GELU(), nn.ConvTranspose2d(16, 8, 2, 2))
+        self.weigh = nn.Linear(32, 8)
+
+    def forward(self, embedding: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+        picture = embedding.flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.tokens.expand(len(points), -1, -1), torch.sin(3 * self.place(points))], 1)
+        tokens = self.norm1(tokens + self.there(tokens, picture, picture, need_weights=False)[0])
+        picture = self.norm2(picture + self.back(picture, tokens, tokens, need_weights=False)[0])
+        pixels = self.up(picture.transpose(1, 2).unflatten(2, embedding.shape[2:]))
+        masks = (self.weigh(tokens[:, :4]) @ pixels.flatten(2)).unflatten(2, pixels.shape[2:])
+        return torch.sigmoid(masks), self.good(tokens[:, :4]).squeeze(2)
+
+
 def lstm() -> ModelSpec:
     shapes = {"x": (10, 12), "h": (2, 16), "c": (2, 16)}
     inputs = tuple(Input(name, ("batch", *shape), low=-2.0, high=2.0) for name, shape in shapes.items())
@@ -156,6 +258,43 @@ def encoder() -> ModelSpec:
 def tcn() -> ModelSpec:
     inputs = (Input("sound", ("batch", 1, 256), low=-1.0),)
     return model("tcn", Tcn(), inputs, (Output("y"),), sounds("sound", (1, 256)))
+
+
+def kv_decoder() -> ModelSpec:
+    state = ("batch", 2, 4, "past", 8)
+    words = Input("word", ("batch", 1), dtype="int64", low=0, high=WORDS - 1)
+    inputs = (words, *(Input(name, state, low=-2.0, high=2.0) for name in ("keys", "values")))
+    outputs = (Output("logits", role="logits"), Output("keys_out", role="state"), Output("values_out", role="state"))
+    samples = joined(vectors(keys=(2, 4, 6, 8), values=(2, 4, 6, 8)), word=(WORDS, 1))
+    axes = {"batch": BATCH, "past": Axis(6, 1, 12)}
+    return model("kv-decoder", KvDecoder(), inputs, outputs, samples, axes)
+
+
+def selective_scan() -> ModelSpec:
+    inputs = (Input("x", ("batch", 10, 12), low=-2.0, high=2.0),)
+    return model("selective-scan", SelectiveScan(), inputs, (Output("logits", role="logits"),), vectors(x=(10, 12)))
+
+
+def graph_network() -> ModelSpec:
+    ends = [Input(name, ("batch", 20), dtype="int64", low=0, high=11) for name in ("starts", "ends")]
+    inputs = (*ends, Input("nodes", ("batch", 12, 8), low=-2.0, high=2.0))
+    samples = joined(vectors(nodes=(12, 8)), starts=(12, 20), ends=(12, 20))
+    return model("graph-network", GraphNetwork(), inputs, (Output("logits", role="logits"),), samples)
+
+
+def fourier_operator() -> ModelSpec:
+    inputs = (Input("sound", ("batch", 1, 64), low=-1.0),)
+    return model("fourier-operator", FourierOperator(), inputs, (Output("y"),), sounds("sound", (1, 64)))
+
+
+def mask_decoder() -> ModelSpec:
+    inputs = (
+        Input("embedding", ("batch", 32, 8, 8), low=-2.0, high=2.0),
+        Input("points", ("batch", 3, 2), low=-2.0, high=2.0),
+    )
+    outputs = (Output("masks", role="mask"), Output("quality"))
+    samples = vectors(embedding=(32, 8, 8), points=(3, 2))
+    return model("mask-decoder", MaskDecoder(), inputs, outputs, samples)
 
 
 class _Residual(nn.Module):

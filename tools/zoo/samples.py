@@ -97,6 +97,18 @@ def words(vocabulary: int, length: int, mask: bool = True) -> Samples:
     return make
 
 
+def joined(samples: Samples, **numbers: tuple[int, int]) -> Samples:
+    """Whole numbers by name (below how many, and how many of them), then others."""
+
+    def make(count: int, seed: int) -> dict[str, Array]:
+        draw = np.random.default_rng(seed)
+        return {n: draw.integers(0, below, (count, size)) for n, (below, size) in numbers.items()} | samples(
+            count, seed
+        )
+
+    return make
+
+
 def model(
     name: str,
     module: nn.Module,
