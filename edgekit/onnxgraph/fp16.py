@@ -53,6 +53,9 @@ IN_FP32 = frozenset(
 """Operators that stay in fp32: for accuracy, or because an attribute names their type."""
 IN_FP16 = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LayerNormalization", "BatchNormalization"))
 """Operators that go to fp16 whatever their inputs are."""
+SCATTERING = frozenset({"ScatterElements", "ScatterND"})
+"""Operators whose sums, products and extremes ONNX Runtime's CPU does not know in fp16."""
+
 MOVING = frozenset(
     ("Gather", "Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Concat", "Expand", "Tile")
 )
@@ -116,6 +119,8 @@ def _takes_fp16(node: ir.Node, opset: int | None) -> bool:
 
     if opset is None or not onnx.defs.has(node.op_type, opset, node.domain):
         return True  # an operator of a runtime: nothing is known
+    if node.op_type in SCATTERING and "reduction" in node.attributes:
+        return False
     schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     pairs = (*zip(node.inputs, schema.inputs, strict=False), *zip(node.outputs, schema.outputs, strict=False))
     constraints = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}

@@ -15,6 +15,7 @@ are exact: with VNNI, and without it under EXACT.
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,53 @@ def emulated(graph: onnx.ModelProto) -> onnx.ModelProto:
         node.output[0] = exact
     set_nodes(copy.graph, nodes)
     return copy
+
+
+def unshared(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A quantized graph with INT8 constants of each layer's own; the given one is not changed.
+
+    Under EXACT ONNX Runtime 1.31.1 opens no graph of which two layers share one: its Avx2WeightS8ToU8Transformer makes
+    the same constant anew for each.
+    """
+    import onnx
+
+    copy = copied(model)
+    graph = copy.graph
+    held = {i.name: i for i in graph.initializer if i.data_type == onnx.TensorProto.INT8}
+    rounded = {n.output[0]: n for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in held}
+    nodes: list[onnx.NodeProto] = []
+    taken: Counter[str] = Counter()
+
+    def own(name: str, number: int) -> str:
+        if name not in held:
+            return name
+        graph.initializer.add().CopyFrom(held[name])
+        graph.initializer[-1].name = f"{name}/{number}"
+        return f"{name}/{number}"
+
+    for node in graph.node:
+        for at, name in enumerate(node.input):
+            if name not in rounded and (name not in held or node.op_type == "DequantizeLinear"):
+                continue
+            taken[name] += 1
+            if (number := taken[name]) == 1:
+                continue
+            if name in rounded:
+                nodes.append(_again(rounded[name], [own(one, number) for one in rounded[name].input], number))
+                node.input[at] = nodes[-1].output[0]
+            else:
+                node.input[at] = own(name, number)
+        nodes.append(node)
+    set_nodes(graph, nodes)
+    return copy
+
+
+def _again(node: onnx.NodeProto, inputs: list[str], number: int) -> onnx.NodeProto:
+    made = type(node)()
+    made.CopyFrom(node)
+    made.input[:] = inputs
+    made.name, made.output[0] = f"{node.name}/{number}", f"{node.output[0]}/{number}"
+    return made
 
 
 def convolutions(graph: onnx.ModelProto) -> int:

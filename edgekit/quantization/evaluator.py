@@ -210,5 +210,6 @@ def compare_processors(
         evaluator = Evaluator(
             spec, graph, samples.part(-COMPARED_IMAGES, None), Path(folder), settings=saturation.EXACT
         )
+        quantized = saturation.unshared(quantized)
         saturating = evaluator.judge(saturation.emulated(quantized))
         return ProcessorComparison(evaluator.judge(quantized), saturating, saturation.convolutions(quantized))

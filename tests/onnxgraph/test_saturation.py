@@ -83,3 +83,31 @@ def test_a_processor_is_told_by_its_flags(tmp_path: Path, monkeypatch: pytest.Mo
     for flags, name in {**names, "avx2 avx512f avx512_vnni": "AVX-512 VNNI"}.items():
         (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags : {flags}\n")
         assert saturation.processor() == name
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_layers_that_share_a_weight_open_under_exact_sums(static: bool, tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    weight = draw.integers(-127, 128, (DEEP, WIDE), dtype=np.int8)
+    rows = draw.integers(100, 256, (ROWS, DEEP))
+    if static:
+        graph = linear_in_qdq(weight)
+    else:
+        kinds = {"x": TensorProto.UINT8, "y": TensorProto.INT32}
+        nodes = [helper.make_node("MatMulInteger", ["x", "w"], ["y"], name="layer/MatMul")]
+        graph = model(nodes, {"x": ("batch", DEEP)}, {"y": ("batch", WIDE)}, {"w": weight}, kinds)
+    layer = graph.graph.node[-1]
+    again = graph.graph.node.add()
+    again.CopyFrom(layer)
+    layer.output[0], again.output[0], again.name = "first", "second", "again"
+    graph.graph.node.append(helper.make_node("Add", ["first", "second"], ["y"]))
+    own = saturation.unshared(graph)
+    given = rows.astype(np.float32 if static else np.uint8)
+    for made, right in (
+        (own, rows @ weight.astype(np.int64)),
+        (saturation.emulated(own), maddubs(rows, weight.astype(np.int64))),
+    ):
+        onnx.checker.check_model(made, full_check=True)
+        (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+        answers = OrtRuntime(tmp_path / "model.onnx", saturation.EXACT).run({"x": given})["y"]
+        np.testing.assert_array_equal(answers, 2 * right)

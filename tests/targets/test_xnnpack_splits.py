@@ -67,3 +67,20 @@ def test_a_layer_that_is_called_twice_and_read_in_other_parts() -> None:
 
     torch.manual_seed(0)
     assert targets(rewritten(split_linears, Parts(twice, nn.Linear(6, 6)), 5, 6)).count("linear") == 4
+
+
+class Own(nn.Module):
+    """A weight that is no layer's, as those that another rewrite made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.linear(x, self.weight)
+        return y[..., :3] * y[..., 3:].exp()
+
+
+def test_a_weight_of_the_model_s_own() -> None:
+    torch.manual_seed(0)
+    assert targets(rewritten(split_linears, Own(), 5, 6)).count("linear") == 2

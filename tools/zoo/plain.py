@@ -213,7 +213,7 @@ class MaskDecoder(nn.Module):
 
     def forward(self, embedding: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
         picture = embedding.flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.tokens.expand(len(points), -1, -1), torch.sin(3 * self.place(points))], 1)
+        tokens = torch.cat([self.tokens.expand(points.shape[0], -1, -1), torch.sin(3 * self.place(points))], 1)
         tokens = self.norm1(tokens + self.there(tokens, picture, picture, need_weights=False)[0])
         picture = self.norm2(picture + self.back(picture, tokens, tokens, need_weights=False)[0])
         pixels = self.up(picture.transpose(1, 2).unflatten(2, embedding.shape[2:]))

@@ -129,7 +129,8 @@ def _replace(module: torch.fx.GraphModule, layer: torch.fx.Node, selection: _Sel
     aten, graph, layout = torch.ops.aten, module.graph, selection.layout
     outer = len(layer.meta["val"].shape) - 1
     name = str(layer.args[1].target)  # type: ignore[union-attr]  # get_attr
-    home = f"{name.rpartition('.')[0] or name}.part_{number}".removeprefix(".")
+    owner = name.rpartition(".")[0]
+    home = f"{owner}.part_{number}" if owner else f"{name}_part_{number}"  # a weight of the model's own is no module
     with graph.inserting_before(selection.node):
         given = [constants.value(module, constant) for constant in layer.args[1:3]]
         parts = [
