@@ -54,8 +54,7 @@ IN_FP32 = frozenset(
 IN_FP16 = frozenset(("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LayerNormalization", "BatchNormalization"))
 """Operators that go to fp16 whatever their inputs are."""
 SCATTERING = frozenset({"ScatterElements", "ScatterND"})
-"""Operators whose sums, products and extremes ONNX Runtime's CPU does not know in fp16."""
-
+"""Operators whose reductions (sums, products, extremes) ONNX Runtime's CPU does not know in fp16."""
 MOVING = frozenset(
     ("Gather", "Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Concat", "Expand", "Tile")
 )
@@ -114,7 +113,7 @@ def _moves_weights(node: ir.Node) -> bool:
 
 
 def _takes_fp16(node: ir.Node, opset: int | None) -> bool:
-    """Whether an operator's definition allows fp16 for each input and output that a node has and that may be fp32."""
+    """Whether an operator takes fp16 for each input and output of a node that may be fp32, and has a kernel for it."""
     import onnx
 
     if opset is None or not onnx.defs.has(node.op_type, opset, node.domain):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from edgekit.errors import RecordError
-from edgekit.model.declared import declared_axes, declared_inputs
+from edgekit.model import declared
 from edgekit.model.spec import Array, Evaluation, ModelSpec
 from edgekit.reference.batches import EVALUATION, Batch, BatchSource, arrays_of, inputs_digest
 from edgekit.reference.info import INFO, INPUTS, OUTPUTS, BatchInfo, ReferenceInfo, StoredForm, read_info
@@ -95,10 +95,8 @@ def write_reference(folder: Path, batches: tuple[Batch, ...], info: Mapping[str,
 
 def declaration(spec: ModelSpec) -> dict[str, object]:
     """What reference.json says of a model, so that its inputs can be made again."""
-    return {
-        "inputs": [asdict(i) for i in spec.inputs],
-        "axes": {name: asdict(axis) for name, axis in spec.axes.items()},
-    }
+    whole = declared.declaration(spec)
+    return {name: whole[name] for name in ("inputs", "axes")}
 
 
 def read_reference(folder: Path, made: Iterable[Batch] = ()) -> Reference:
@@ -198,8 +196,8 @@ def _declared(info: Mapping[str, Any]) -> bool:
 
 def _spec(info: Mapping[str, Any]) -> ModelSpec:
     """A model's inputs and axes, without the model."""
-    declared = info["declared"]
-    inputs, axes = declared_inputs(declared["inputs"]), declared_axes(declared["axes"])
+    said = info["declared"]
+    inputs, axes = declared.declared_inputs(said["inputs"]), declared.declared_axes(said["axes"])
     return ModelSpec("", cast("torch.nn.Module", None), inputs, (), axes)
 
 

@@ -72,19 +72,11 @@ export class QueryField {
 
   /** What is asked for: the text, or one of the things that it names; with known words for those that are kinds of them. */
   get query(): string {
-    return this.asKinds(this.said);
-  }
-
-  private get said(): string {
     return this.parts[this.part] ?? this.text;
   }
 
-  private asKinds(text: string): string {
-    return text.replace(/[\p{L}\p{N}]+/gu, (word) => this.encoder?.kindOf(word.toLowerCase()) ?? word);
-  }
-
   private get parts(): readonly string[] {
-    return queryParts(this.text, this.kinds);
+    return queryParts(this.encoder?.withKinds(this.text) ?? this.text, this.kinds);
   }
 
   setEncoder(encoder: QueryEncoder): void {
@@ -134,9 +126,9 @@ export class QueryField {
   }
 
   private kindHints(encoder: QueryEncoder): readonly string[] {
-    const unknown = encoder.unknown(this.said).filter((word) => encoder.kindOf(word));
-    const quoted = (words: readonly (string | undefined)[]) => words.map((word) => `“${cutWords(word ?? "")}”`).join(" and ");
-    return unknown.length > 0 ? [`The model does not know ${quoted(unknown)}: it looks for ${quoted(unknown.map((word) => encoder.kindOf(word)))}. `] : [];
+    const unknown = encoder.unknown(this.text).filter((word) => encoder.kindOf(word) !== undefined);
+    const quoted = (words: readonly string[]): string => words.map((word) => `“${cutWords(word)}”`).join(" and ");
+    return unknown.length > 0 ? [`The model does not know ${quoted(unknown)}: it looks for ${quoted(unknown.map((word) => encoder.withKinds(word)))}. `] : [];
   }
 
   private partHints(): readonly (string | Node)[] {

@@ -13,6 +13,8 @@ import { ManifestError, QueryError } from "./errors.js";
 /** The files of a bundle with its words and their vectors. */
 export const VOCABULARY_FILES = ["vocabulary.json", "embeddings.bin"] as const;
 
+const WORD = /[\p{L}\p{N}]+/gu;
+
 export interface EncodedQuery {
   readonly vector: Float32Array<ArrayBuffer>;
   readonly known: readonly string[];
@@ -133,6 +135,11 @@ export class QueryEncoder {
     return this.near.get(word);
   }
 
+  /** A text with known words in place of those that are kinds of them. */
+  withKinds(text: string): string {
+    return text.replace(WORD, (word) => this.kindOf(word.toLowerCase()) ?? word);
+  }
+
   /** The known word nearest to an unknown one: what it is a kind of, or else at most two edits, fewer than half of its letters. */
   nearest(word: string): string | undefined {
     if (this.near.has(word)) return this.near.get(word);
@@ -163,7 +170,7 @@ export class QueryEncoder {
 }
 
 function split(text: string): string[] {
-  return text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  return text.toLowerCase().match(WORD) ?? [];
 }
 
 /** Levenshtein distance: insertions, deletions and replacements of letters. */

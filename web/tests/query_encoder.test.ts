@@ -48,6 +48,7 @@ test("an unknown word that is a kind of a known one leads to it", async () => {
   const near = QueryEncoder.from(bytes(JSON.stringify({ dim: 2, scale: 0.5, offset: 1, words, rows: [0, 1, 2, 3, 1], near: { circle: ["dot", "oval"] } })), () => Promise.resolve(table), "u");
   expect([near.kindOf("oval"), near.kindOf("red"), encoder.kindOf("oval")]).toEqual(["circle", undefined, undefined]);
   expect(near.unknown("red oval")).toEqual(["oval"]);
+  expect(near.withKinds("Red Oval, frob")).toBe("Red circle, frob");
   await expect(near.encode("red oval")).rejects.toThrow('the model does not know "oval": did you mean "circle"?');
 });
 
