@@ -82,6 +82,17 @@ def test_a_sample_that_comes_late_replaces_no_later_one(open_page: Opener, url: 
     assert slow.get_attribute("aria-pressed") == "false"
 
 
+def test_what_is_asked_after_the_shown_sample_stays(page: Page) -> None:
+    page.evaluate("""() => {
+      document.querySelector("[data-sample][aria-pressed=true]").click();
+      document.querySelector("#query-status button").click();
+    }""")
+    asked = page.input_value("#query")
+    page.locator(f'#map-a canvas[aria-label*="“{asked}”"]').wait_for()
+    page.wait_for_timeout(300)  # a sample that is loaded again would come now
+    assert page.input_value("#query") == asked
+
+
 def test_a_choice_that_fails_says_why_and_goes_back(open_page: Opener, url: str) -> None:
     page = open_page("manifest.json", service_workers="block", **DESKTOP)
     page.goto(url)

@@ -39,6 +39,8 @@ export class ImagePicker {
   private samples: readonly Sample[] = [];
   private base = "";
   private chosen: Sample | undefined;
+  /** The picture of the chosen sample. */
+  private picture: ImageBitmap | undefined;
   private trainedOn = "";
   private latestLoad = 0;
 
@@ -107,7 +109,13 @@ export class ImagePicker {
     return tile;
   }
 
+  /** Load a sample; the one that is shown is there at once, so that what is asked next is not overtaken by it. */
   private loadSample(sample: Sample, query = sample.query): Promise<void> {
+    if (sample === this.chosen && this.picture) {
+      this.latestLoad++;
+      this.choosePicture(this.picture, sample, query);
+      return Promise.resolve();
+    }
     return this.loadImage(fetchSample(sample, this.base), sample.file, sample, query);
   }
 
@@ -117,11 +125,16 @@ export class ImagePicker {
     try {
       const picture = await decode(await file, MAX_SIDE, name);
       if (load !== this.latestLoad) return;
-      this.mark(sample);
-      this.onchosen({ picture, sample: sample ? sampleName(sample) : "", query, examples: examplesOf(sample) });
+      this.choosePicture(picture, sample, query);
     } catch (error) {
       if (load === this.latestLoad) this.onerror(error);
     }
+  }
+
+  private choosePicture(picture: ImageBitmap, sample: Sample | undefined, query: string): void {
+    this.mark(sample);
+    this.picture = picture;
+    this.onchosen({ picture, sample: sample ? sampleName(sample) : "", query, examples: examplesOf(sample) });
   }
 
   /** Choose none of the samples: something else is shown. */
